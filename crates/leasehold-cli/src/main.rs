@@ -1,0 +1,3 @@
+//! Leasehold on the command line.
+
+fn main() {}

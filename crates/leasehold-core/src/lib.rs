@@ -1,0 +1,60 @@
+//! The pure core of Leasehold: what a lease is, and how it changes.
+//!
+//! A lease is a [`Record`] under compare-and-swap. [`apply`] decides what an [`Operation`] does to it at a given
+//! [`Now`]; everything else in Leasehold moves records. There is no I/O in here, no async, no clock and no
+//! randomness, so every decision can be replayed and model-checked.
+//!
+//! ```
+//! use leasehold_core::{Acquire, Clock, Fence, Hash, Mode, Operation, Outcome, Sightings, Stamp, Time, BootTime, apply};
+//! use std::time::Duration;
+//!
+//! let boot = BootTime::from_micros(0);
+//! let stamp = Stamp { time: Time::from_micros(1_700_000_000_000_000), resolution: Duration::ZERO };
+//! let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
+//! let seen = Sightings::none();
+//! let acquire = Operation::Acquire(Acquire {
+//!     nonce: Hash::of(&[b"my nonce"]),
+//!     owner: "host:42".into(),
+//!     principal: None,
+//!     ttl: Duration::from_secs(30),
+//!     mode: Mode::Exclusive,
+//!     fence: None,
+//!     floor: Fence::default(),
+//! });
+//! let decision = apply(None, &acquire, &clock.now(boot, &seen));
+//! assert!(matches!(decision.outcome, Outcome::Granted(grant) if grant.fence.get() == 1_700_000_000_000_001));
+//! ```
+
+mod apply;
+mod clock;
+mod event;
+pub mod limits;
+mod name;
+mod operation;
+mod record;
+mod time;
+
+use std::borrow::Cow;
+
+pub use apply::{Change, Decision, View, apply, view};
+pub use clock::{Clock, Now, Observed, Sightings, deadline, holder_margin};
+pub use event::{Event, events};
+pub use name::{Kind, Name};
+pub use operation::{
+    Acquire, Break, Grant, Granted, Held, Operation, Outcome, Put, Release, Renew, Renewal,
+    Reserve, Update, Who,
+};
+pub use record::{Ended, Fence, Hash, Holder, How, Mode, Nonce, Record, Reservation, State, Text};
+pub use time::{BootTime, Interval, Stamp, Time};
+
+/// Input outside its limits. Says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(Cow<'static, str>);
+
+impl Invalid {
+    /// With a message that says what is wrong and what would be right.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self(message.into())
+    }
+}

@@ -1,0 +1,1 @@
+//! Leasehold as an HTTP service.

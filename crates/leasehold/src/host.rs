@@ -1,0 +1,56 @@
+//! What this machine gives: a clock that never steps, and random numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::BootTime;
+
+/// The surroundings of an engine or a client. One implementation for production, [`Machine`]; simulations bring
+/// their own, so that a run can be repeated exactly.
+pub trait Host: Send + Sync + 'static {
+    /// The boot clock: runs during suspend, never steps.
+    fn boot_time(&self) -> BootTime;
+    /// A random number that nobody can guess or will see again.
+    fn random(&self) -> u128;
+}
+
+/// This machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine;
+
+impl Machine {
+    /// As a shared host.
+    pub fn shared() -> Arc<dyn Host> {
+        Arc::new(Self)
+    }
+}
+
+impl Host for Machine {
+    fn boot_time(&self) -> BootTime {
+        let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+            .expect("every Linux has a boot clock");
+        let span = Duration::from(time);
+        BootTime::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    fn random(&self) -> u128 {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the kernel gives random numbers");
+        u128::from_le_bytes(bytes)
+    }
+}
+
+/// Timers that end a lease look at the boot clock at least this often: the runtime's own timers stand still while
+/// the machine is suspended.
+const RECHECK: Duration = Duration::from_millis(100);
+
+/// Sleeps until this moment of the boot clock, suspended time included.
+pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
+    loop {
+        let left = moment.since(host.boot_time());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(RECHECK)).await;
+    }
+}

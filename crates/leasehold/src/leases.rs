@@ -1,0 +1,180 @@
+//! The waist: everything above knows only [`Leases`], which the engine implements directly and
+//! `Remote` over HTTP.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Fence, Grant, Held, Mode, Name, Nonce, Renewal, Text, Time, View};
+
+use crate::Result;
+use leasehold_core::BootTime;
+
+/// Leases, however they are reached. A lease taken through one implementation is the same lease through another on
+/// the same store.
+#[async_trait]
+pub trait Leases: Send + Sync + 'static {
+    /// Takes a lease, waiting for it if the request says so.
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquired>;
+
+    /// Renews many leases in one call, each for itself, in the same order. Gives up before `within` is over.
+    async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>>;
+
+    /// Writes body or state, and renews or lets go.
+    async fn update(&self, request: UpdateRequest) -> Result<Updated>;
+
+    /// Lets go. Whether there was something to let go of (now, or by this same call before).
+    async fn release(&self, name: &Name, who: Holding) -> Result<bool>;
+
+    /// Ends somebody's lease.
+    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke>;
+
+    /// What is known of a name; `None` if there is no record.
+    async fn show(&self, name: &Name) -> Result<Option<View>>;
+
+    /// What is known of many names.
+    async fn list(&self, request: ListRequest) -> Result<Listing>;
+}
+
+/// Takes a lease.
+#[derive(Clone, Debug)]
+pub struct AcquireRequest {
+    /// Its name.
+    pub name: Name,
+    /// What identifies this acquisition: a repeated call with the same nonce gets the lease again.
+    pub nonce: Nonce,
+    /// Who asks, for people.
+    pub owner: Text,
+    /// How long to hold without a renewal.
+    pub ttl: Duration,
+    /// Exclusive or shared.
+    pub mode: Mode,
+    /// The fence that the caller holds already, if it only wants to keep it.
+    pub fence: Option<Fence>,
+    /// How long to wait while somebody else holds it.
+    pub wait: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// It is the caller's.
+    Granted(Hold),
+    /// It is somebody else's, also after waiting.
+    Held(Held),
+}
+
+/// A granted lease and how long its holder may believe in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// What was granted.
+    pub grant: Grant,
+    /// By this machine's boot clock: counted from the send of the request, so it is over here before anybody else
+    /// can get it.
+    pub deadline: BootTime,
+}
+
+/// Renews a lease.
+#[derive(Clone, Debug)]
+pub struct RenewRequest {
+    /// Its name.
+    pub name: Name,
+    /// The holder's fence.
+    pub fence: Fence,
+    /// Another ttl than before.
+    pub ttl: Option<Duration>,
+}
+
+/// A renewed lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// As it now stands.
+    pub renewal: Renewal,
+    /// Until when its holder may believe, by this machine's boot clock.
+    pub deadline: BootTime,
+}
+
+/// Writes body or state.
+#[derive(Clone, Debug)]
+pub struct UpdateRequest {
+    /// The lease's name.
+    pub name: Name,
+    /// The holder's fence.
+    pub fence: Fence,
+    /// The new body; `None` leaves it.
+    pub body: Option<Text>,
+    /// The new state; `None` leaves it, `Some(None)` clears it.
+    pub state: Option<Option<Text>>,
+    /// Let go in the same write.
+    pub then_release: bool,
+}
+
+/// What came of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Updated {
+    /// Written and renewed.
+    Renewed(Renewed),
+    /// Written and released.
+    Completed,
+}
+
+/// By what a caller holds a lease.
+#[derive(Clone, Debug)]
+pub enum Holding {
+    /// By its fence.
+    Fence(Fence),
+    /// By the nonce that it acquired with.
+    Nonce(Nonce),
+}
+
+/// Ends somebody's lease.
+#[derive(Clone, Debug)]
+pub enum BreakRequest {
+    /// The caller's own.
+    Own(Holding),
+    /// Anybody's.
+    Force {
+        /// Only the holder with this fence.
+        fence: Option<Fence>,
+        /// Why.
+        reason: Text,
+        /// At once, although the holder may still believe. Unsafe.
+        now: bool,
+    },
+}
+
+/// What came of breaking a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broke {
+    /// It is free.
+    Free,
+    /// The holder's fence acts no more, but it stays in the way until then.
+    Until(Time),
+    /// Nobody held it.
+    NotHeld,
+}
+
+/// Which leases to list.
+#[derive(Clone, Debug, Default)]
+pub struct ListRequest {
+    /// Gates instead of locks.
+    pub gates: bool,
+    /// Names that start like this.
+    pub prefix: String,
+    /// Only work items in this state, oldest first.
+    pub state: Option<Text>,
+    /// Only those that somebody holds, or nobody.
+    pub held: Option<bool>,
+    /// Go on after a page.
+    pub cursor: Option<String>,
+    /// At most so many in one page; zero: 100.
+    pub limit: usize,
+}
+
+/// A page of leases.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Them.
+    pub leases: Vec<(Name, View)>,
+    /// Where to go on; `None` at the end.
+    pub cursor: Option<String>,
+}

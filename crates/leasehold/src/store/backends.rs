@@ -1,0 +1,78 @@
+//! The table of backends. Adding one is a file and a row here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::Store;
+use crate::{Error, Result};
+
+type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 'a>>;
+
+/// A kind of store that URLs can name.
+pub struct Backend {
+    /// The URL's scheme, which is also the name of the feature and of the file.
+    pub scheme: &'static str,
+    /// What a URL looks like.
+    pub url: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// Opens it; `None` when this build lacks the feature.
+    open: Option<fn(&str) -> Opening<'_>>,
+}
+
+impl Backend {
+    /// Whether this build has it.
+    pub fn is_built(&self) -> bool {
+        self.open.is_some()
+    }
+}
+
+/// Every backend there is, in this build or not.
+pub const BACKENDS: &[Backend] = &[
+    Backend {
+        scheme: "sqlite",
+        url: "sqlite:PATH",
+        about: "a file that the processes of one machine share",
+        #[cfg(feature = "sqlite")]
+        open: Some(|url| Box::pin(super::sqlite::open(url))),
+        #[cfg(not(feature = "sqlite"))]
+        open: None,
+    },
+    Backend {
+        scheme: "memory",
+        url: "memory:",
+        about: "this process's memory: for tests, and for a service that may forget",
+        open: Some(|url| Box::pin(super::memory::open(url))),
+    },
+];
+
+/// Opens the store that a URL names.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    let Some((scheme, _)) = url.split_once(':') else {
+        return Err(Error::invalid(format!(
+            "the store URL has no scheme: use one of {}",
+            known()
+        )));
+    };
+    let Some(backend) = BACKENDS.iter().find(|backend| backend.scheme == scheme) else {
+        return Err(Error::invalid(format!(
+            "there is no store `{scheme}:`: use one of {}",
+            known()
+        )));
+    };
+    match backend.open {
+        Some(open) => open(url).await,
+        None => Err(Error::invalid(format!(
+            "this build has no {scheme}: rebuild with `--features {scheme}`"
+        ))),
+    }
+}
+
+fn known() -> String {
+    let urls: Vec<_> = BACKENDS
+        .iter()
+        .map(|backend| format!("`{}`", backend.url))
+        .collect();
+    urls.join(", ")
+}
