@@ -16,6 +16,11 @@ pub trait Leases: Send + Sync + 'static {
     /// Takes a lease, waiting for it if the request says so.
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired>;
 
+    /// The longest that one `acquire` may wait in line. Clients that want to wait longer ask again.
+    fn longest_wait(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Renews many leases in one call, each for itself, in the same order. Gives up before `within` is over.
     async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>>;
 

@@ -1,11 +1,13 @@
 //! Leases with fencing tokens on the database you already run.
 
+pub mod client;
 pub mod engine;
 mod error;
 pub mod host;
 mod leases;
 pub mod store;
 
+pub use client::{Client, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};
 pub use leasehold_core as core;
 pub use leases::{

@@ -1,0 +1,139 @@
+//! Writes under a lease.
+
+use leasehold_core::Text;
+
+use super::Lease;
+use crate::{Error, Result, UpdateRequest, Updated};
+
+/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save) or
+/// [`complete`](Self::complete).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold::Result<()> {
+/// # let client = leasehold::connect("memory:").await?;
+/// let lease = client.lease("order-17").acquire().await?;
+/// lease.edit().body("paid").state("PAID").save().await?;
+/// lease.edit().body("sent").state("DONE").complete().await?;
+///
+/// let next = client.lease("order-17").acquire().await?;
+/// assert_eq!((&*next.body(), next.state().as_deref()), ("sent", Some("DONE")));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is written until `save` or `complete`"]
+pub struct Edit<'l> {
+    lease: &'l Lease,
+    body: Option<Text>,
+    state: Option<Option<Text>>,
+}
+
+impl<'l> Edit<'l> {
+    pub(super) fn new(lease: &'l Lease) -> Self {
+        Self {
+            lease,
+            body: None,
+            state: None,
+        }
+    }
+
+    /// The new body.
+    pub fn body(mut self, body: impl Into<Text>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// The new state.
+    pub fn state(mut self, state: impl Into<Text>) -> Self {
+        self.state = Some(Some(state.into()));
+        self
+    }
+
+    /// No state any more.
+    pub fn clear_state(mut self) -> Self {
+        self.state = Some(None);
+        self
+    }
+
+    /// Writes, and renews.
+    pub async fn save(self) -> Result<()> {
+        let (keeper, lease) = (self.lease.keeper(), self.lease);
+        let answer = match self.send(false).await {
+            Ok(Updated::Renewed(renewed)) => Ok(renewed),
+            Ok(Updated::Completed) => Err(Error::Corrupt("released without being asked to".into())),
+            Err(error) => Err(error),
+        };
+        let result = answer.as_ref().map(drop).map_err(Error::clone);
+        keeper.updated(lease.id(), lease.standing(), answer);
+        result.inspect(|()| self.note())
+    }
+
+    /// Writes, and lets go in the same write. If it fails, the lease is still held and the call can be repeated,
+    /// unless the error says that it is lost.
+    pub async fn complete(self) -> Result<()> {
+        let lease = self.lease;
+        lease.check()?;
+        let mut closing = Closing { lease, held: true };
+        lease.keeper().stop(lease.id());
+        lease.keeper().join(lease.id(), lease.standing()).await;
+        let answer = self.send(true).await;
+        let over = match &answer {
+            Ok(_) => {
+                self.note();
+                lease.settle();
+                Error::Fenced
+            }
+            Err(reason @ (Error::Fenced | Error::Expired)) => reason.clone(),
+            Err(_) => return answer.map(drop),
+        };
+        closing.held = false;
+        lease.keeper().forget(lease.id(), lease.standing(), over);
+        answer.map(drop)
+    }
+
+    async fn send(&self, then_release: bool) -> Result<Updated> {
+        let lease = self.lease;
+        lease.check()?;
+        let request = UpdateRequest {
+            name: lease.name().clone(),
+            fence: lease.fence(),
+            body: self.body.clone(),
+            state: self.state.clone(),
+            then_release,
+        };
+        tokio::select! {
+            biased;
+            answer = lease.client().leases().update(request) => answer,
+            _ = lease.lost() => Err(Error::Indeterminate(
+                "the lease was lost before the update was answered".into(),
+            )),
+        }
+    }
+
+    /// Remembers what was written.
+    fn note(&self) {
+        let mut known = self.lease.standing().known();
+        if let Some(body) = &self.body {
+            known.body = body.clone();
+        }
+        if let Some(state) = &self.state {
+            known.state = state.clone();
+        }
+    }
+}
+
+/// While this lives, the lease is not renewed: it is being let go. If that fails or is cancelled, renewals go on.
+struct Closing<'l> {
+    lease: &'l Lease,
+    held: bool,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            self.lease
+                .keeper()
+                .reopen(self.lease.id(), self.lease.standing());
+        }
+    }
+}
