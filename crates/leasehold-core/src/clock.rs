@@ -28,7 +28,7 @@ pub enum Observed {
 /// and receive times of each answer.
 ///
 /// It widens with age by 500 ppm and narrows again with every answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clock {
     /// Store time minus boot time, in microseconds, as of `at`.
     lowest: i128,
@@ -55,8 +55,10 @@ impl Clock {
 
     /// Learns from an answer that was received at `received` to a request sent at `sent`.
     pub fn observe(&mut self, sent: BootTime, received: BootTime, stamp: Stamp) -> Observed {
-        let (lowest, highest) = offsets(sent, received, stamp);
-        let (old_lowest, old_highest) = self.offsets_at(received);
+        // An answer may be looked at after a later one: it is then as old as that makes it.
+        let at = received.max(self.at);
+        let (lowest, highest) = widened(offsets(sent, received, stamp), at.since(received));
+        let (old_lowest, old_highest) = self.offsets_at(at);
         let apart = (lowest - old_highest).max(old_lowest - highest);
         let observed = if apart <= 0 {
             (self.lowest, self.highest) = (lowest.max(old_lowest), highest.min(old_highest));
@@ -65,14 +67,14 @@ impl Clock {
             (self.lowest, self.highest) = (lowest.min(old_lowest), highest.max(old_highest));
             Observed::Widened
         } else {
-            let before = self.interval(received).latest;
+            // Whatever either clock may have written so far.
+            let written = plus(at, highest.max(old_highest));
             (self.lowest, self.highest) = (lowest, highest);
-            self.doubt = self.doubt.max(Some(before.max(plus(received, highest))));
-            self.stepped_at = Some(received);
+            self.doubt = self.doubt.max(Some(written));
+            self.stepped_at = Some(at);
             Observed::Stepped
         };
-        // An answer may arrive after a later one was seen: the older moment only made the interval wider.
-        self.at = self.at.max(received);
+        self.at = at;
         observed
     }
 
@@ -91,6 +93,7 @@ impl Clock {
             interval: self.interval(boot),
             boot,
             doubt: self.doubt,
+            stepped_at: self.stepped_at,
             margin: self.margin,
             seen,
         }
@@ -107,9 +110,13 @@ impl Clock {
     }
 
     fn offsets_at(&self, boot: BootTime) -> (i128, i128) {
-        let widening = i128::from(micros(drift(boot.since(self.at))));
-        (self.lowest - widening, self.highest + widening)
+        widened((self.lowest, self.highest), boot.since(self.at))
     }
+}
+
+fn widened((lowest, highest): (i128, i128), age: Duration) -> (i128, i128) {
+    let widening = i128::from(micros(drift(age)));
+    (lowest - widening, highest + widening)
 }
 
 fn offsets(sent: BootTime, received: BootTime, stamp: Stamp) -> (i128, i128) {
@@ -154,6 +161,8 @@ pub struct Now<'a> {
     pub boot: BootTime,
     /// After a step of the store's clock: holders renewed at or before this are judged by observation only.
     pub doubt: Option<Time>,
+    /// When the store's clock was last seen to step, by this machine's boot clock.
+    pub stepped_at: Option<BootTime>,
     /// What the store's clock may step by unnoticed.
     pub margin: Duration,
     /// Since when this process has seen the holders in doubt.
@@ -189,22 +198,32 @@ impl Now<'_> {
     /// Whether the expiry that is written for this holder means nothing, because the clock it was written by has
     /// stepped since.
     fn doubts(&self, holder: &Holder) -> bool {
-        self.doubt.is_some_and(|step| holder.renewed_at <= step)
-            || holder.expires_at > self.interval.latest + holder.ttl + self.margin
+        self.doubt.is_some_and(|step| holder.renewed_at <= step) || self.is_far(holder)
+    }
+
+    /// Whether this holder's expiry is further ahead than any renewal by the present clock could put it.
+    pub(crate) fn is_far(&self, holder: &Holder) -> bool {
+        holder.expires_at > self.interval.latest + holder.ttl + self.margin
+    }
+
+    /// Whether the store's clock was seen to step in this last span.
+    pub(crate) fn stepped_within(&self, span: Duration) -> bool {
+        self.stepped_at
+            .is_some_and(|stepped| self.boot.since(stepped) <= span)
     }
 }
 
 /// Since when this process has itself seen holders whose written expiry is in doubt, as entries of one record.
 ///
 /// A holder that is seen unchanged for its whole ttl is over, whatever any clock says: its own deadline counts from
-/// a send that was before the first sighting.
+/// a send that was before the first sighting, and a renewal always changes `renewed_at`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sightings(Vec<Sighting>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sighting {
     fence: Fence,
-    expires_at: Time,
+    renewed_at: Time,
     since: BootTime,
 }
 
@@ -226,7 +245,7 @@ impl Sightings {
             .filter(|holder| now.doubts(holder))
             .map(|holder| Sighting {
                 fence: holder.fence,
-                expires_at: holder.expires_at,
+                renewed_at: holder.renewed_at,
                 since: self.since(holder).unwrap_or(received),
             })
             .collect();
@@ -236,7 +255,7 @@ impl Sightings {
     fn since(&self, holder: &Holder) -> Option<BootTime> {
         self.0
             .iter()
-            .find(|seen| seen.fence == holder.fence && seen.expires_at == holder.expires_at)
+            .find(|seen| seen.fence == holder.fence && seen.renewed_at == holder.renewed_at)
             .map(|seen| seen.since)
     }
 }

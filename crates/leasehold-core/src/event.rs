@@ -1,6 +1,6 @@
 //! What happened to a record, for those who watch.
 
-use crate::record::{Fence, How, Record, Text};
+use crate::record::{Fence, How, Record, State, Text};
 
 /// One thing that happened under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,50 +32,49 @@ pub enum Event {
     Purged,
 }
 
-/// What happened between two versions of a record, oldest first.
+/// What happened between two versions of a record: first who ended, then who got it or goes on, then the rest.
 pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
-    let Some(after) = after else {
-        return before.map(|_| Event::Purged).into_iter().collect();
-    };
     let old = before.map_or(&[][..], |record| &record.holders);
-    let gone = old
-        .iter()
-        .filter(|was| !after.holders.iter().any(|is| is.fence == was.fence))
-        .map(|was| {
-            let how = after
-                .last
-                .as_ref()
+    let new = after.map_or(&[][..], |record| &record.holders);
+    let last = after.and_then(|record| record.last.as_ref());
+    let mut events = Vec::new();
+    for was in old.iter().filter(|was| was.broken.is_none()) {
+        let is = new.iter().find(|is| is.fence == was.fence);
+        let how = match is {
+            Some(is) if is.broken.is_none() => continue,
+            Some(_) => Some(How::Broken),
+            None => last
                 .filter(|last| last.fence == was.fence)
-                .map(|last| last.how);
-            Event::Ended {
-                fence: was.fence,
-                owner: was.owner.clone(),
-                how,
-            }
+                .map(|last| last.how),
+        };
+        events.push(Event::Ended {
+            fence: was.fence,
+            owner: was.owner.clone(),
+            how,
         });
-    let mut events: Vec<_> = gone.collect();
-    for is in &after.holders {
+    }
+    for is in new.iter().filter(|is| is.broken.is_none()) {
         match old.iter().find(|was| was.fence == is.fence) {
             None => events.push(Event::Granted {
                 fence: is.fence,
                 owner: is.owner.clone(),
             }),
-            Some(was) if was.broken.is_none() && is.broken.is_some() => {
-                events.push(Event::Ended {
-                    fence: is.fence,
-                    owner: is.owner.clone(),
-                    how: Some(How::Broken),
-                });
-            }
             Some(was) if was.renewed_at != is.renewed_at => {
-                events.push(Event::Renewed { fence: is.fence })
+                events.push(Event::Renewed { fence: is.fence });
             }
             Some(_) => {}
         }
     }
-    let (body, state) = before.map_or(("", None), |record| (&*record.body, record.state.as_ref()));
-    if *after.body != *body || after.state.as_ref() != state {
-        events.push(Event::Updated);
+    match (before, after) {
+        (Some(_), None) => events.push(Event::Purged),
+        (before, Some(after)) if content(before) != content(Some(after)) => {
+            events.push(Event::Updated);
+        }
+        _ => {}
     }
     events
+}
+
+fn content(record: Option<&Record>) -> (&str, Option<&State>) {
+    record.map_or(("", None), |record| (&*record.body, record.state.as_ref()))
 }

@@ -34,8 +34,8 @@ impl Fence {
         }
     }
 
-    /// Where the fences of a record that is created at this time start.
-    pub(crate) fn starting_at(time: Time) -> Self {
+    /// Where the fences of a record that is created at this time start: the first grant is one above.
+    pub fn starting_at(time: Time) -> Self {
         Self(time.as_millis().saturating_mul(1_000).min(Self::MAX.0))
     }
 

@@ -77,7 +77,7 @@ impl Time {
 }
 
 /// The store's time as one of its answers told it: the truth lies in `[time, time + resolution]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// What the answer said.
     pub time: Time,

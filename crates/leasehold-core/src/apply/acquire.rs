@@ -1,0 +1,94 @@
+//! Taking a lease.
+
+use super::hold::extend;
+use super::obstacle::obstacle;
+use super::{Decision, pruned};
+use crate::clock::Now;
+use crate::operation::{Acquire, Grant, Granted, Outcome};
+use crate::record::{Fence, Holder, Record};
+
+pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>) -> Decision {
+    let own = record.and_then(|record| own_holder(record, acquire, now));
+    if let Some(own) = own
+        && acquire.fence == Some(own.fence)
+        && acquire.mode == own.mode
+    {
+        return keep(record, own.fence, acquire, now);
+    }
+    let own = own.map(|holder| holder.fence);
+    let in_the_way = |record| obstacle(record, acquire.nonce, acquire.mode, own, now);
+    match record.and_then(in_the_way) {
+        Some(refusal) => Decision::unchanged(refusal),
+        None => grant(pruned(record, now), own, acquire, now),
+    }
+}
+
+/// The caller's own live holder. A broken one is nobody's: it only stands in the way.
+fn own_holder<'r>(record: &'r Record, acquire: &Acquire, now: &Now<'_>) -> Option<&'r Holder> {
+    record.holders.iter().find(|holder| {
+        holder.nonce == acquire.nonce
+            && holder.principal == acquire.principal
+            && holder.broken.is_none()
+            && !now.is_over(holder)
+    })
+}
+
+/// Grants a new fence; that of the caller's earlier self is dead.
+fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>) -> Decision {
+    let Some(fence) = next.fence.max(acquire.floor).next() else {
+        return Decision::unchanged(Outcome::Exhausted);
+    };
+    next.fence = fence;
+    if own.is_some() {
+        next.holders.retain(|holder| Some(holder.fence) != own);
+    }
+    // Its turn has come.
+    next.next = next.next.filter(|waiter| waiter.nonce != acquire.nonce);
+    let acquired_at = now.interval.latest;
+    let holder = Holder {
+        fence,
+        owner: acquire.owner.clone(),
+        principal: acquire.principal.clone(),
+        nonce: acquire.nonce,
+        mode: acquire.mode,
+        ttl: acquire.ttl,
+        acquired_at,
+        renewed_at: acquired_at,
+        expires_at: acquired_at + acquire.ttl,
+        broken: None,
+    };
+    let granted = if own.is_some() {
+        Granted::Again
+    } else {
+        Granted::Fresh
+    };
+    let grant = Grant {
+        fence,
+        granted,
+        ttl: holder.ttl,
+        acquired_at,
+        expires_at: holder.expires_at,
+        body: next.body.clone(),
+        state: next.state.clone(),
+        last: next.last.clone(),
+    };
+    next.holders.push(holder);
+    Decision::write(next, Outcome::Granted(grant))
+}
+
+/// The caller holds it and shows its fence: a renewal that keeps the fence.
+fn keep(record: Option<&Record>, own: Fence, acquire: &Acquire, now: &Now<'_>) -> Decision {
+    let mut next = pruned(record, now);
+    let renewal = extend(&mut next, own, Some(acquire.ttl), now);
+    let grant = Grant {
+        fence: renewal.fence,
+        granted: Granted::Kept,
+        ttl: renewal.ttl,
+        acquired_at: renewal.acquired_at,
+        expires_at: renewal.expires_at,
+        body: renewal.body,
+        state: next.state.clone(),
+        last: next.last.clone(),
+    };
+    Decision::write(next, Outcome::Granted(grant))
+}

@@ -1,0 +1,134 @@
+//! Going on holding.
+
+use std::time::Duration;
+
+use super::{Decision, end, pruned};
+use crate::clock::Now;
+use crate::operation::{Outcome, Renew, Renewal, Update};
+use crate::record::{Fence, Hash, How, Record, State, Text};
+
+pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
+    if let Err(refusal) = may_act(record, renew.fence, renew.principal.as_ref(), now) {
+        return Decision::unchanged(refusal);
+    }
+    let mut next = pruned(record, now);
+    let renewal = extend(&mut next, renew.fence, renew.ttl, now);
+    Decision::write(next, Outcome::Renewed(renewal))
+}
+
+pub(super) fn update(record: Option<&Record>, update: &Update, now: &Now<'_>) -> Decision {
+    if let Err(refusal) = may_act(record, update.fence, update.principal.as_ref(), now) {
+        let repeated = update.then_release && completed_before(record, update);
+        return Decision::unchanged(if repeated {
+            Outcome::Completed
+        } else {
+            refusal
+        });
+    }
+    let mut next = pruned(record, now);
+    if let Some(body) = &update.body {
+        next.body = body.clone();
+    }
+    if let Some(label) = &update.state {
+        next.state = label.clone().map(|label| State {
+            label,
+            since: now.interval.latest,
+        });
+    }
+    if update.then_release {
+        let how = How::Completed(result_hash(update));
+        end(&mut next, update.fence, how, now);
+        return Decision::write(next, Outcome::Completed);
+    }
+    let renewal = extend(&mut next, update.fence, None, now);
+    Decision::write(next, Outcome::Renewed(renewal))
+}
+
+/// Whether the last exclusive holder ended with just this update: then it is a repetition, and had succeeded.
+fn completed_before(record: Option<&Record>, update: &Update) -> bool {
+    record
+        .and_then(|record| record.last.as_ref())
+        .is_some_and(|last| {
+            last.fence == update.fence && last.how == How::Completed(result_hash(update))
+        })
+}
+
+/// What an update wrote, in short, so that its repetition can be told from another one.
+fn result_hash(update: &Update) -> Hash {
+    let body = update.body.as_deref().map(str::as_bytes);
+    let state = update
+        .state
+        .as_ref()
+        .map(|state| state.as_deref().unwrap_or_default().as_bytes());
+    let tags = [u8::from(body.is_some()), u8::from(state.is_some())];
+    Hash::of(&[&tags, body.unwrap_or_default(), state.unwrap_or_default()])
+}
+
+/// Whether this fence may act on the record: only a live, unbroken holder's may, for whom it belongs to.
+fn may_act(
+    record: Option<&Record>,
+    fence: Fence,
+    principal: Option<&Text>,
+    now: &Now<'_>,
+) -> Result<(), Outcome> {
+    let record = record.ok_or(Outcome::Fenced)?;
+    let Some(holder) = record.holders.iter().find(|holder| holder.fence == fence) else {
+        let expired = record
+            .last
+            .as_ref()
+            .is_some_and(|last| last.fence == fence && last.how == How::Expired);
+        return Err(if expired {
+            Outcome::Expired
+        } else {
+            Outcome::Fenced
+        });
+    };
+    if holder.principal.as_ref() != principal {
+        Err(Outcome::Denied)
+    } else if holder.broken.is_some() {
+        Err(Outcome::Fenced)
+    } else if now.is_over(holder) {
+        Err(Outcome::Expired)
+    } else {
+        Ok(())
+    }
+}
+
+/// Renews a holder that is there.
+///
+/// It never moves the expiry to before a moment until which the holder may already believe, whether or not the
+/// answer to this renewal arrives. A shorter ttl therefore counts only from when the longer one has run out.
+pub(super) fn extend(
+    record: &mut Record,
+    fence: Fence,
+    ttl: Option<Duration>,
+    now: &Now<'_>,
+) -> Renewal {
+    let holder = record
+        .holders
+        .iter_mut()
+        .find(|holder| holder.fence == fence)
+        .expect("only a live holder renews");
+    let latest = now.interval.latest;
+    let ttl = ttl.unwrap_or(holder.ttl);
+    if now.is_far(holder) {
+        // A clock that has stepped back since wrote that expiry: keeping it would lock the name until then.
+        holder.ttl = holder.ttl.max(ttl);
+        holder.expires_at = latest + holder.ttl;
+        holder.renewed_at = latest;
+    } else {
+        if latest + ttl > holder.expires_at {
+            holder.ttl = ttl;
+            holder.expires_at = latest + ttl;
+        }
+        // Always another moment, so that whoever watches this entry sees that its holder lives.
+        holder.renewed_at = latest.max(holder.renewed_at + Duration::from_micros(1));
+    }
+    Renewal {
+        fence,
+        ttl: holder.ttl,
+        acquired_at: holder.acquired_at,
+        expires_at: holder.expires_at,
+        body: record.body.clone(),
+    }
+}

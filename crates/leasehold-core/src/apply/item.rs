@@ -1,0 +1,68 @@
+//! Work items, and deleting what nobody needs.
+
+use std::time::Duration;
+
+use super::obstacle::{leased, live_reservation};
+use super::{Change, Decision, pruned};
+use crate::clock::Now;
+use crate::operation::{Outcome, Put};
+use crate::record::{Fence, Record, State, Text};
+
+pub(super) fn put(record: Option<&Record>, put: &Put, now: &Now<'_>) -> Decision {
+    if put.nonce.is_some() && record.is_some_and(|record| record.put == put.nonce) {
+        return Decision::unchanged(Outcome::Put);
+    }
+    if let Some(held) = record.and_then(|record| leased(record, now)) {
+        return Decision::unchanged(Outcome::Held(held));
+    }
+    let mut next = pruned(record, now);
+    next.body = put.body.clone();
+    next.state = Some(State {
+        label: put.state.clone(),
+        since: now.interval.latest,
+    });
+    next.put = put.nonce;
+    Decision::write(next, Outcome::Put)
+}
+
+/// Empties an item. Its last `put` stays known, so that a late repetition does not bring it back.
+pub(super) fn remove(record: Option<&Record>, now: &Now<'_>) -> Decision {
+    let Some(record) = record else {
+        return Decision::unchanged(Outcome::Removed);
+    };
+    if let Some(held) = leased(record, now) {
+        return Decision::unchanged(Outcome::Held(held));
+    }
+    if is_empty(record) {
+        return Decision::unchanged(Outcome::Removed);
+    }
+    let mut next = pruned(Some(record), now);
+    next.body = Text::default();
+    next.state = None;
+    Decision::write(next, Outcome::Removed)
+}
+
+/// Deletes a record that is free, empty and old. A name that comes back starts from the store's time, which by then
+/// is above every fence that was ever granted: so no purge while the clock has stepped less than a retention ago.
+pub(super) fn purge(record: Option<&Record>, retention: Duration, now: &Now<'_>) -> Decision {
+    let Some(record) = record else {
+        return Decision::unchanged(Outcome::Purged);
+    };
+    let oldest = now.interval.earliest - retention;
+    let in_use = record.holders.iter().any(|holder| !now.is_over(holder))
+        || live_reservation(record, now).is_some();
+    // How the last holder ended is what a repeated call learns from.
+    let ended_lately = record.last.as_ref().is_some_and(|last| last.at >= oldest);
+    let young = record.fence >= Fence::starting_at(oldest) || ended_lately;
+    if in_use || young || !is_empty(record) || now.stepped_within(retention) {
+        return Decision::unchanged(Outcome::Kept);
+    }
+    Decision {
+        change: Change::Delete,
+        outcome: Outcome::Purged,
+    }
+}
+
+fn is_empty(record: &Record) -> bool {
+    record.body.is_empty() && record.state.is_none()
+}
