@@ -8,7 +8,7 @@ use crate::operation::{Outcome, Renew, Renewal, Update};
 use crate::record::{Fence, Hash, How, Record, State, Text};
 
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
-    if let Err(refusal) = may_act(record, renew.fence, renew.principal.as_ref(), now) {
+    if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
         return Decision::unchanged(refusal);
     }
     let mut next = pruned(record, now);
@@ -17,7 +17,7 @@ pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> De
 }
 
 pub(super) fn update(record: Option<&Record>, update: &Update, now: &Now<'_>) -> Decision {
-    if let Err(refusal) = may_act(record, update.fence, update.principal.as_ref(), now) {
+    if let Some(refusal) = refusal(record, update.fence, update.principal.as_ref(), now) {
         let repeated = update.then_release && completed_before(record, update);
         return Decision::unchanged(if repeated {
             Outcome::Completed
@@ -64,33 +64,31 @@ fn result_hash(update: &Update) -> Hash {
     Hash::of(&[&tags, body.unwrap_or_default(), state.unwrap_or_default()])
 }
 
-/// Whether this fence may act on the record: only a live, unbroken holder's may, for whom it belongs to.
-fn may_act(
+/// Why this fence may not act on the record: only a live, unbroken holder's may, for the principal it belongs to.
+fn refusal(
     record: Option<&Record>,
     fence: Fence,
     principal: Option<&Text>,
     now: &Now<'_>,
-) -> Result<(), Outcome> {
-    let record = record.ok_or(Outcome::Fenced)?;
-    let Some(holder) = record.holders.iter().find(|holder| holder.fence == fence) else {
-        let expired = record
-            .last
-            .as_ref()
-            .is_some_and(|last| last.fence == fence && last.how == How::Expired);
-        return Err(if expired {
+) -> Option<Outcome> {
+    let holders = record.map_or(&[][..], |record| &record.holders);
+    let Some(holder) = holders.iter().find(|holder| holder.fence == fence) else {
+        let last = record.and_then(|record| record.last.as_ref());
+        let expired = last.is_some_and(|last| last.fence == fence && last.how == How::Expired);
+        return Some(if expired {
             Outcome::Expired
         } else {
             Outcome::Fenced
         });
     };
     if holder.principal.as_ref() != principal {
-        Err(Outcome::Denied)
+        Some(Outcome::Denied)
     } else if holder.broken.is_some() {
-        Err(Outcome::Fenced)
+        Some(Outcome::Fenced)
     } else if now.is_over(holder) {
-        Err(Outcome::Expired)
+        Some(Outcome::Expired)
     } else {
-        Ok(())
+        None
     }
 }
 
