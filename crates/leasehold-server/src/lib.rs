@@ -1,1 +1,66 @@
-//! Leasehold as an HTTP service.
+//! Leasehold as an HTTP service: [`serve`] an engine on a listener.
+//!
+//! The service keeps nothing of its own that a lease depends on. Every route is described in `docs/api.md`; what is
+//! said on the wire is in [`leasehold::wire`].
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold::{engine::Engine, store};
+//!
+//! let engine = Engine::start(store::open("memory:").await?).await?;
+//! let listener = tokio::net::TcpListener::bind(("127.0.0.1", leasehold_server::DEFAULT_PORT)).await?;
+//! let shutdown = std::future::pending();
+//! leasehold_server::serve(listener, engine, leasehold_server::Config::default(), shutdown).await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod admin;
+mod answer;
+mod body;
+mod locks;
+mod query;
+mod route;
+mod serve;
+mod service;
+
+use std::time::Duration;
+
+pub use serve::serve;
+
+/// The port that the service listens on by default.
+pub const DEFAULT_PORT: u16 = 12345;
+
+/// Limits of the service. Everything is bounded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// The ttl of an acquire that names none.
+    pub default_ttl: Duration,
+    /// Connections at once; more wait to be accepted.
+    pub max_connections: usize,
+    /// Bytes of a request's head.
+    pub max_head: usize,
+    /// How long a connection may be idle, or take to send a request's head.
+    pub head_timeout: Duration,
+    /// How long a request's body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long `/readyz` waits for the store.
+    pub ready_timeout: Duration,
+    /// How long requests may take to finish once the service shuts down.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            default_ttl: Duration::from_secs(30),
+            max_connections: 10_000,
+            max_head: 16 * 1024,
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(10),
+            ready_timeout: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

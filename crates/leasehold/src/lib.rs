@@ -1,11 +1,14 @@
 //! Leases with fencing tokens on the database you already run.
 
 pub mod client;
+pub mod duration;
 pub mod engine;
 mod error;
 pub mod host;
 mod leases;
 pub mod store;
+#[cfg(feature = "http")]
+pub mod wire;
 
 pub use client::{Client, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};

@@ -1,0 +1,66 @@
+//! Reads a request's body, within bounds of size and time.
+
+use std::time::Duration;
+
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use leasehold::Error;
+use leasehold::wire::Trouble;
+
+use crate::route::Refused;
+
+/// How much more than the limit is read and thrown away, so that a client that still sends gets to see the answer.
+const DISCARD: usize = 1024 * 1024;
+
+/// The whole body, at most `limit` bytes.
+pub(crate) async fn read(
+    body: Incoming,
+    limit: usize,
+    timeout: Duration,
+) -> Result<Vec<u8>, Refused> {
+    if body.is_end_stream() {
+        return Ok(Vec::new());
+    }
+    tokio::time::timeout(timeout, collect(body, limit))
+        .await
+        .unwrap_or_else(|_| {
+            Err(Refused::new(
+                Trouble::RequestTimeout,
+                "the request's body did not arrive in time",
+            ))
+        })
+}
+
+async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
+    let mut bytes = Vec::new();
+    let mut total = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Error::invalid("the request's body broke off"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        total += data.len();
+        if total <= limit {
+            bytes.extend_from_slice(&data);
+        } else if total > limit + DISCARD {
+            break;
+        }
+    }
+    if total > limit {
+        let detail = format!("the request's body is larger than the {limit} bytes allowed here");
+        return Err(Refused::new(Trouble::TooLarge, detail));
+    }
+    Ok(bytes)
+}
+
+/// The same as text.
+pub(crate) async fn read_text(
+    body: Incoming,
+    limit: usize,
+    timeout: Duration,
+) -> Result<String, Refused> {
+    let bytes = read(body, limit, timeout).await?;
+    String::from_utf8(bytes)
+        .map_err(|_| Error::invalid("the request's body is not UTF-8 text").into())
+}

@@ -1,0 +1,141 @@
+//! Strict reading of percent-encoded text and query strings: what is not understood is refused, never guessed.
+
+use std::borrow::Cow;
+
+use leasehold::{Error, Result};
+
+/// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
+/// without two hexadecimal digits is refused.
+pub(crate) fn decode(what: &str, raw: &str) -> Result<String> {
+    decode_bytes(what, raw, false)
+}
+
+fn decode_bytes(what: &str, raw: &str, plus_is_space: bool) -> Result<String> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => hex(rest.next())
+                .zip(hex(rest.next()))
+                .map(|(high, low)| high << 4 | low)
+                .ok_or_else(|| {
+                    Error::invalid(format!(
+                        "the {what} is not percent-encoded: write a `%` as `%25`"
+                    ))
+                })?,
+            b'+' if plus_is_space => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("the {what} is not UTF-8")))
+}
+
+fn hex(digit: Option<u8>) -> Option<u8> {
+    char::from(digit?)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
+}
+
+/// The parameters of a request, none of them twice.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'a> {
+    pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl<'a> Query<'a> {
+    /// Reads a query string as forms write it: `+` is a space.
+    pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self> {
+        let mut query = Self::default();
+        for part in raw.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let (key, value) = (decode_value("query", key)?, decode_value(key, value)?);
+            if query.has(&key) {
+                return Err(Error::invalid(format!(
+                    "the parameter `{key}` is there twice: give it once"
+                )));
+            }
+            query.pairs.push((key, value));
+        }
+        Ok(query)
+    }
+
+    /// Refuses every parameter that is not one of these.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
+        match self.pairs.iter().find(|(key, _)| !known.contains(&&**key)) {
+            None => Ok(()),
+            Some((key, _)) if known.is_empty() => Err(Error::invalid(format!(
+                "there is no parameter `{key}` here: this route takes none"
+            ))),
+            Some((key, _)) => Err(Error::invalid(format!(
+                "there is no parameter `{key}` here: there is `{}`",
+                known.join("`, `")
+            ))),
+        }
+    }
+
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.pairs
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| &**value)
+    }
+
+    /// A parameter in the form that `read` understands.
+    pub(crate) fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.get(key).map(read).transpose()
+    }
+
+    /// A parameter that is `true` or `false`.
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
+        self.read(key, |value| match value {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(Error::invalid(format!("`{key}` must be `true` or `false`"))),
+        })
+    }
+}
+
+fn decode_value<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
+    if raw.contains(['%', '+']) {
+        decode_bytes(what, raw, true).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(raw))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_decode_strictly() {
+        assert_eq!(decode("name", "a%2Fb%2fc").unwrap(), "a/b/c");
+        assert_eq!(decode("name", "%23?%25+").unwrap(), "#?%+");
+        assert_eq!(decode("name", "..").unwrap(), "..");
+        for bad in ["%", "%2", "%zz", "100%", "%+1a", "%ff", "%c3"] {
+            assert!(decode("name", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_known_and_there_once() {
+        let query = Query::parse(Some("nonce=a+b%2B&wait=&now")).unwrap();
+        assert_eq!(query.get("nonce"), Some("a b+"));
+        assert_eq!(query.get("wait"), Some(""));
+        assert_eq!(query.get("now"), Some(""));
+        assert_eq!(query.get("ttl"), None);
+        assert!(query.only(&["now", "nonce", "wait"]).is_ok());
+        let unknown = query.only(&["nonce", "now"]).unwrap_err().to_string();
+        assert!(unknown.contains("`wait`"), "{unknown}");
+        assert!(Query::parse(Some("nonce=a&nonce=a")).is_err());
+        assert!(Query::parse(Some("nonce=a&%6eonce=b")).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! One request: found its route, checked, performed, answered.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Request};
+use leasehold::core::{BootTime, Name, Text};
+use leasehold::engine::Engine;
+use leasehold::wire::Trouble;
+use serde::Serialize;
+
+use crate::Config;
+use crate::answer::{self, Answer};
+use crate::query::Query;
+use crate::route::{Refused, Route};
+
+/// What every connection shares.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) engine: Engine,
+    pub(crate) config: Arc<Config>,
+}
+
+/// A request and what is known of its coming.
+pub(crate) struct Call<'a> {
+    pub(crate) query: Query<'a>,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: Incoming,
+    /// When its head was here: what a client may believe in counts from before this.
+    pub(crate) arrival: BootTime,
+    /// Where it came from: the owner of leases that name none.
+    pub(crate) peer: Text,
+}
+
+impl Service {
+    /// Answers a request, whatever it is.
+    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: Text) -> Answer {
+        let arrival = self.engine.host().boot_time();
+        let (parts, body) = request.into_parts();
+        let answer = self
+            .dispatch(&parts, body, arrival, peer)
+            .await
+            .unwrap_or_else(|refused| answer::problem(&refused));
+        // The query stays out of it: it may hold a nonce.
+        tracing::debug!(
+            method = %parts.method,
+            path = parts.uri.path(),
+            status = answer.status().as_u16(),
+            micros = self.engine.host().boot_time().since(arrival).as_micros(),
+            "request"
+        );
+        answer
+    }
+
+    async fn dispatch(
+        &self,
+        parts: &Parts,
+        body: Incoming,
+        arrival: BootTime,
+        peer: Text,
+    ) -> Result<Answer, Refused> {
+        let query = Query::parse(parts.uri.query())?;
+        let route = Route::find(&parts.method, parts.uri.path(), &query)?;
+        let call = Call {
+            query,
+            headers: &parts.headers,
+            body,
+            arrival,
+            peer,
+        };
+        match route {
+            Route::Acquire(name) => self.acquire(call, &name).await,
+            Route::Heartbeat(name, fence) => self.heartbeat(call, &name, fence).await,
+            Route::Update(name, fence) => self.update(call, &name, fence).await,
+            Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
+            Route::ReleaseByNonce(name) => self.release(call, &name, None).await,
+            Route::Show(name) => self.show(call, &name).await,
+            Route::List => self.list(call).await,
+            Route::Break(name) => self.break_lease(call, &name).await,
+            Route::Heartbeats => self.heartbeats(call).await,
+            Route::Health => {
+                call.query.only(&[])?;
+                Ok(answer::ok(&Status { status: "alive" }))
+            }
+            Route::Ready => {
+                call.query.only(&[])?;
+                self.ready().await
+            }
+        }
+    }
+
+    /// Whether the store answers, in bounded time.
+    async fn ready(&self) -> Result<Answer, Refused> {
+        let probe = Name::lock("leasehold/readyz")?;
+        match tokio::time::timeout(self.config.ready_timeout, self.engine.show(&probe)).await {
+            Ok(shown) => {
+                shown?;
+                Ok(answer::ok(&Status { status: "ready" }))
+            }
+            Err(_) => Err(Refused::new(
+                Trouble::StoreUnavailable,
+                "the store did not answer in time",
+            )),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Status {
+    status: &'static str,
+}

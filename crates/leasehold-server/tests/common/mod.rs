@@ -1,0 +1,233 @@
+//! A running service and a raw client: no URL library in between, so that a test sends exactly the bytes it means.
+#![allow(dead_code, unreachable_pub)]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::engine::Engine;
+use leasehold::store;
+use leasehold_server::Config;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A service on a port of its own.
+pub struct Server {
+    pub address: SocketAddr,
+    pub engine: Engine,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+    folder: Option<PathBuf>,
+}
+
+impl Server {
+    /// On a store in memory.
+    pub async fn start() -> Self {
+        Self::start_on("memory:").await
+    }
+
+    /// On a fresh SQLite file.
+    pub async fn start_on_sqlite() -> Self {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let folder =
+            std::env::temp_dir().join(format!("leasehold-server-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let url = format!("sqlite:{}", folder.join("leases.db").display());
+        let mut server = Self::start_on(&url).await;
+        server.folder = Some(folder);
+        server
+    }
+
+    pub async fn start_on(url: &str) -> Self {
+        let engine = Engine::start(store::open(url).await.unwrap())
+            .await
+            .unwrap();
+        Self::start_with(engine, Config::default()).await
+    }
+
+    pub async fn start_with(engine: Engine, config: Config) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let task = tokio::spawn(leasehold_server::serve(
+            listener,
+            engine.clone(),
+            config,
+            shutdown,
+        ));
+        Self {
+            address,
+            engine,
+            stop: Some(stop),
+            task,
+            folder: None,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Stops it as an operator would, and returns when it has stopped.
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        tokio::time::timeout(PATIENCE, &mut self.task)
+            .await
+            .expect("the service stops in bounded time")
+            .unwrap();
+    }
+
+    pub async fn post(&self, target: &str) -> Answer {
+        self.send("POST", target, b"").await
+    }
+
+    pub async fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, b"").await
+    }
+
+    pub async fn delete(&self, target: &str) -> Answer {
+        self.send("DELETE", target, b"").await
+    }
+
+    pub async fn send(&self, method: &str, target: &str, body: &[u8]) -> Answer {
+        self.send_with(method, target, "", body).await
+    }
+
+    /// Sends a request with more header lines, each ended by `\r\n`.
+    pub async fn send_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Answer {
+        let mut stream = self.begin(method, target, headers, body).await;
+        let mut bytes = Vec::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+            .await
+            .expect("an answer in bounded time")
+            .unwrap();
+        Answer::parse(&bytes)
+    }
+
+    /// Sends a request and does not wait for its answer.
+    pub async fn begin(&self, method: &str, target: &str, headers: &str, body: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        stream
+    }
+
+    /// Takes a lease and gives its fence.
+    pub async fn acquire(&self, target: &str) -> u64 {
+        self.post(target).await.ok().fence()
+    }
+
+    /// Everything that is stored, to see that nothing changed.
+    pub async fn everything(&self) -> Value {
+        let mut all = self.get("/locks?limit=1000").await.ok().json;
+        for lock in all["locks"].as_array_mut().unwrap() {
+            for holder in lock["holders"].as_array_mut().unwrap() {
+                holder.as_object_mut().unwrap().remove("left");
+            }
+        }
+        all
+    }
+
+    /// Waits until so many wait in line for a name.
+    pub async fn wait_for_waiters(&self, name: &str, count: usize) {
+        let name = leasehold::core::Name::lock(name).unwrap();
+        let line = async {
+            while self.engine.waiters(&name) != count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, line)
+            .await
+            .expect("the line gets that long");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(folder) = self.folder.take() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub json: Value,
+}
+
+impl Answer {
+    pub fn parse(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes).expect("answers are UTF-8");
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("no answer: {text:?}"));
+        Self {
+            status: head[9..12].parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            json: serde_json::from_str(body).unwrap_or(Value::Null),
+        }
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.status, 200, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        self
+    }
+
+    /// It is a problem document of this status and type.
+    #[track_caller]
+    pub fn problem(self, status: u16, trouble: &str) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(
+            self.header("content-type"),
+            Some("application/problem+json")
+        );
+        assert_eq!(self.json["type"], trouble, "{self:?}");
+        assert_eq!(self.json["status"], status, "{self:?}");
+        for text in ["title", "detail"] {
+            assert!(!self.json[text].as_str().unwrap().is_empty(), "{self:?}");
+        }
+        self
+    }
+
+    #[track_caller]
+    pub fn fence(&self) -> u64 {
+        self.json["fence"].as_u64().expect("a fence")
+    }
+
+    pub fn text(&self, member: &str) -> &str {
+        self.json[member].as_str().unwrap_or_default()
+    }
+}

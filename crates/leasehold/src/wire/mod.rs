@@ -1,0 +1,141 @@
+//! What the service and its clients say to each other: JSON with times in RFC 3339 and spans in whole milliseconds.
+//!
+//! A nonce's hash never gets here: these types have no place for one.
+
+mod lease;
+mod problem;
+mod view;
+
+pub use lease::{Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released};
+pub use problem::{Problem, Trouble};
+pub use view::{EndedAs, Ending, HolderView, LockView, Locks};
+
+use std::time::Duration;
+
+use leasehold_core::{Granted, Mode};
+use serde::{Deserialize, Serialize};
+
+/// The header that may carry the nonce instead of the URL.
+pub const NONCE_HEADER: &str = "leasehold-nonce";
+/// How many leases one call of `/heartbeats` may renew.
+pub const MAX_HEARTBEATS: usize = 1_000;
+/// The longest that a call may wait in line: a day.
+pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A span in whole milliseconds, rounded down.
+pub fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The mode without its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sharing {
+    /// No other holder.
+    Exclusive,
+    /// Other sharers.
+    Shared,
+}
+
+impl Sharing {
+    /// A mode as its word and its limit.
+    pub fn split(mode: Mode) -> (Self, Option<u16>) {
+        match mode {
+            Mode::Exclusive => (Self::Exclusive, None),
+            Mode::Shared { limit } => (Self::Shared, limit),
+        }
+    }
+
+    /// The mode again.
+    pub fn join(self, limit: Option<u16>) -> Mode {
+        match self {
+            Self::Exclusive => Mode::Exclusive,
+            Self::Shared => Mode::Shared { limit },
+        }
+    }
+}
+
+/// How a lease came to be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GrantedAs {
+    /// It was free.
+    Fresh,
+    /// By the nonce that holds it already: the older fence is dead.
+    Again,
+    /// By nonce and fence: the fence stays.
+    Kept,
+}
+
+impl From<Granted> for GrantedAs {
+    fn from(granted: Granted) -> Self {
+        match granted {
+            Granted::Fresh => Self::Fresh,
+            Granted::Again => Self::Again,
+            Granted::Kept => Self::Kept,
+        }
+    }
+}
+
+impl From<GrantedAs> for Granted {
+    fn from(granted: GrantedAs) -> Self {
+        match granted {
+            GrantedAs::Fresh => Self::Fresh,
+            GrantedAs::Again => Self::Again,
+            GrantedAs::Kept => Self::Kept,
+        }
+    }
+}
+
+/// The store's times as RFC 3339 in UTC, always with six digits, so that they sort as text.
+pub(crate) mod rfc3339 {
+    use std::borrow::Cow;
+
+    use jiff::Timestamp;
+    use leasehold_core::Time;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:.6}", timestamp(*time)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
+        let text = <Cow<'de, str>>::deserialize(from)?;
+        parse(&text).ok_or_else(|| de::Error::custom("not a time in RFC 3339"))
+    }
+
+    /// A time that no calendar shows is the last one that it shows.
+    fn timestamp(time: Time) -> Timestamp {
+        i64::try_from(time.as_micros())
+            .ok()
+            .and_then(|micros| Timestamp::from_microsecond(micros).ok())
+            .unwrap_or(Timestamp::MAX)
+    }
+
+    fn parse(text: &str) -> Option<Time> {
+        let micros = text.parse::<Timestamp>().ok()?.as_microsecond();
+        u64::try_from(micros).ok().map(Time::from_micros)
+    }
+
+    pub(crate) mod option {
+        use leasehold_core::Time;
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        #[derive(Serialize, Deserialize)]
+        #[serde(transparent)]
+        struct Wrapped(#[serde(with = "super")] Time);
+
+        pub(crate) fn serialize<S: Serializer>(
+            time: &Option<Time>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            time.map(Wrapped).serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Time>, D::Error> {
+            Ok(Option::<Wrapped>::deserialize(from)?.map(|Wrapped(time)| time))
+        }
+    }
+}

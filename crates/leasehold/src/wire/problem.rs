@@ -1,0 +1,212 @@
+//! Problem documents (RFC 9457), and the one place where errors meet HTTP statuses.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use leasehold_core::{Held, Text, Time};
+use serde::{Deserialize, Serialize};
+
+use super::{millis, rfc3339};
+use crate::Error;
+
+/// What kind of problem: the stable `type` of its document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Trouble {
+    /// Somebody else has it.
+    Held,
+    /// This fence does not hold the lease (any more).
+    Fenced,
+    /// This fence's time has run out.
+    Expired,
+    /// The request is wrong.
+    BadRequest,
+    /// There is no such route, or no record under this name.
+    NotFound,
+    /// This route takes other methods.
+    MethodNotAllowed,
+    /// The request took too long to arrive.
+    RequestTimeout,
+    /// The request's body is too large.
+    TooLarge,
+    /// The right to do this is missing.
+    Denied,
+    /// It may have happened or not.
+    Indeterminate,
+    /// The store does not answer, or the service is closing. Nothing happened.
+    StoreUnavailable,
+    /// What is stored makes no sense.
+    Corrupt,
+}
+
+impl Trouble {
+    /// Its HTTP status.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Denied => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::RequestTimeout => 408,
+            Self::Held | Self::Fenced | Self::Expired => 409,
+            Self::TooLarge => 413,
+            Self::Corrupt => 500,
+            Self::StoreUnavailable => 503,
+            Self::Indeterminate => 504,
+        }
+    }
+
+    /// The same in a few words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Held => "Somebody else holds it",
+            Self::Fenced => "Fenced off",
+            Self::Expired => "Expired",
+            Self::BadRequest => "Bad request",
+            Self::NotFound => "Not found",
+            Self::MethodNotAllowed => "Method not allowed",
+            Self::RequestTimeout => "The request took too long to arrive",
+            Self::TooLarge => "Too large",
+            Self::Denied => "Denied",
+            Self::Indeterminate => "It may have happened or not",
+            Self::StoreUnavailable => "The store is unavailable",
+            Self::Corrupt => "Corrupt",
+        }
+    }
+}
+
+/// A problem document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// What kind of problem; stable.
+    #[serde(rename = "type")]
+    pub trouble: Trouble,
+    /// The kind in a few words, for people.
+    pub title: Cow<'static, str>,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong in this case and what would be right, for people.
+    pub detail: Cow<'static, str>,
+    /// Who holds it, where somebody does; empty for a waiter that is next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Text>,
+    /// Since when it is held.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "rfc3339::option")]
+    pub since: Option<Time>,
+    /// When it is over if nobody renews it, in milliseconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(trouble: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            trouble,
+            title: trouble.title().into(),
+            status: trouble.status(),
+            detail: detail.into(),
+            owner: None,
+            since: None,
+            retry_after: None,
+        }
+    }
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
+        let trouble = match error {
+            Error::Held(_) => Trouble::Held,
+            Error::Fenced => Trouble::Fenced,
+            Error::Expired => Trouble::Expired,
+            Error::Invalid(_) => Trouble::BadRequest,
+            Error::Denied(_) => Trouble::Denied,
+            Error::Unavailable(_) => Trouble::StoreUnavailable,
+            Error::Indeterminate(_) => Trouble::Indeterminate,
+            Error::Corrupt(_) => Trouble::Corrupt,
+        };
+        let mut problem = Self::new(trouble, error.to_string());
+        if let Error::Held(held) = error {
+            problem.owner = Some(held.owner.clone());
+            problem.since = Some(held.since);
+            // Rounded up: whoever comes back exactly then must not come too early.
+            problem.retry_after = Some(millis(held.retry_after + Duration::from_micros(999)));
+        }
+        problem
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        let detail = problem.detail.into_owned();
+        match problem.trouble {
+            Trouble::Held => Self::Held(Held {
+                owner: problem.owner.unwrap_or_default(),
+                since: problem.since.unwrap_or_default(),
+                retry_after: Duration::from_millis(problem.retry_after.unwrap_or_default()),
+            }),
+            Trouble::Fenced => Self::Fenced,
+            Trouble::Expired => Self::Expired,
+            Trouble::BadRequest
+            | Trouble::NotFound
+            | Trouble::MethodNotAllowed
+            | Trouble::TooLarge => Self::invalid(detail),
+            Trouble::Denied => Self::Denied(detail),
+            Trouble::StoreUnavailable | Trouble::RequestTimeout => Self::Unavailable(detail),
+            Trouble::Indeterminate => Self::Indeterminate(detail),
+            Trouble::Corrupt => Self::Corrupt(detail),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_survives_the_wire() {
+        let held = Held {
+            owner: "host:1".into(),
+            since: Time::from_micros(1_700_000_000_123_456),
+            retry_after: Duration::from_millis(1_500),
+        };
+        for error in [
+            Error::Held(held),
+            Error::Fenced,
+            Error::Expired,
+            Error::invalid("no"),
+            Error::Denied("not yours".into()),
+            Error::Unavailable("gone".into()),
+            Error::Indeterminate("perhaps".into()),
+            Error::Corrupt("broken".into()),
+        ] {
+            let json = serde_json::to_string(&Problem::from(&error)).unwrap();
+            let back: Problem = serde_json::from_str(&json).unwrap();
+            assert_eq!(Error::from(back), error, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_held_problem_reads_as_documented() {
+        let held = Held {
+            owner: "host:1".into(),
+            since: Time::from_micros(1_700_000_000_000_000),
+            retry_after: Duration::from_micros(1_500_001),
+        };
+        let json = serde_json::to_value(Problem::from(&Error::Held(held))).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "type": "held",
+                "title": "Somebody else holds it",
+                "status": 409,
+                "detail": "held by host:1 for another 1.500001s",
+                "owner": "host:1",
+                "since": "2023-11-14T22:13:20.000000Z",
+                "retryAfter": 1501,
+            })
+        );
+    }
+}
