@@ -1,9 +1,215 @@
-//! SQLite.
-use std::sync::Arc;
+//! Leases in a SQLite file that the processes of one machine share.
+//!
+//! # Guarantee
+//! Linearizable, over all processes that have the file open. What was acknowledged is on the disk: write-ahead log,
+//! `synchronous=FULL`, one transaction for each batch. The store's time never runs backwards, whatever the wall
+//! clock does and however often the machine boots.
+//!
+//! # Stored form
+//! A row of the table `records` for each record: exact, with its lists as JSON. The view `leases` shows the same to
+//! people: `sqlite3 leases.db 'select * from leases'`. The one row of `clock` says whose boot clock the time counts
+//! from, and how far it has come.
+//!
+//! # Set-up
+//! None: a missing file is made, readable for its owner only. Its folder must exist. A file of another program, or
+//! of a newer Leasehold, is left alone and refused.
+//!
+//! # Options
+//! None. `sqlite:PATH`, relative or absolute; `sqlite:///PATH` is absolute too. The path is taken as it stands,
+//! without percent-decoding, and cannot contain `?`.
+//!
+//! # Limits
+//! One machine: not for network file systems, and not for two machines that take turns. All processes share one
+//! time namespace. One commit at a time, by whichever process.
 
-use super::Store;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Name, Stamp};
+
+use super::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
 
+mod clock;
+mod failure;
+mod file;
+mod lane;
+mod row;
+mod statements;
+
+#[doc(hidden)]
+pub use clock::Boot;
+use clock::StoreClock;
+use file::File;
+use lane::Lane;
+
+/// Records in a SQLite file.
+///
+/// ```
+/// use leasehold::store::{Store as _, sqlite::Sqlite};
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// # runtime.block_on(async {
+/// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// let store = Sqlite::open(folder.join("leases.db")).await?;
+/// let name = leasehold::core::Name::lock("nightly-report")?;
+/// assert_eq!(store.load(&[name]).await?.value, [None]);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<_, leasehold::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct Sqlite {
+    /// Swaps: the only connection that writes.
+    writer: Lane,
+    /// Loads: never behind a commit, nor behind a long search.
+    reader: Lane,
+    /// Searches.
+    finder: Lane,
+    clock: Arc<StoreClock>,
+    file: Arc<File>,
+}
+
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    Err(Error::Unavailable(format!("{url}: not yet")))
+    Ok(Arc::new(Sqlite::open(path_of(url)?).await?))
+}
+
+/// The path that a URL names.
+fn path_of(url: &str) -> Result<PathBuf> {
+    let rest = url.strip_prefix("sqlite:").unwrap_or(url);
+    let path = match rest.strip_prefix("//") {
+        Some(absolute) if absolute.starts_with('/') => absolute,
+        Some(relative) => {
+            return Err(Error::invalid(format!(
+                "`{url}` names a host: use `sqlite:{relative}` for a path from here, or `sqlite:///PATH`"
+            )));
+        }
+        None => rest,
+    };
+    if path.contains('?') {
+        return Err(Error::invalid(format!(
+            "`{url}`: `sqlite:` has no options, and its path cannot contain `?`"
+        )));
+    }
+    match path {
+        "" => Err(Error::invalid(
+            "`sqlite:` needs a path, such as `sqlite:leases.db`",
+        )),
+        ":memory:" => Err(Error::invalid("use `memory:` to keep leases in memory")),
+        path => Ok(path.into()),
+    }
+}
+
+impl Sqlite {
+    /// Opens this file; makes it if it is not there.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_on(path, Boot::current()?).await
+    }
+
+    /// The same on a machine of a test's own, to see it boot and its clocks step.
+    #[doc(hidden)]
+    pub async fn open_on(path: impl AsRef<Path>, boot: Boot) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        tokio::task::spawn_blocking(move || Self::open_blocking(&path, boot))
+            .await
+            .unwrap_or_else(|died| {
+                Err(Error::Unavailable(format!("opening was cut short: {died}")))
+            })
+    }
+
+    fn open_blocking(path: &Path, boot: Boot) -> Result<Self> {
+        let (file, mut first) = File::open(path)?;
+        let clock = StoreClock::adopt(&file, &mut first, boot)?;
+        Ok(Self {
+            writer: Lane::spawn("sqlite-writer", lane::Doubt::MayHaveWritten, first)?,
+            reader: Lane::spawn("sqlite-reader", lane::Doubt::None, file.connect()?)?,
+            finder: Lane::spawn("sqlite-finder", lane::Doubt::None, file.connect()?)?,
+            clock: Arc::new(clock),
+            file: Arc::new(file),
+        })
+    }
+
+    fn answer<T>(&self, value: T) -> Answer<T> {
+        Answer {
+            value,
+            stamp: Stamp {
+                time: self.clock.now(),
+                resolution: Duration::from_micros(1),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn facts(&self) -> Facts {
+        Facts {
+            margin: Duration::ZERO,
+            batch: 1024,
+            in_flight: 1,
+            poll: Duration::from_millis(20),
+        }
+    }
+
+    async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
+        let names = names.to_vec();
+        let file = self.file.clone();
+        let records = self
+            .reader
+            .run(move |connection| statements::load(&file, connection, &names))
+            .await?;
+        Ok(self.answer(records))
+    }
+
+    async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
+        let file = self.file.clone();
+        let clock = self.clock.clone();
+        let swapped = self
+            .writer
+            .run(move |connection| statements::swap(&file, &clock, connection, &writes))
+            .await?;
+        Ok(self.answer(swapped))
+    }
+
+    async fn find(&self, query: &Query) -> Result<Answer<Page>> {
+        let query = query.clone();
+        let file = self.file.clone();
+        let page = self
+            .finder
+            .run(move |connection| statements::find(&file, connection, &query))
+            .await?;
+        Ok(self.answer(page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_paths_as_they_stand() {
+        for (url, path) in [
+            ("sqlite:leases.db", "leases.db"),
+            ("sqlite:./a b/%20#é.db", "./a b/%20#é.db"),
+            ("sqlite:/var/lib/leases.db", "/var/lib/leases.db"),
+            ("sqlite:///var/lib/leases.db", "/var/lib/leases.db"),
+        ] {
+            assert_eq!(path_of(url).unwrap(), Path::new(path), "{url}");
+        }
+    }
+
+    #[test]
+    fn urls_that_name_no_path_say_what_to_write_instead() {
+        for (url, hint) in [
+            ("sqlite:", "sqlite:leases.db"),
+            ("sqlite://leases.db", "sqlite:leases.db"),
+            ("sqlite::memory:", "memory:"),
+            ("sqlite:leases.db?mode=ro", "no options"),
+        ] {
+            let error = path_of(url).unwrap_err();
+            assert!(matches!(error, Error::Invalid(_)), "{url}");
+            assert!(error.to_string().contains(hint), "{url}: {error}");
+        }
+    }
 }

@@ -1,0 +1,207 @@
+//! Load, swap and find, each in one transaction.
+
+use leasehold_core::{Name, Time};
+use rusqlite::types::Value;
+use rusqlite::{Connection, ToSql, TransactionBehavior, params};
+
+use super::clock::{StoreClock, micros};
+use super::file::File;
+use super::row::{self, columns};
+use crate::store::{Availability, Page, Query, Stored, Swapped, Write};
+use crate::{Error, Result};
+
+/// The records under these names, all as of one moment.
+pub(super) fn load(
+    file: &File,
+    connection: &mut Connection,
+    names: &[Name],
+) -> Result<Vec<Option<Stored>>> {
+    let mut load = || {
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let records = names.iter().map(|name| load_one(&tx, name));
+        records.collect::<rusqlite::Result<Result<Vec<_>>>>()
+    };
+    load().map_err(|error| file.before_commit(&error))?
+}
+
+fn load_one(connection: &Connection, name: &Name) -> rusqlite::Result<Result<Option<Stored>>> {
+    let mut select = connection.prepare_cached(concat!(
+        "select ",
+        columns!(),
+        " from records where kind = ?1 and name = ?2"
+    ))?;
+    let mut rows = select.query(params![name.kind().as_str(), name.as_str()])?;
+    match rows.next()? {
+        None => Ok(Ok(None)),
+        Some(row) => Ok(row::stored(row)?.map(|(_, stored)| Some(stored))),
+    }
+}
+
+/// Swaps each, and keeps how far the time has come, in one commit.
+pub(super) fn swap(
+    file: &File,
+    clock: &StoreClock,
+    connection: &mut Connection,
+    writes: &[Write],
+) -> Result<Vec<Swapped>> {
+    file.check_in_place()?;
+    let tx = file.begin(connection)?;
+    clock.keep(file, &tx)?;
+    let swapped = writes
+        .iter()
+        .map(|write| swap_one(&tx, write))
+        .collect::<rusqlite::Result<Vec<_>>>()
+        .map_err(|error| file.before_commit(&error))?;
+    let wrote = swapped
+        .iter()
+        .any(|swapped| matches!(swapped, Swapped::Written { .. }));
+    // Where all lost there is nothing to wait for a disk for.
+    if wrote {
+        file.commit(tx)?;
+    }
+    Ok(swapped)
+}
+
+fn swap_one(connection: &Connection, write: &Write) -> rusqlite::Result<Swapped> {
+    let expected = write
+        .expect
+        .as_ref()
+        .map(|version| version.write.0.to_be_bytes());
+    let changed = match (&write.put, expected) {
+        (Some((id, record)), None) => {
+            let mut insert = connection.prepare_cached(row::INSERT)?;
+            row::bind(&mut insert, &write.name, *id, record, true)?;
+            insert.raw_execute()?
+        }
+        (Some((id, record)), Some(expected)) => {
+            let mut update = connection.prepare_cached(row::UPDATE)?;
+            row::bind(&mut update, &write.name, *id, record, write.body_changed)?;
+            update.raw_bind_parameter(13, expected)?;
+            update.raw_execute()?
+        }
+        (None, Some(expected)) => connection
+            .prepare_cached("delete from records where kind = ?1 and name = ?2 and write = ?3")?
+            .execute(params![
+                write.name.kind().as_str(),
+                write.name.as_str(),
+                expected
+            ])?,
+        // Deleting what must not be there: it is gone, or it is a conflict.
+        (None, None) => 0,
+    };
+    if changed == 1 {
+        return Ok(Swapped::Written { tag: None });
+    }
+    Ok(match load_one(connection, &write.name)? {
+        Ok(None) if write.put.is_none() && expected.is_none() => Swapped::Written { tag: None },
+        Ok(current) => Swapped::Conflict(current),
+        Err(corrupt) => Swapped::Failed(corrupt),
+    })
+}
+
+/// A page of records. Names are compared byte by byte, which is SQLite's default.
+pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> Result<Page> {
+    let (since, after) = match (&query.state, query.cursor.as_deref()) {
+        (Some(_), Some(cursor)) => parse_state_cursor(cursor)?,
+        (None, Some(cursor)) => (i64::MIN, cursor),
+        // Before every time, and before every name.
+        (_, None) => (i64::MIN, ""),
+    };
+    let (held_from, held_to) = match query.availability {
+        None => (i64::MIN, i64::MAX),
+        Some(Availability::Free(at)) => (i64::MIN, as_bound(at) - 1),
+        Some(Availability::Held(at)) => (as_bound(at), i64::MAX),
+    };
+    // One more, to see whether there is a next page.
+    let limit = i64::try_from(query.limit).map_or(i64::MAX, |limit| limit.saturating_add(1));
+    let find = || {
+        let mut select = connection.prepare_cached(match query.state {
+            Some(_) => BY_STATE,
+            None => BY_NAME,
+        })?;
+        let values: [&dyn ToSql; 9] = [
+            &query.kind.as_str(),
+            &query.prefix,
+            &end_of(&query.prefix),
+            &held_from,
+            &held_to,
+            &limit,
+            &after,
+            &since,
+            &query.state.as_deref(),
+        ];
+        let values = &values[..select.parameter_count()];
+        let rows = select.query_map(values, row::stored)?;
+        rows.collect::<rusqlite::Result<Result<Vec<_>>>>()
+    };
+    let records = find().map_err(|error| file.before_commit(&error))??;
+    Ok(page(records, query))
+}
+
+/// `?1` to `?3` are the kind and the prefix, `?4` and `?5` the availability, `?6` the limit, `?7` where to go on; by
+/// state, `?8` goes with it and `?9` is the state.
+const BY_NAME: &str = concat!(
+    "select ",
+    columns!(),
+    " from records where kind = ?1 and name >= ?2 and name < ?3 and held_until between ?4 and ?5 \
+     and name > ?7 order by name limit ?6"
+);
+const BY_STATE: &str = concat!(
+    "select ",
+    columns!(),
+    " from records where kind = ?1 and name >= ?2 and name < ?3 and held_until between ?4 and ?5 \
+     and state = ?9 and (state_since, name) > (?8, ?7) order by state_since, name limit ?6"
+);
+
+fn page(mut records: Vec<(Name, Stored)>, query: &Query) -> Page {
+    let more = records.len() > query.limit;
+    records.truncate(query.limit);
+    let cursor = records
+        .last()
+        .filter(|_| more)
+        .map(|(name, stored)| match &stored.record.state {
+            Some(state) if query.state.is_some() => format!("{}:{name}", micros(state.since)),
+            _ => name.as_str().to_owned(),
+        });
+    Page { records, cursor }
+}
+
+fn parse_state_cursor(cursor: &str) -> Result<(i64, &str)> {
+    cursor
+        .split_once(':')
+        .and_then(|(since, name)| Some((since.parse().ok()?, name)))
+        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
+}
+
+fn as_bound(time: Time) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The first value after all names with this prefix: the next text that does not start with it, or, where there is
+/// none, a blob, which SQLite sorts after every text.
+fn end_of(prefix: &str) -> Value {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        // In UTF-8 the order of bytes is the order of characters; ranges of them skip the surrogates.
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            end.push(next);
+            return Value::Text(end);
+        }
+    }
+    Value::Blob(Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_text() {
+        for (prefix, end) in [("a", "b"), ("a\u{10FFFF}", "b"), ("\u{D7FF}", "\u{E000}")] {
+            assert_eq!(end_of(prefix), Value::Text(end.into()));
+        }
+        for endless in ["", "\u{10FFFF}\u{10FFFF}"] {
+            assert_eq!(end_of(endless), Value::Blob(Vec::new()));
+        }
+    }
+}
