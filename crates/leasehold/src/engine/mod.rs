@@ -1,21 +1,39 @@
 //! The engine: moves records between the pure core and a store.
+//!
+//! Operations that arrive while a write is under way are applied, in order, to the same record by the core and
+//! written as one; all names that are ready go in one batch. No outcome leaves before the store has confirmed what it
+//! rests on.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `table.rs` | what the engine knows: cached records, queued operations, waiters in line |
+//! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
+//! | `call.rs` | calls the store, and concludes from its answer |
+//! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
+//! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
+mod call;
 mod leases;
+mod plan;
+mod reply;
+mod table;
+mod timer;
 
-pub use leases::refusal;
-
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Change, Clock, Event, Kind, Name, Operation, Outcome, Sightings, View, apply,
-    deadline, holder_margin, view,
+    BootTime, Clock, Event, Kind, Name, Operation, Outcome, Sightings, View, holder_margin, view,
 };
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::host::{Host, Machine};
-use crate::store::{Availability, Query, Store, Stored, Swapped, Version, Write, WriteId};
+use crate::store::{Answer, Availability, Facts, Query, Store};
 use crate::{Error, ListRequest, Listing, Result};
+
+pub use leases::refusal;
+pub use reply::Reply;
+use table::{Pending, Table};
 
 /// Limits of an engine. Everything is bounded.
 #[derive(Clone, Debug)]
@@ -25,9 +43,11 @@ pub struct Config {
     pub timeout: Duration,
     /// Records kept in memory.
     pub cache: usize,
+    /// Bytes of bodies kept in memory.
+    pub cache_bytes: usize,
     /// Operations queued, over all names.
     pub queue: usize,
-    /// Waiters, over all names.
+    /// Waiters in line, over all names.
     pub waiters: usize,
     /// Events that a subscriber may lag behind.
     pub events: usize,
@@ -38,6 +58,7 @@ impl Default for Config {
         Self {
             timeout: Duration::from_secs(5),
             cache: 100_000,
+            cache_bytes: 64 << 20,
             queue: 100_000,
             waiters: 100_000,
             events: 4_096,
@@ -60,32 +81,6 @@ impl Patience {
         wait: Duration::ZERO,
         within: None,
     };
-}
-
-/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released: its
-/// caller has gone.
-#[derive(Debug)]
-#[must_use = "a fresh grant that is not taken is released"]
-pub struct Reply {
-    outcome: Outcome,
-    deadline: Option<BootTime>,
-}
-
-impl Reply {
-    /// What came of the operation, before deciding to take it.
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
-    /// Until when a holder may believe, by this machine's boot clock.
-    pub fn deadline(&self) -> Option<BootTime> {
-        self.deadline
-    }
-
-    /// Takes the outcome: a grant is now the caller's to release.
-    pub fn take(self) -> (Outcome, Option<BootTime>) {
-        (self.outcome, self.deadline)
-    }
 }
 
 /// Something that happened, as this engine saw it.
@@ -111,6 +106,8 @@ pub struct Stats {
     pub writes: u64,
     /// Writes that lost against another engine's.
     pub conflicts: u64,
+    /// Operations queued or under way now.
+    pub queued: u64,
     /// Waiters in line now.
     pub waiters: u64,
     /// Records cached now.
@@ -125,10 +122,28 @@ pub struct Engine {
 
 struct Inner {
     store: Arc<dyn Store>,
+    facts: Facts,
     host: Arc<dyn Host>,
-    clock: std::sync::Mutex<Clock>,
     config: Config,
+    runtime: tokio::runtime::Handle,
+    table: Mutex<Table>,
     events: broadcast::Sender<Happened>,
+    /// Told when a timer earlier than all others was set, and when the engine goes.
+    timer: Arc<Notify>,
+    /// Told when the last call of a closing engine has been concluded.
+    idle: Notify,
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.timer.notify_one();
+    }
 }
 
 impl Engine {
@@ -143,22 +158,32 @@ impl Engine {
         host: Arc<dyn Host>,
         config: Config,
     ) -> Result<Self> {
+        // Opened before anything is loaded, so that no change falls between the two.
+        let changes = store.changes();
+        let facts = store.facts();
         let sent = host.boot_time();
-        let answer = store.load(&[]).await?;
-        let clock = Clock::new(sent, host.boot_time(), answer.stamp, store.facts().margin);
-        let events = broadcast::channel(config.events).0;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                store,
-                host,
-                clock: clock.into(),
-                config,
-                events,
-            }),
-        })
+        let told = bounded(config.timeout, store.load(&[])).await?;
+        let clock = Clock::new(sent, host.boot_time(), told.stamp, facts.margin);
+        let timer: Arc<Notify> = Arc::default();
+        let inner = Arc::new(Inner {
+            facts,
+            host,
+            runtime: tokio::runtime::Handle::current(),
+            table: Mutex::new(Table::new(clock, Arc::clone(&timer))),
+            events: broadcast::channel(config.events).0,
+            timer,
+            idle: Notify::new(),
+            store,
+            config,
+        });
+        timer::start(&inner, changes);
+        Ok(Self { inner })
     }
 
     /// Performs an operation. The outcome leaves only once the store has confirmed what it rests on.
+    ///
+    /// An acquisition that would be refused waits in line for as long as `patience` says: first come, first served.
+    /// Dropping the future takes it out of the line.
     pub async fn perform(
         &self,
         name: &Name,
@@ -166,88 +191,110 @@ impl Engine {
         patience: Patience,
     ) -> Result<Reply> {
         operation.check(name.kind())?;
-        let inner = &self.inner;
-        let margin = inner.store.facts().margin;
-        if let Operation::Acquire(acquire) = &operation
-            && name.kind() == Kind::Lock
-            && acquire.ttl < holder_margin(margin, acquire.ttl) * 4
-        {
-            return Err(Error::invalid(
-                "the ttl is too short for this store's clock",
-            ));
+        self.check_ttl(name, &operation)?;
+        let within = patience.within.unwrap_or(self.inner.config.timeout);
+        let (mut ticket, mut receiver) = self.submit(name, operation, patience.wait)?;
+        self.inner.drive();
+        if let Ok(result) = receiver.try_recv() {
+            ticket.done = true;
+            return result;
         }
-        let _ = (patience.within, inner.config.timeout);
-        let give_up = inner.host.boot_time() + patience.wait;
-        loop {
-            let sent = inner.host.boot_time();
-            let loaded = inner.store.load(std::slice::from_ref(name)).await?;
-            let boot = inner.host.boot_time();
-            let current: Option<Stored> = loaded.value.into_iter().next().flatten();
-            let decision = {
-                let mut clock = inner.clock.lock().expect("not poisoned");
-                clock.observe(sent, boot, loaded.stamp);
-                apply(
-                    current.as_ref().map(|s| &s.record),
-                    &operation,
-                    &clock.now(boot, &Sightings::none()),
-                )
-            };
-            let put = match decision.change {
-                Change::None if matches!(decision.outcome, Outcome::Held(_)) && boot < give_up => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                    continue;
-                }
-                Change::None => {
-                    return Ok(Reply {
-                        outcome: decision.outcome,
-                        deadline: None,
-                    });
-                }
-                Change::Write(record) => Some((WriteId(inner.host.random()), record)),
-                Change::Delete => None,
-            };
-            let expect: Option<Version> = current.map(|stored| stored.version);
-            let sent = inner.host.boot_time();
-            let swapped = inner
-                .store
-                .swap(vec![Write {
-                    name: name.clone(),
-                    expect,
-                    put,
-                    body_changed: true,
-                }])
-                .await?;
-            match &swapped.value[0] {
-                Swapped::Written { .. } => {
-                    let deadline = match &decision.outcome {
-                        Outcome::Granted(g) => {
-                            Some(deadline(sent, g.ttl, g.expires_at, swapped.stamp, margin))
-                        }
-                        Outcome::Renewed(r) => {
-                            Some(deadline(sent, r.ttl, r.expires_at, swapped.stamp, margin))
-                        }
-                        _ => None,
-                    };
-                    return Ok(Reply {
-                        outcome: decision.outcome,
-                        deadline,
-                    });
-                }
-                Swapped::Conflict(_) => continue,
-                Swapped::Failed(error) => return Err(error.clone()),
+        if !patience.wait.is_zero() {
+            tokio::select! {
+                biased;
+                result = &mut receiver => { ticket.done = true; return gone(result) }
+                () = tokio::time::sleep(patience.wait) => {}
+            }
+            let held = self.inner.table().stop_waiting(name, ticket.id);
+            self.inner.drive();
+            if let Some(held) = held {
+                ticket.done = true;
+                return Ok(Reply::plain(Outcome::Held(held)));
+            }
+        }
+        tokio::select! {
+            biased;
+            result = &mut receiver => { ticket.done = true; gone(result) }
+            () = tokio::time::sleep(within) => {
+                ticket.done = true;
+                Err(self.inner.table().give_up(name, ticket.id, within))
             }
         }
     }
 
-    /// What is known of a name, fresh from the store.
-    pub async fn show(&self, name: &Name) -> Result<Option<View>> {
-        let loaded = self.inner.store.load(std::slice::from_ref(name)).await?;
-        let stored: Option<Stored> = loaded.value.into_iter().next().flatten();
-        Ok(stored.map(|stored| self.view(&stored)))
+    /// A lease that is to be *held* needs a ttl well above what its holder gives away for the store's clock.
+    fn check_ttl(&self, name: &Name, operation: &Operation) -> Result<()> {
+        let ttl = match operation {
+            Operation::Acquire(acquire) if name.kind() == Kind::Lock => acquire.ttl,
+            Operation::Renew(renew) if name.kind() == Kind::Lock => {
+                renew.ttl.unwrap_or(Duration::MAX)
+            }
+            _ => return Ok(()),
+        };
+        if ttl < Duration::MAX && ttl < holder_margin(self.inner.facts.margin, ttl) * 4 {
+            let least = self.inner.facts.margin * 5;
+            return Err(Error::invalid(format!(
+                "the ttl is too short for this store, whose clock may step by {:?}: give {least:?} or more",
+                self.inner.facts.margin
+            )));
+        }
+        Ok(())
     }
 
-    /// A page of names.
+    fn submit(
+        &self,
+        name: &Name,
+        operation: Operation,
+        wait: Duration,
+    ) -> Result<(Ticket<'_>, oneshot::Receiver<Result<Reply>>)> {
+        let (sender, receiver) = oneshot::channel();
+        let boot = self.inner.host.boot_time();
+        let waits = matches!(operation, Operation::Acquire(_)) && !wait.is_zero();
+        let mut table = self.inner.table();
+        table.admit(&self.inner.config, waits)?;
+        let id = table.next_number();
+        let wait_until = waits.then(|| boot + wait);
+        table.enqueue(name, Pending::new(id, operation, wait_until, Some(sender)));
+        Ok((
+            Ticket {
+                engine: self,
+                name: name.clone(),
+                id,
+                done: false,
+            },
+            receiver,
+        ))
+    }
+
+    /// What is known of a name, fresh from the store.
+    pub async fn show(&self, name: &Name) -> Result<Option<View>> {
+        let sent = self.inner.host.boot_time();
+        let loaded = bounded(
+            self.inner.config.timeout,
+            self.inner.store.load(std::slice::from_ref(name)),
+        )
+        .await?;
+        let boot = self.inner.host.boot_time();
+        let mut table = self.inner.table();
+        table.clock.observe(sent, boot, loaded.stamp);
+        let stored = loaded.value.into_iter().next().flatten();
+        Ok(stored.map(|stored| {
+            let seen = table
+                .entries
+                .get(name)
+                .and_then(|entry| entry.cached.as_ref())
+                .map(|cached| &cached.seen);
+            view(
+                &stored.record,
+                &table.clock.now(boot, seen.unwrap_or(&Sightings::none())),
+            )
+        }))
+    }
+
+    /// A page of names, fresh from the store.
     pub async fn list(&self, request: ListRequest) -> Result<Listing> {
+        let sent = self.inner.host.boot_time();
+        let interval = self.inner.table().clock.interval(sent);
         let query = Query {
             kind: if request.gates {
                 Kind::Gate
@@ -256,42 +303,47 @@ impl Engine {
             },
             prefix: request.prefix,
             state: request.state,
-            availability: None::<Availability>,
+            // Only what is surely held is worth asking for: who is over is decided here, by the core.
+            availability: request
+                .held
+                .filter(|held| *held)
+                .map(|_| Availability::Held(interval.earliest)),
             cursor: request.cursor,
-            limit: if request.limit == 0 {
-                100
-            } else {
-                request.limit
+            limit: match request.limit {
+                0 => 100,
+                limit => limit.min(1_000),
             },
         };
-        let found = self.inner.store.find(&query).await?.value;
-        let leases = found
+        let found = bounded(self.inner.config.timeout, self.inner.store.find(&query)).await?;
+        let boot = self.inner.host.boot_time();
+        let mut table = self.inner.table();
+        table.clock.observe(sent, boot, found.stamp);
+        let none = Sightings::none();
+        let now = table.clock.now(boot, &none);
+        let views = found
+            .value
             .records
             .into_iter()
-            .map(|(name, stored)| (name, self.view(&stored)))
-            .filter(|(_, view)| {
-                request
-                    .held
-                    .is_none_or(|held| held == !view.left.is_empty())
-            })
-            .collect();
+            .map(|(name, stored)| (name, view(&stored.record, &now)));
+        let wanted = |view: &View| {
+            request
+                .held
+                .is_none_or(|held| held == !view.record.holders.is_empty())
+        };
+        let leases = views.filter(|(_, view)| wanted(view)).collect();
         Ok(Listing {
             leases,
-            cursor: found.cursor,
+            cursor: found.value.cursor,
         })
     }
 
-    fn view(&self, stored: &Stored) -> View {
-        let clock = self.inner.clock.lock().expect("not poisoned");
-        view(
-            &stored.record,
-            &clock.now(self.inner.host.boot_time(), &Sightings::none()),
-        )
-    }
-
     /// How many wait in line for a name in this engine.
-    pub fn waiters(&self, _name: &Name) -> usize {
-        0
+    pub fn waiters(&self, name: &Name) -> usize {
+        self.inner
+            .table()
+            .entries
+            .get(name)
+            .map_or(0, |entry| entry.line.len())
     }
 
     /// The surroundings it runs in.
@@ -306,9 +358,74 @@ impl Engine {
 
     /// What it has done so far.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        self.inner.table().stats()
     }
 
-    /// Takes no more operations, and answers all that wait.
-    pub async fn close(&self) {}
+    /// Takes no more operations, answers all that wait in line with [`Error::Unavailable`], and returns once what was
+    /// under way is concluded, or after the engine's timeout.
+    pub async fn close(&self) {
+        for waiter in self.inner.table().close() {
+            waiter.refuse(Error::Unavailable(
+                "shutting down: ask again elsewhere or later".into(),
+            ));
+        }
+        let concluded = async {
+            loop {
+                let idle = self.inner.idle.notified();
+                if self.inner.table().is_idle() {
+                    return;
+                }
+                idle.await;
+            }
+        };
+        let _ = tokio::time::timeout(self.inner.config.timeout, concluded).await;
+    }
+}
+
+/// A caller's place in the engine. Dropped early, the caller has gone: what has not been sent is not sent any more.
+struct Ticket<'e> {
+    engine: &'e Engine,
+    name: Name,
+    id: u64,
+    done: bool,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        self.engine.inner.table().leave(&self.name, self.id);
+        self.engine.inner.drive();
+    }
+}
+
+/// The engine drops a reply only when it is gone itself.
+fn gone(result: Result<Result<Reply>, oneshot::error::RecvError>) -> Result<Reply> {
+    result.unwrap_or_else(|_| {
+        Err(Error::Indeterminate(
+            "the engine has stopped: look before you try again".into(),
+        ))
+    })
+}
+
+/// Bounds a read: one that does not answer has done nothing.
+async fn bounded<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<Answer<T>>>,
+) -> Result<Answer<T>> {
+    tokio::time::timeout(timeout, call)
+        .await
+        .unwrap_or_else(|_| Err(no_answer(timeout)))
+}
+
+fn no_answer(timeout: Duration) -> Error {
+    Error::Unavailable(format!("the store did not answer within {timeout:?}"))
+}
+
+/// A moment between half and one and a half of this span from now: herds disperse.
+fn jittered(host: &dyn Host, span: Duration) -> BootTime {
+    let span_us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
+    let random = u64::try_from(host.random() % u128::from(span_us)).unwrap_or_default();
+    host.boot_time() + Duration::from_micros(span_us / 2 + random)
 }

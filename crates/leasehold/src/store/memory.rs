@@ -91,7 +91,7 @@ impl Store for Memory {
             margin: Duration::ZERO,
             batch: 1024,
             in_flight: 1,
-            poll: Duration::from_secs(1),
+            poll: Duration::from_millis(50),
         }
     }
 

@@ -1,0 +1,287 @@
+//! Applies what is queued under one name, and says what the store must do for it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use leasehold_core::{
+    BootTime, Change, Fence, Granted, Held, Name, Now, Operation, Outcome, Record, Reserve,
+    Sightings, apply,
+};
+
+use super::table::{Entry, Head, Pending, Table};
+use crate::Error;
+use crate::host::Host;
+use crate::store::{Write, WriteId};
+
+/// The most operations that one write carries.
+const CHAIN: usize = 1_024;
+/// The clock is asked again when the store was not heard of for so long: its interval has grown wide.
+const CLOCK_AGE: Duration = Duration::from_secs(30);
+/// How long the first in line puts up with being passed over before it reserves.
+const PASSED_OVER: Duration = Duration::from_millis(50);
+/// For how long it reserves at a time.
+const RESERVATION: Duration = Duration::from_secs(2);
+
+/// What a name needs from the store.
+pub(super) enum Plan {
+    /// Nothing. These are confirmed, and can be answered.
+    Answer(Vec<Planned>),
+    /// To be loaded. These can be answered all the same.
+    Load(Vec<Planned>),
+    /// To be written; then these can be answered.
+    Write(Write, Vec<Planned>),
+}
+
+/// An operation, and what its caller is told once the plan is carried out.
+pub(super) struct Planned {
+    pub(super) pending: Pending,
+    pub(super) outcome: Outcome,
+    /// It came out of the line, and goes back there if the plan fails.
+    pub(super) from_line: bool,
+}
+
+impl Table {
+    /// Plans everything that is queued under a name, and for those in line.
+    pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
+        let stale = self.clock.age(boot) > CLOCK_AGE;
+        let Some(entry) = self.entries.get_mut(name) else {
+            return Plan::Answer(Vec::new());
+        };
+        if entry.load_first || (stale && !(entry.queue.is_empty() && entry.line.is_empty())) {
+            return Plan::Load(Vec::new());
+        }
+        self.counts.queued -= drop_gone(entry);
+        let none = Sightings::none();
+        let Entry {
+            cached,
+            queue,
+            line,
+            held,
+            recheck,
+            ..
+        } = entry;
+        let (stored, confirmed, seen) = match &*cached {
+            Some(cached) => (cached.stored.as_ref(), cached.confirmed, &cached.seen),
+            // Never seen: planned as if there were none. The store says so if that is wrong.
+            None => (None, 0, &none),
+        };
+        let base = stored.map(|stored| &stored.record);
+        let mut chain = Chain {
+            record: base.map(Cow::Borrowed),
+            changed: false,
+            now: self.clock.now(boot, seen),
+            planned: Vec::new(),
+        };
+
+        let waiting = line.len();
+        chain.serve(line, held);
+        while chain.planned.len() < CHAIN
+            && let Some(mut pending) = queue.pop_front()
+        {
+            self.counts.queued -= 1;
+            let frees = !matches!(
+                pending.operation,
+                Operation::Acquire(_) | Operation::Renew(_)
+            );
+            match chain.perform(&mut pending, line.is_empty(), held) {
+                Outcome::Held(_) if pending.wait_until.is_some_and(|until| boot < until) => {
+                    // The first in line has the store asked, if nothing confirms that it has to wait.
+                    *recheck |= line.is_empty() && confirmed <= pending.id;
+                    line.insert(pending.id, pending);
+                }
+                outcome => chain.planned.push(Planned {
+                    pending,
+                    outcome,
+                    from_line: false,
+                }),
+            }
+            if frees {
+                chain.serve(line, held);
+            }
+        }
+        chain.reserve(line);
+        self.counts.waiters = self.counts.waiters + line.len() as u64 - waiting as u64;
+
+        let Chain {
+            record,
+            changed,
+            planned,
+            ..
+        } = chain;
+        if changed && (record.is_some() || stored.is_some()) {
+            let body_changed = match (&record, base) {
+                (Some(new), Some(old)) => new.body != old.body,
+                _ => true,
+            };
+            let put = record.map(|record| (WriteId(host.random()), record.into_owned()));
+            let expect = stored.map(|stored| stored.version.clone());
+            return Plan::Write(
+                Write {
+                    name: name.clone(),
+                    expect,
+                    put,
+                    body_changed,
+                },
+                planned,
+            );
+        }
+        let (answered, unconfirmed): (Vec<_>, Vec<_>) = planned
+            .into_iter()
+            .partition(|planned| confirmed > planned.pending.id);
+        if unconfirmed.is_empty() && !(*recheck && !line.is_empty()) {
+            return Plan::Answer(answered);
+        }
+        self.put_back(name, unconfirmed, boot);
+        Plan::Load(answered)
+    }
+
+    /// Puts operations back to where they came from, in their order; those who need not wait any more get an answer.
+    pub(super) fn put_back(&mut self, name: &Name, planned: Vec<Planned>, boot: BootTime) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        for Planned {
+            pending, from_line, ..
+        } in planned.into_iter().rev()
+        {
+            if from_line && pending.wait_until.is_some_and(|until| boot < until) {
+                self.counts.waiters += 1;
+                entry.line.insert(pending.id, pending);
+            } else {
+                self.counts.queued += 1;
+                entry.queue.push_front(pending);
+            }
+        }
+    }
+}
+
+/// Operations whose callers have gone are not performed any more: by now the caller may have asked for something else,
+/// and must not be overtaken by its own past.
+fn drop_gone(entry: &mut Entry) -> u64 {
+    let before = entry.queue.len();
+    entry
+        .queue
+        .retain(|pending| !(pending.is_gone() && pending.tries.is_empty()));
+    (before - entry.queue.len()) as u64
+}
+
+/// A record, and the operations that have been applied to it one after another.
+struct Chain<'a> {
+    record: Option<Cow<'a, Record>>,
+    changed: bool,
+    now: Now<'a>,
+    planned: Vec<Planned>,
+}
+
+impl Chain<'_> {
+    /// Applies an operation, unless it would overtake those in line.
+    fn perform(
+        &mut self,
+        pending: &mut Pending,
+        line_is_empty: bool,
+        held: &Option<Held>,
+    ) -> Outcome {
+        let decision = apply(self.record.as_deref(), &pending.operation, &self.now);
+        if let (Outcome::Granted(grant), Some(held), false) =
+            (&decision.outcome, held, line_is_empty)
+            && grant.granted == Granted::Fresh
+        {
+            return Outcome::Held(held.clone());
+        }
+        self.change(decision.change);
+        decision.outcome
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::None => return,
+            Change::Write(record) => self.record = Some(Cow::Owned(record)),
+            Change::Delete => self.record = None,
+        }
+        self.changed = true;
+    }
+
+    /// Grants to as many in line as there is room for, in order.
+    fn serve(
+        &mut self,
+        line: &mut std::collections::BTreeMap<u64, Pending>,
+        held: &mut Option<Held>,
+    ) {
+        *held = None;
+        while let Some(first) = line.first_entry() {
+            if first.get().is_gone() {
+                first.remove();
+                continue;
+            }
+            let decision = apply(self.record.as_deref(), &first.get().operation, &self.now);
+            if let Outcome::Held(obstacle) = decision.outcome {
+                *held = Some(obstacle);
+                return;
+            }
+            self.change(decision.change);
+            let pending = first.remove();
+            self.planned.push(Planned {
+                pending,
+                outcome: decision.outcome,
+                from_line: true,
+            });
+        }
+    }
+
+    /// Has the first in line reserve, if it has been passed over.
+    fn reserve(&mut self, line: &mut std::collections::BTreeMap<u64, Pending>) {
+        let Some(mut first) = line.first_entry() else {
+            return;
+        };
+        let Operation::Acquire(acquire) = &first.get().operation else {
+            return;
+        };
+        let fence = self
+            .record
+            .as_ref()
+            .map_or(Fence::default(), |record| record.fence);
+        let boot = self.now.boot;
+        let reserve = Operation::Reserve(Reserve {
+            nonce: acquire.nonce,
+            mode: acquire.mode,
+            span: RESERVATION,
+        });
+        let head = first.get_mut().head.get_or_insert(Head {
+            since: boot,
+            fence,
+            refresh_at: None,
+        });
+        let passed_over = fence > head.fence && boot.since(head.since) >= PASSED_OVER;
+        if !passed_over || head.refresh_at.is_some_and(|at| boot < at) {
+            return;
+        }
+        let decision = apply(self.record.as_deref(), &reserve, &self.now);
+        head.refresh_at = Some(boot + RESERVATION / 2);
+        self.change(decision.change);
+    }
+}
+
+impl Pending {
+    /// What to tell a caller for whom a write was never answered, when running the operation again came to this.
+    pub(super) fn honest(&self, outcome: Outcome) -> Result<Outcome, Error> {
+        let refused = matches!(
+            outcome,
+            Outcome::Fenced | Outcome::Expired | Outcome::NotHeld | Outcome::Denied
+        );
+        if refused && !self.tries.is_empty() {
+            return Err(Error::Indeterminate(
+                "an answer of the store was lost, and the lease has changed since: look before you try again".into(),
+            ));
+        }
+        Ok(outcome)
+    }
+
+    /// Whether running it again is safe although an earlier run may have landed.
+    pub(super) fn is_repeatable(&self) -> bool {
+        match &self.operation {
+            Operation::Put(put) => put.nonce.is_some(),
+            Operation::Remove | Operation::Break(_) => false,
+            _ => true,
+        }
+    }
+}

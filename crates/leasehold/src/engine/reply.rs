@@ -1,0 +1,113 @@
+//! The answer to an operation.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use leasehold_core::{BootTime, Granted, Name, Operation, Outcome, Release, Who};
+
+use super::Inner;
+
+/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released: its
+/// caller has gone. (A lease that was granted *again* is left to expire, because its owner may still be working.)
+#[must_use = "a fresh grant that is not taken is released"]
+pub struct Reply {
+    outcome: Outcome,
+    deadline: Option<BootTime>,
+    untaken: Option<Untaken>,
+}
+
+impl Reply {
+    /// Without anything to release.
+    pub(super) fn plain(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            deadline: None,
+            untaken: None,
+        }
+    }
+
+    /// With a deadline, and with what undoes it unless it is taken.
+    pub(super) fn new(
+        outcome: Outcome,
+        deadline: Option<BootTime>,
+        undo: Option<Operation>,
+        name: &Name,
+        inner: &Arc<Inner>,
+    ) -> Self {
+        let inner = Arc::downgrade(inner);
+        let untaken = undo.map(|undo| Untaken {
+            inner,
+            name: name.clone(),
+            undo: Some(undo),
+        });
+        Self {
+            outcome,
+            deadline,
+            untaken,
+        }
+    }
+
+    /// What came of the operation, before deciding to take it.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Until when a holder may believe, by this machine's boot clock.
+    pub fn deadline(&self) -> Option<BootTime> {
+        self.deadline
+    }
+
+    /// Takes the outcome: a grant is now the caller's to release.
+    pub fn take(mut self) -> (Outcome, Option<BootTime>) {
+        self.keep();
+        (self.outcome, self.deadline)
+    }
+
+    /// Takes the outcome, but leaves it here: a grant is now the caller's to release.
+    pub fn keep(&mut self) {
+        if let Some(untaken) = &mut self.untaken {
+            untaken.undo = None;
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("outcome", &self.outcome)
+            .field("deadline", &self.deadline)
+            .finish()
+    }
+}
+
+/// What undoes a fresh grant that nobody took.
+pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Operation> {
+    match (operation, outcome) {
+        (Operation::Acquire(acquire), Outcome::Granted(grant))
+            if grant.granted == Granted::Fresh =>
+        {
+            // By its fence, so that it can never end anybody else's lease.
+            let principal = acquire.principal.clone();
+            Some(Operation::Release(Release {
+                who: Who::Fence(grant.fence),
+                principal,
+            }))
+        }
+        _ => None,
+    }
+}
+
+struct Untaken {
+    inner: Weak<Inner>,
+    name: Name,
+    undo: Option<Operation>,
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        if let (Some(undo), Some(inner)) = (self.undo.take(), self.inner.upgrade()) {
+            inner.table().enqueue_own(&self.name, undo);
+            inner.drive();
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! What the engine knows: cached records, queued operations, waiters in line.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
+use tokio::sync::{Notify, oneshot};
+
+use super::{Config, Reply, Stats};
+use crate::store::{Stored, WriteId};
+use crate::{Error, Result};
+
+/// Everything that the engine knows, behind one lock that is only ever held for a moment.
+pub(super) struct Table {
+    pub(super) clock: Clock,
+    pub(super) entries: IndexMap<Name, Entry>,
+    /// Names with something to plan, those whose leases would otherwise run out first.
+    pub(super) ready: VecDeque<Name>,
+    /// Names that must be loaded before anything can be planned.
+    pub(super) to_load: VecDeque<Name>,
+    pub(super) timers: BTreeSet<(BootTime, Name)>,
+    /// Told when a timer earlier than all others was set.
+    timer: Arc<Notify>,
+    pub(super) loading: usize,
+    pub(super) swapping: usize,
+    /// Calls of the store that failed, without a success since.
+    pub(super) failures: u32,
+    /// Why the last one failed.
+    pub(super) trouble: Option<String>,
+    pub(super) counts: Stats,
+    cached_bytes: usize,
+    eviction_hand: usize,
+    numbers: u64,
+    closed: bool,
+}
+
+/// One name.
+#[derive(Default)]
+pub(super) struct Entry {
+    /// The record as last seen; `None`: never seen.
+    pub(super) cached: Option<Cached>,
+    /// Operations in order of arrival.
+    pub(super) queue: VecDeque<Pending>,
+    /// Waiters by order of arrival.
+    pub(super) line: BTreeMap<u64, Pending>,
+    /// What keeps the first in line waiting.
+    pub(super) held: Option<Held>,
+    /// A call of the store for this name is under way.
+    pub(super) busy: bool,
+    /// In `ready` or `to_load`.
+    pub(super) listed: bool,
+    /// Must be loaded before anything else.
+    pub(super) load_first: bool,
+    /// The store has failed: leave it alone until the timer fires.
+    pub(super) backing_off: bool,
+    /// Loading it together with others failed.
+    pub(super) load_alone: bool,
+    /// Somebody may have changed it: look before believing that it is held.
+    pub(super) recheck: bool,
+    /// When to look at it again.
+    pub(super) wake_at: Option<BootTime>,
+    pub(super) poll_at: Option<BootTime>,
+    recently_used: bool,
+}
+
+/// A record as last seen.
+pub(super) struct Cached {
+    pub(super) stored: Option<Stored>,
+    /// The number of the call that showed it. Operations with lower numbers arrived before that call was sent, so
+    /// they may be refused by what it showed.
+    pub(super) confirmed: u64,
+    pub(super) seen: Sightings,
+}
+
+/// An operation that has not been answered yet.
+pub(super) struct Pending {
+    pub(super) id: u64,
+    pub(super) operation: Operation,
+    /// Waits in line until then.
+    pub(super) wait_until: Option<BootTime>,
+    /// Writes that carried it and were never answered.
+    pub(super) tries: Vec<Try>,
+    /// Set while it is first in line.
+    pub(super) head: Option<Head>,
+    /// `None`: the engine's own.
+    pub(super) reply: Option<oneshot::Sender<Result<Reply>>>,
+}
+
+/// A write that was never answered.
+pub(super) struct Try {
+    pub(super) write: WriteId,
+    pub(super) base: Option<WriteId>,
+    pub(super) outcome: Outcome,
+    pub(super) sent: BootTime,
+    /// The record has moved on since, so that it can no longer be told whether this write landed.
+    pub(super) untold: bool,
+}
+
+/// What the first in line remembers.
+pub(super) struct Head {
+    pub(super) since: BootTime,
+    /// The highest fence when it got there: a higher one means that it was passed over.
+    pub(super) fence: Fence,
+    /// When to refresh its reservation.
+    pub(super) refresh_at: Option<BootTime>,
+}
+
+impl Pending {
+    pub(super) fn new(
+        id: u64,
+        operation: Operation,
+        wait_until: Option<BootTime>,
+        reply: Option<oneshot::Sender<Result<Reply>>>,
+    ) -> Self {
+        Self {
+            id,
+            operation,
+            wait_until,
+            tries: Vec::new(),
+            head: None,
+            reply,
+        }
+    }
+
+    /// Whether its caller has gone away.
+    pub(super) fn is_gone(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+
+    pub(super) fn refuse(self, error: Error) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    /// What withdraws the reservation that it made while first in line.
+    fn withdrawal(&self) -> Option<Operation> {
+        self.head.as_ref()?.refresh_at?;
+        match &self.operation {
+            Operation::Acquire(acquire) => {
+                let (nonce, mode) = (acquire.nonce, acquire.mode);
+                Some(Operation::Reserve(Reserve {
+                    nonce,
+                    mode,
+                    span: Duration::ZERO,
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Entry {
+    /// Nothing is asked of it and nobody waits for it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.line.is_empty() && !self.busy
+    }
+
+    fn body_bytes(&self) -> usize {
+        let stored = self
+            .cached
+            .as_ref()
+            .and_then(|cached| cached.stored.as_ref());
+        stored.map_or(0, |stored| stored.record.body.len())
+    }
+}
+
+impl Table {
+    pub(super) fn new(clock: Clock, timer: Arc<Notify>) -> Self {
+        Self {
+            clock,
+            entries: IndexMap::new(),
+            ready: VecDeque::new(),
+            to_load: VecDeque::new(),
+            timers: BTreeSet::new(),
+            timer,
+            loading: 0,
+            swapping: 0,
+            failures: 0,
+            trouble: None,
+            counts: Stats::default(),
+            cached_bytes: 0,
+            eviction_hand: 0,
+            numbers: 0,
+            closed: false,
+        }
+    }
+
+    /// The next number. Operations and calls share one sequence, so that it tells which came first.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Whether there is room for another operation.
+    pub(super) fn admit(&self, config: &Config, waits: bool) -> Result<()> {
+        let full = |what: &str| {
+            Err(Error::Unavailable(format!(
+                "too many {what} at once: ask again later"
+            )))
+        };
+        if self.closed {
+            return Err(Error::Unavailable(
+                "shutting down: ask again elsewhere or later".into(),
+            ));
+        }
+        if self.counts.queued >= config.queue as u64 {
+            return full("operations");
+        }
+        if waits && self.counts.waiters >= config.waiters as u64 {
+            return full("waiters");
+        }
+        Ok(())
+    }
+
+    /// Queues an operation under its name.
+    pub(super) fn enqueue(&mut self, name: &Name, pending: Pending) {
+        // Those who hold come before those who want to: their time is running.
+        let urgent = !matches!(pending.operation, Operation::Acquire(_));
+        let entry = self.entries.entry(name.clone()).or_default();
+        entry.recently_used = true;
+        entry.queue.push_back(pending);
+        self.counts.queued += 1;
+        self.make_ready(name, urgent);
+    }
+
+    /// Queues an operation that the engine itself needs done.
+    pub(super) fn enqueue_own(&mut self, name: &Name, operation: Operation) {
+        let id = self.next_number();
+        self.enqueue(name, Pending::new(id, operation, None, None));
+    }
+
+    /// Has this name planned as soon as a call of the store is free for it.
+    pub(super) fn make_ready(&mut self, name: &Name, urgent: bool) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        if entry.busy || entry.listed || entry.backing_off {
+            return;
+        }
+        entry.listed = true;
+        if entry.load_first {
+            self.to_load.push_back(name.clone());
+        } else if urgent {
+            self.ready.push_front(name.clone());
+        } else {
+            self.ready.push_back(name.clone());
+        }
+    }
+
+    /// Takes a caller whose wait is over out of the line. `None`: it is not in line, or nothing confirms yet that it
+    /// has to be refused; then it is on its way to an answer.
+    pub(super) fn stop_waiting(&mut self, name: &Name, id: u64) -> Option<Held> {
+        let entry = self.entries.get_mut(name)?;
+        let confirmed = entry
+            .cached
+            .as_ref()
+            .is_some_and(|cached| cached.confirmed > id);
+        let mut waiter = entry.line.remove(&id)?;
+        self.counts.waiters -= 1;
+        if let (true, Some(held)) = (confirmed, entry.held.clone()) {
+            let withdrawal = waiter.withdrawal();
+            self.after_leaving(name, withdrawal);
+            return Some(held);
+        }
+        waiter.wait_until = None;
+        entry.queue.push_front(waiter);
+        entry.recheck = true;
+        self.counts.queued += 1;
+        self.make_ready(name, true);
+        None
+    }
+
+    /// The caller has gone away: nothing of it stays, but for what is under way.
+    pub(super) fn leave(&mut self, name: &Name, id: u64) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        match entry.line.remove(&id) {
+            Some(waiter) => {
+                self.counts.waiters -= 1;
+                self.after_leaving(name, waiter.withdrawal());
+            }
+            None => {
+                self.unqueue(name, id);
+                self.tidy(name);
+            }
+        }
+    }
+
+    /// Somebody has left the line: its reservation goes, and who comes next may not have to wait.
+    fn after_leaving(&mut self, name: &Name, withdrawal: Option<Operation>) {
+        match withdrawal {
+            Some(withdrawal) => self.enqueue_own(name, withdrawal),
+            None => self.make_ready(name, false),
+        }
+    }
+
+    /// Takes back an operation that was not sent yet; `None` if it is not in the queue.
+    fn unqueue(&mut self, name: &Name, id: u64) -> Option<()> {
+        let entry = self.entries.get_mut(name)?;
+        let index = entry.queue.iter().position(|pending| pending.id == id)?;
+        if entry.queue[index].tries.is_empty() {
+            entry.queue.remove(index);
+            self.counts.queued -= 1;
+            return Some(());
+        }
+        None
+    }
+
+    /// The caller's time is up: whether anything may have happened is what it is told.
+    pub(super) fn give_up(&mut self, name: &Name, id: u64, within: Duration) -> Error {
+        let unsent = self.unqueue(name, id).is_some();
+        self.leave(name, id);
+        let why = self
+            .trouble
+            .clone()
+            .unwrap_or_else(|| format!("the store did not answer within {within:?}"));
+        if unsent {
+            Error::Unavailable(why)
+        } else {
+            Error::Indeterminate(format!(
+                "{why}; it may have happened: look before you try again"
+            ))
+        }
+    }
+
+    /// Takes everybody out of the lines, and admits nobody any more.
+    pub(super) fn close(&mut self) -> Vec<Pending> {
+        self.closed = true;
+        self.counts.waiters = 0;
+        self.entries
+            .values_mut()
+            .flat_map(|entry| std::mem::take(&mut entry.line).into_values())
+            .collect()
+    }
+
+    /// Nothing queued and nothing under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.loading + self.swapping == 0 && self.ready.is_empty() && self.to_load.is_empty()
+    }
+
+    /// Puts what the store showed into the cache.
+    pub(super) fn remember(
+        &mut self,
+        name: &Name,
+        stored: Option<Stored>,
+        call: u64,
+        received: BootTime,
+    ) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        self.cached_bytes -= entry.body_bytes();
+        let mut seen = entry
+            .cached
+            .take()
+            .map(|cached| cached.seen)
+            .unwrap_or_default();
+        seen.note(
+            stored.as_ref().map(|stored| &stored.record),
+            &self.clock,
+            received,
+        );
+        entry.cached = Some(Cached {
+            stored,
+            confirmed: call,
+            seen,
+        });
+        entry.load_first = false;
+        entry.recheck = false;
+        self.cached_bytes += entry.body_bytes();
+    }
+
+    /// Sets when to look at a name again; `None`: not by itself.
+    pub(super) fn set_timer(&mut self, name: &Name, at: Option<BootTime>) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        if entry.wake_at == at {
+            return;
+        }
+        if let Some(old) = entry.wake_at {
+            self.timers.remove(&(old, name.clone()));
+        }
+        entry.wake_at = at;
+        if let Some(at) = at {
+            self.timers.insert((at, name.clone()));
+            if self.timers.first().is_some_and(|(first, _)| *first == at) {
+                self.timer.notify_one();
+            }
+        }
+    }
+
+    /// Forgets a name of which nothing is known and nothing asked.
+    pub(super) fn tidy(&mut self, name: &Name) {
+        let forgettable = self
+            .entries
+            .get(name)
+            .is_some_and(|entry| entry.is_quiet() && !entry.listed && entry.cached.is_none());
+        if forgettable {
+            self.set_timer(name, None);
+            self.entries.swap_remove(name);
+        }
+    }
+
+    /// Keeps the cache within its bounds: names not used for a while go first.
+    pub(super) fn evict(&mut self, config: &Config) {
+        let mut tries = 2 * self.entries.len().min(64);
+        while tries > 0
+            && (self.entries.len() > config.cache || self.cached_bytes > config.cache_bytes)
+        {
+            tries -= 1;
+            self.eviction_hand = if self.eviction_hand < self.entries.len() {
+                self.eviction_hand
+            } else {
+                0
+            };
+            let Some((name, entry)) = self.entries.get_index_mut(self.eviction_hand) else {
+                return;
+            };
+            if !entry.is_quiet() || entry.listed || std::mem::take(&mut entry.recently_used) {
+                self.eviction_hand += 1;
+                continue;
+            }
+            let name = name.clone();
+            self.cached_bytes -= entry.body_bytes();
+            self.set_timer(&name, None);
+            self.entries.swap_remove_index(self.eviction_hand);
+        }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            cached: self.entries.len() as u64,
+            ..self.counts
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A real store that can be made to fail.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use leasehold::core::Name;
+use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
+use leasehold::{Error, Result};
+use tokio::sync::watch;
+
+/// What goes wrong with one call.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It happens, but the answer is lost.
+    AppliedButLost,
+    /// It does not happen, and nobody can tell.
+    Lost,
+    /// It does not happen, and that is known.
+    Unavailable,
+}
+
+/// A store that fails when it is told to.
+pub struct Faulty<S> {
+    store: S,
+    swaps: Mutex<VecDeque<Fault>>,
+    loads: Mutex<VecDeque<Fault>>,
+    swap_gate: Mutex<Option<Gate>>,
+    load_gate: Mutex<Option<Gate>>,
+}
+
+/// Holds calls back until it is opened; a gate that is never opened is a store that hangs.
+#[derive(Clone)]
+pub struct Gate {
+    is_open: watch::Sender<bool>,
+    entered: watch::Sender<bool>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self {
+            is_open: watch::channel(false).0,
+            entered: watch::channel(false).0,
+        }
+    }
+
+    /// Until the first call is held back.
+    pub async fn entered(&self) {
+        self.entered
+            .subscribe()
+            .wait_for(|entered| *entered)
+            .await
+            .expect("the gate is here");
+    }
+
+    /// Lets everything through.
+    pub fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+
+    async fn pass(&self) {
+        self.entered.send_replace(true);
+        self.is_open
+            .subscribe()
+            .wait_for(|open| *open)
+            .await
+            .expect("the gate is here");
+    }
+}
+
+#[allow(dead_code, reason = "each test file uses what it needs")]
+impl<S: Store> Faulty<S> {
+    pub fn new(store: S) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            swaps: Mutex::default(),
+            loads: Mutex::default(),
+            swap_gate: Mutex::default(),
+            load_gate: Mutex::default(),
+        })
+    }
+
+    pub fn next_swap(&self, fault: Fault) {
+        self.swaps.lock().expect("not poisoned").push_back(fault);
+    }
+
+    pub fn next_load(&self, fault: Fault) {
+        self.loads.lock().expect("not poisoned").push_back(fault);
+    }
+
+    pub fn hold_swaps(&self) -> Gate {
+        self.swap_gate
+            .lock()
+            .expect("not poisoned")
+            .insert(Gate::new())
+            .clone()
+    }
+
+    pub fn hold_loads(&self) -> Gate {
+        self.load_gate
+            .lock()
+            .expect("not poisoned")
+            .insert(Gate::new())
+            .clone()
+    }
+}
+
+fn next(faults: &Mutex<VecDeque<Fault>>) -> Option<Fault> {
+    faults.lock().expect("not poisoned").pop_front()
+}
+
+#[async_trait]
+impl<S: Store> Store for Faulty<S> {
+    fn facts(&self) -> Facts {
+        self.store.facts()
+    }
+
+    async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
+        let gate = self.load_gate.lock().expect("not poisoned").clone();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
+        match next(&self.loads) {
+            None => self.store.load(names).await,
+            Some(_) => Err(Error::Unavailable("the test says so".into())),
+        }
+    }
+
+    async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
+        let gate = self.swap_gate.lock().expect("not poisoned").clone();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
+        let lost = Err(Error::Indeterminate("the test says so".into()));
+        match next(&self.swaps) {
+            None => self.store.swap(writes).await,
+            Some(Fault::AppliedButLost) => {
+                self.store.swap(writes).await?;
+                lost
+            }
+            Some(Fault::Lost) => lost,
+            Some(Fault::Unavailable) => Err(Error::Unavailable("the test says so".into())),
+        }
+    }
+
+    async fn find(&self, query: &Query) -> Result<Answer<Page>> {
+        self.store.find(query).await
+    }
+}
