@@ -1,23 +1,15 @@
-//! Calls the store, and concludes from its answer.
+//! Calls the store: collects what is ready into batches, and carries them out.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Context, Waker};
 
-use leasehold_core::{
-    BootTime, Fence, Name, Observed, Operation, Outcome, Record, Stamp, deadline, events,
-};
+use leasehold_core::{BootTime, Name, Record};
 
 use super::plan::{Plan, Planned};
-use super::reply::{Reply, undo};
-use super::table::{Pending, Table, Try};
-use super::{Happened, Inner, bounded, jittered};
-use crate::store::{Answer, Stored, Swapped, Version, Write, WriteId};
-use crate::{Error, Result};
-
-/// How long to leave a store alone that failed, the first time.
-const BACKOFF: Duration = Duration::from_millis(10);
+use super::table::Table;
+use super::{Inner, bounded};
+use crate::Error;
+use crate::store::{Write, WriteId};
 
 /// One call of the store.
 enum Call {
@@ -34,18 +26,18 @@ enum Call {
 
 /// When a call was sent and answered, by the boot clock.
 #[derive(Clone, Copy)]
-struct Times {
-    number: u64,
-    sent: BootTime,
-    received: BootTime,
+pub(super) struct Times {
+    pub(super) number: u64,
+    pub(super) sent: BootTime,
+    pub(super) received: BootTime,
 }
 
 /// A write that is under way.
-struct Written {
-    name: Name,
-    base: Option<WriteId>,
-    put: Option<(WriteId, Record)>,
-    planned: Vec<Planned>,
+pub(super) struct Written {
+    pub(super) name: Name,
+    pub(super) base: Option<WriteId>,
+    pub(super) put: Option<(WriteId, Record)>,
+    pub(super) planned: Vec<Planned>,
 }
 
 impl Inner {
@@ -59,11 +51,9 @@ impl Inner {
             }
             let _runtime = self.runtime.enter();
             for call in calls {
-                let mut running: Pin<Box<_>> = Box::pin(Arc::clone(self).execute(call));
-                if let Poll::Pending = running
-                    .as_mut()
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                {
+                let mut running = Box::pin(Arc::clone(self).execute(call));
+                let mut context = Context::from_waker(Waker::noop());
+                if running.as_mut().poll(&mut context).is_pending() {
                     let inner = Arc::clone(self);
                     self.runtime.spawn(async move {
                         running.await;
@@ -189,259 +179,6 @@ impl Inner {
             }
         }
     }
-
-    fn conclude_load(
-        self: &Arc<Self>,
-        times: Times,
-        names: Vec<Name>,
-        result: Result<Answer<Vec<Option<Stored>>>>,
-    ) {
-        let mut table = self.table();
-        table.loading -= 1;
-        let failure = match result {
-            Ok(Answer { value, stamp }) => {
-                table.heard(times, stamp);
-                for (name, stored) in names.iter().zip(value) {
-                    self.found(&mut table, name, stored, times, stamp);
-                }
-                return self.after_call(&mut table, names.iter());
-            }
-            Err(failure) => failure,
-        };
-        table.failed(&failure);
-        let alone = names.len() == 1;
-        for name in &names {
-            let Some(entry) = table.entries.get_mut(name) else {
-                continue;
-            };
-            entry.busy = false;
-            if may_pass(&failure) {
-                table.back_off(name, &*self.host);
-            } else if alone {
-                let waiting = std::mem::take(&mut entry.line).into_values();
-                let asking: Vec<_> = entry.queue.drain(..).chain(waiting).collect();
-                table.recount();
-                for pending in asking {
-                    self.deliver(&mut table, name, pending, Err(failure.clone()), None);
-                }
-            } else {
-                // One bad record must not fail the others: each is loaded alone.
-                entry.load_alone = true;
-                table.make_ready(name, true);
-            }
-        }
-        self.after_call(&mut table, [].iter());
-    }
-
-    fn conclude_swap(
-        self: &Arc<Self>,
-        times: Times,
-        carried: Vec<Written>,
-        result: Result<Answer<Vec<Swapped>>>,
-    ) {
-        let mut table = self.table();
-        table.swapping -= 1;
-        let names: Vec<_> = carried.iter().map(|written| written.name.clone()).collect();
-        match result {
-            Ok(Answer { value, stamp }) => {
-                let observed = table.heard(times, stamp);
-                for (written, swapped) in carried.into_iter().zip(value) {
-                    match swapped {
-                        Swapped::Written { tag } => {
-                            self.landed(&mut table, written, tag, times, stamp, observed)
-                        }
-                        Swapped::Conflict(current) => {
-                            table.counts.conflicts += 1;
-                            table.put_back(&written.name, written.planned, times.received);
-                            self.found(&mut table, &written.name, current, times, stamp);
-                        }
-                        Swapped::Failed(failure) => self.fell(&mut table, written, times, failure),
-                    }
-                }
-            }
-            Err(failure) => {
-                for written in carried {
-                    self.fell(&mut table, written, times, failure.clone());
-                }
-            }
-        }
-        self.after_call(&mut table, names.iter());
-    }
-
-    /// A write is durable: what it carried has happened.
-    fn landed(
-        self: &Arc<Self>,
-        table: &mut Table,
-        written: Written,
-        tag: Option<leasehold_core::Text>,
-        times: Times,
-        stamp: Stamp,
-        observed: Observed,
-    ) {
-        let Written {
-            name,
-            put,
-            planned,
-            base,
-        } = written;
-        table.counts.writes += 1;
-        let stored = put.map(|(write, record)| Stored {
-            version: Version { write, tag },
-            record,
-        });
-        if self.events.receiver_count() > 0 {
-            let before = table
-                .entries
-                .get(&name)
-                .and_then(|entry| entry.cached.as_ref()?.stored.as_ref());
-            let before = before.map(|stored| &stored.record);
-            for event in events(before, stored.as_ref().map(|stored| &stored.record)) {
-                let _ = self.events.send(Happened {
-                    name: name.clone(),
-                    event,
-                });
-            }
-        }
-        table.remember(&name, stored, times.number, times.received);
-        // A first fence comes from the clock. If the clock was off, it may be lower than one of a purged record.
-        let too_low = (base.is_none() && observed == Observed::Stepped)
-            .then(|| Fence::starting_at(table.clock.interval(times.received).latest));
-        let mut redone = Vec::new();
-        for mut planned in planned {
-            if let (Some(floor), Operation::Acquire(acquire), Outcome::Granted(_)) =
-                (too_low, &mut planned.pending.operation, &planned.outcome)
-            {
-                acquire.floor = floor;
-                redone.push(Planned {
-                    from_line: false,
-                    ..planned
-                });
-                continue;
-            }
-            let until = self.until(&planned.outcome, times.sent, stamp);
-            let told = planned.pending.honest(planned.outcome);
-            self.deliver(table, &name, planned.pending, told, until);
-        }
-        table.put_back(&name, redone, times.received);
-    }
-
-    /// A write may not have landed: what it carried is tried again, or answered if that is no use.
-    fn fell(self: &Arc<Self>, table: &mut Table, written: Written, times: Times, failure: Error) {
-        let Written {
-            name,
-            base,
-            put,
-            mut planned,
-        } = written;
-        table.failed(&failure);
-        if !may_pass(&failure) {
-            for planned in planned {
-                self.deliver(table, &name, planned.pending, Err(failure.clone()), None);
-            }
-            return;
-        }
-        if let Error::Indeterminate(_) = failure {
-            let write = put.map_or(WriteId(0), |(write, _)| write);
-            for Planned {
-                pending, outcome, ..
-            } in &mut planned
-            {
-                pending.tries.push(Try {
-                    write,
-                    base,
-                    outcome: outcome.clone(),
-                    sent: times.sent,
-                    untold: false,
-                });
-            }
-            if let Some(entry) = table.entries.get_mut(&name) {
-                entry.load_first = true;
-            }
-        }
-        table.put_back(&name, planned, times.received);
-        table.back_off(&name, &*self.host);
-    }
-
-    /// The store has shown the current record.
-    fn found(
-        self: &Arc<Self>,
-        table: &mut Table,
-        name: &Name,
-        stored: Option<Stored>,
-        times: Times,
-        stamp: Stamp,
-    ) {
-        let current = stored.as_ref().map(|stored| stored.version.write);
-        table.remember(name, stored, times.number, times.received);
-        for (pending, landed) in table.resolve(name, current) {
-            match landed {
-                Some(landed) => {
-                    let until = self.until(&landed.outcome, landed.sent, stamp);
-                    self.deliver(table, name, pending, Ok(landed.outcome), until);
-                }
-                None => {
-                    let why = "an answer of the store was lost: look before you try again";
-                    self.deliver(
-                        table,
-                        name,
-                        pending,
-                        Err(Error::Indeterminate(why.into())),
-                        None,
-                    );
-                }
-            }
-        }
-    }
-
-    /// Until when a holder may believe.
-    fn until(&self, outcome: &Outcome, sent: BootTime, stamp: Stamp) -> Option<BootTime> {
-        let (ttl, expires_at) = match outcome {
-            Outcome::Granted(grant) => (grant.ttl, grant.expires_at),
-            Outcome::Renewed(renewal) => (renewal.ttl, renewal.expires_at),
-            _ => return None,
-        };
-        Some(deadline(sent, ttl, expires_at, stamp, self.facts.margin))
-    }
-
-    /// Tells a caller. What it does not take is undone.
-    fn deliver(
-        self: &Arc<Self>,
-        table: &mut Table,
-        name: &Name,
-        pending: Pending,
-        told: Result<Outcome>,
-        until: Option<BootTime>,
-    ) {
-        table.counts.operations += 1;
-        let Some(sender) = pending.reply else { return };
-        let undo = told
-            .as_ref()
-            .ok()
-            .and_then(|outcome| undo(&pending.operation, outcome));
-        let reply = told.map(|outcome| Reply::new(outcome, until, undo.clone(), name, self));
-        if let Err(Ok(mut untaken)) = sender.send(reply) {
-            // Undone here: dropping the reply would ask for the lock that is held.
-            untaken.keep();
-            if let Some(undo) = undo {
-                table.enqueue_own(name, undo);
-            }
-        }
-    }
-
-    fn after_call<'n>(&self, table: &mut Table, names: impl Iterator<Item = &'n Name>) {
-        for name in names {
-            table.after_call(name);
-        }
-        table.evict(&self.config);
-        if table.is_idle() {
-            self.idle.notify_waiters();
-        }
-    }
-}
-
-/// Whether the same call may succeed later.
-fn may_pass(failure: &Error) -> bool {
-    matches!(failure, Error::Unavailable(_) | Error::Indeterminate(_))
 }
 
 impl Table {
@@ -466,94 +203,5 @@ impl Table {
             }
         }
         names
-    }
-
-    /// The store has answered.
-    fn heard(&mut self, times: Times, stamp: Stamp) -> Observed {
-        (self.failures, self.trouble) = (0, None);
-        self.clock.observe(times.sent, times.received, stamp)
-    }
-
-    fn failed(&mut self, failure: &Error) {
-        self.failures = self.failures.saturating_add(1);
-        self.trouble = Some(failure.to_string());
-    }
-
-    /// Leaves the store alone for a while: longer with every failure, and never all names for equally long.
-    fn back_off(&mut self, name: &Name, host: &dyn crate::host::Host) {
-        let at = jittered(host, BACKOFF * (1 << self.failures.min(6)));
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.backing_off = true;
-            self.set_timer(name, Some(at));
-        }
-    }
-
-    /// A call for this name is over.
-    fn after_call(&mut self, name: &Name) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        entry.busy = false;
-        if !(entry.queue.is_empty() && entry.line.is_empty()) {
-            self.make_ready(name, true);
-        }
-    }
-
-    /// Takes out the operations whose unanswered write turns out to have landed (with what it did), and those of which
-    /// nobody can tell any more.
-    fn resolve(&mut self, name: &Name, current: Option<WriteId>) -> Vec<(Pending, Option<Try>)> {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return Vec::new();
-        };
-        let unanswered = |pending: &&mut Pending| !pending.tries.is_empty();
-        let mut resolved = Vec::new();
-        for pending in entry
-            .queue
-            .iter_mut()
-            .chain(entry.line.values_mut())
-            .filter(unanswered)
-        {
-            let landed = pending
-                .tries
-                .iter()
-                .position(|attempt| Some(attempt.write) == current);
-            for attempt in &mut pending.tries {
-                attempt.untold |= attempt.base != current;
-            }
-            let untold =
-                pending.tries.iter().any(|attempt| attempt.untold) && !pending.is_repeatable();
-            if landed.is_some() || untold {
-                resolved.push((pending.id, landed));
-            }
-        }
-        let taken = resolved.into_iter().filter_map(|(id, landed)| {
-            let mut pending = match entry.queue.iter().position(|pending| pending.id == id) {
-                Some(index) => {
-                    self.counts.queued -= 1;
-                    entry.queue.remove(index)?
-                }
-                None => {
-                    self.counts.waiters -= 1;
-                    entry.line.remove(&id)?
-                }
-            };
-            let attempt = landed.map(|index| pending.tries.swap_remove(index));
-            Some((pending, attempt))
-        });
-        taken.collect()
-    }
-
-    /// Counts again after a whole entry was emptied.
-    fn recount(&mut self) {
-        self.counts.queued = self
-            .entries
-            .values()
-            .map(|entry| entry.queue.len() as u64)
-            .sum();
-        self.counts.waiters = self
-            .entries
-            .values()
-            .map(|entry| entry.line.len() as u64)
-            .sum();
     }
 }

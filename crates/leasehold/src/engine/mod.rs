@@ -8,11 +8,14 @@
 //! |---|---|
 //! | `table.rs` | what the engine knows: cached records, queued operations, waiters in line |
 //! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
-//! | `call.rs` | calls the store, and concludes from its answer |
+//! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
+//! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
+//! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
 //! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
 mod call;
+mod conclude;
 mod leases;
 mod plan;
 mod reply;
@@ -328,7 +331,7 @@ impl Engine {
         let wanted = |view: &View| {
             request
                 .held
-                .is_none_or(|held| held == !view.record.holders.is_empty())
+                .is_none_or(|held| held != view.record.holders.is_empty())
         };
         let leases = views.filter(|(_, view)| wanted(view)).collect();
         Ok(Listing {

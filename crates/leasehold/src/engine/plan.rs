@@ -23,6 +23,7 @@ const PASSED_OVER: Duration = Duration::from_millis(50);
 const RESERVATION: Duration = Duration::from_secs(2);
 
 /// What a name needs from the store.
+#[allow(clippy::large_enum_variant, reason = "moved once, and mostly a write")]
 pub(super) enum Plan {
     /// Nothing. These are confirmed, and can be answered.
     Answer(Vec<Planned>),
@@ -128,7 +129,8 @@ impl Table {
         let (answered, unconfirmed): (Vec<_>, Vec<_>) = planned
             .into_iter()
             .partition(|planned| confirmed > planned.pending.id);
-        if unconfirmed.is_empty() && !(*recheck && !line.is_empty()) {
+        let look = *recheck && !line.is_empty();
+        if unconfirmed.is_empty() && !look {
             return Plan::Answer(answered);
         }
         self.put_back(name, unconfirmed, boot);

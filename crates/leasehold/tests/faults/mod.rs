@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 /// What goes wrong with one call.
 #[derive(Clone, Copy, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It happens, but the answer is lost.
     AppliedButLost,
     /// It does not happen, and nobody can tell.
@@ -21,7 +21,7 @@ pub enum Fault {
 }
 
 /// A store that fails when it is told to.
-pub struct Faulty<S> {
+pub(crate) struct Faulty<S> {
     store: S,
     swaps: Mutex<VecDeque<Fault>>,
     loads: Mutex<VecDeque<Fault>>,
@@ -31,7 +31,7 @@ pub struct Faulty<S> {
 
 /// Holds calls back until it is opened; a gate that is never opened is a store that hangs.
 #[derive(Clone)]
-pub struct Gate {
+pub(crate) struct Gate {
     is_open: watch::Sender<bool>,
     entered: watch::Sender<bool>,
 }
@@ -45,7 +45,7 @@ impl Gate {
     }
 
     /// Until the first call is held back.
-    pub async fn entered(&self) {
+    pub(crate) async fn entered(&self) {
         self.entered
             .subscribe()
             .wait_for(|entered| *entered)
@@ -54,7 +54,7 @@ impl Gate {
     }
 
     /// Lets everything through.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.is_open.send_replace(true);
     }
 
@@ -70,7 +70,7 @@ impl Gate {
 
 #[allow(dead_code, reason = "each test file uses what it needs")]
 impl<S: Store> Faulty<S> {
-    pub fn new(store: S) -> Arc<Self> {
+    pub(crate) fn new(store: S) -> Arc<Self> {
         Arc::new(Self {
             store,
             swaps: Mutex::default(),
@@ -80,15 +80,15 @@ impl<S: Store> Faulty<S> {
         })
     }
 
-    pub fn next_swap(&self, fault: Fault) {
+    pub(crate) fn next_swap(&self, fault: Fault) {
         self.swaps.lock().expect("not poisoned").push_back(fault);
     }
 
-    pub fn next_load(&self, fault: Fault) {
+    pub(crate) fn next_load(&self, fault: Fault) {
         self.loads.lock().expect("not poisoned").push_back(fault);
     }
 
-    pub fn hold_swaps(&self) -> Gate {
+    pub(crate) fn hold_swaps(&self) -> Gate {
         self.swap_gate
             .lock()
             .expect("not poisoned")
@@ -96,7 +96,7 @@ impl<S: Store> Faulty<S> {
             .clone()
     }
 
-    pub fn hold_loads(&self) -> Gate {
+    pub(crate) fn hold_loads(&self) -> Gate {
         self.load_gate
             .lock()
             .expect("not poisoned")
