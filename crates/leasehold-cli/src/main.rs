@@ -1,3 +1,65 @@
 //! Leasehold on the command line.
 
-fn main() {}
+mod acquire;
+mod arguments;
+mod break_lease;
+mod completions;
+mod exit;
+mod list;
+mod man;
+mod output;
+mod release;
+mod renew;
+mod run;
+mod serve;
+mod show;
+mod store;
+mod update;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::{Arguments, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    // `run` starts this program anew to become the command and its watchdog.
+    if let Some(code) = run::helper(std::env::args_os().skip(1)) {
+        return code;
+    }
+    let arguments = Arguments::parse();
+    let json = arguments.common.json;
+    match dispatch(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.tell(json),
+    }
+}
+
+fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
+    let common = arguments.common;
+    let command = match arguments.command {
+        Command::Completions(command) => return command.execute(&common),
+        Command::Man(command) => return command.execute(&common),
+        command => command,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system("the runtime cannot start", error))?;
+    runtime.block_on(async {
+        match command {
+            Command::Run(command) => command.execute(&common).await,
+            Command::Acquire(command) => command.execute(&common).await,
+            Command::Renew(command) => command.execute(&common).await,
+            Command::Update(command) => command.execute(&common).await,
+            Command::Release(command) => command.execute(&common).await,
+            Command::Break(command) => command.execute(&common).await,
+            Command::Show(command) => command.execute(&common).await,
+            Command::List(command) => command.execute(&common).await,
+            Command::Serve(command) => command.execute(&common).await,
+            Command::Completions(_) | Command::Man(_) => Ok(0),
+        }
+    })
+}

@@ -72,7 +72,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        for millis in [0, 1, 999, 1_000, 30_000, 90_000, 3_600_000, 86_400_000, u64::MAX] {
+        for millis in [
+            0,
+            1,
+            999,
+            1_000,
+            30_000,
+            90_000,
+            3_600_000,
+            86_400_000,
+            u64::MAX,
+        ] {
             let span = Duration::from_millis(millis);
             assert_eq!(parse(&format(span)).unwrap(), span, "{millis}");
         }

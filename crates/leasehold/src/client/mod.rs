@@ -121,7 +121,8 @@ impl Client {
         &self.inner.keeper
     }
 
-    fn owner(&self) -> &Text {
+    /// Who its leases say that they belong to, unless told otherwise: `host:pid`.
+    pub fn owner(&self) -> &Text {
         &self.inner.owner
     }
 

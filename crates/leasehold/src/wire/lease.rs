@@ -33,7 +33,11 @@ pub struct Lease {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
     /// Since when it has been in that state.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "rfc3339::option")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "rfc3339::option"
+    )]
     pub state_since: Option<Time>,
     /// How the last exclusive holder ended; only in the answer to acquire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,7 +129,11 @@ pub struct Broken {
     /// Whether there was something to break.
     pub broken: bool,
     /// Until when the broken holder stays in the way; absent when the name is free.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "rfc3339::option")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "rfc3339::option"
+    )]
     pub until: Option<Time>,
 }
 

@@ -6,7 +6,9 @@ mod lease;
 mod problem;
 mod view;
 
-pub use lease::{Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released};
+pub use lease::{
+    Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
+};
 pub use problem::{Problem, Trouble};
 pub use view::{EndedAs, Ending, HolderView, LockView, Locks};
 

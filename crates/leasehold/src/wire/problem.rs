@@ -93,7 +93,11 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Text>,
     /// Since when it is held.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "rfc3339::option")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "rfc3339::option"
+    )]
     pub since: Option<Time>,
     /// When it is over if nobody renews it, in milliseconds from now.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Ended, Fence, Hash, Holder, How, Name, Record, State, Text, Time, View,
-};
+use leasehold_core::{Ended, Fence, Hash, Holder, How, Name, Record, State, Text, Time, View};
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, millis, rfc3339};
@@ -27,7 +25,11 @@ pub struct LockView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
     /// Since when it has been in that state.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "rfc3339::option")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "rfc3339::option"
+    )]
     pub state_since: Option<Time>,
     /// Who holds it.
     pub holders: Vec<HolderView>,

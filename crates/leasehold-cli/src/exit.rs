@@ -1,0 +1,98 @@
+//! Exit codes, and the failures that end with one.
+
+use std::process::ExitCode;
+
+use leasehold::Error;
+use leasehold::wire::Problem;
+use serde_json::json;
+
+/// The call is wrong: an unknown flag, a bad name or ttl.
+pub(crate) const USAGE: u8 = 2;
+/// What is stored makes no sense.
+pub(crate) const CORRUPT: u8 = 65;
+/// The store does not answer, or did not say what became of the call.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// Something on this machine failed: a process that cannot be started, an output that is closed.
+pub(crate) const SYSTEM: u8 = 71;
+/// Somebody else holds the lease.
+pub(crate) const HELD: u8 = 75;
+/// The lease was lost: the fence is not, or no longer, the holder's.
+pub(crate) const LOST: u8 = 76;
+/// A right or a part of the set-up is missing.
+pub(crate) const DENIED: u8 = 77;
+/// The command of `run` is there but cannot be run.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command of `run` is not there.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// The codes, for `--help` and the manual.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0    done (`run`: the command's own code, or 128 + the signal that ended it)
+  2    the call is wrong: mend it
+  65   what is stored makes no sense: stop, and look
+  69   the store does not answer, or did not say what became of the call: look before you try again
+  71   something on this machine failed
+  75   somebody else holds the lease (`-E` changes this code)
+  76   the lease was lost: the fence does not hold it (any more); `run` has ended the command
+  77   a right or a part of the set-up is missing: mend it
+  126  the command cannot be run
+  127  the command is not there";
+
+/// What ends the program: one line for people, one code for programs.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) message: String,
+    /// The same as a service would put it, where the store or the lease is the cause.
+    problem: Option<Box<Problem>>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            problem: None,
+        }
+    }
+
+    /// Something on this machine failed.
+    pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Self {
+        Self::new(SYSTEM, format!("{what}: {error}"))
+    }
+
+    /// Tells it on standard error, as one line.
+    pub(crate) fn tell(&self, json: bool) -> ExitCode {
+        match &self.problem {
+            Some(problem) if json => eprintln!("{}", json!(problem)),
+            None if json => eprintln!("{}", json!({ "detail": self.message })),
+            _ => eprintln!("leasehold: {}", self.message.replace('\n', " ")),
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Held(_) => HELD,
+            Error::Fenced | Error::Expired => LOST,
+            Error::Invalid(_) => USAGE,
+            Error::Denied(_) => DENIED,
+            Error::Corrupt(_) => CORRUPT,
+            _ => UNAVAILABLE,
+        };
+        Self {
+            code,
+            message: error.to_string(),
+            problem: Some(Box::new(Problem::from(&error))),
+        }
+    }
+}
+
+impl From<leasehold::core::Invalid> for Failure {
+    fn from(invalid: leasehold::core::Invalid) -> Self {
+        Error::from(invalid).into()
+    }
+}

@@ -1,0 +1,144 @@
+//! `leasehold list`.
+
+use clap::Args;
+use leasehold::wire::{LockView, Locks};
+use leasehold::{Client, ListRequest};
+
+use crate::arguments::Common;
+use crate::exit::Failure;
+use crate::show::left;
+use crate::{output, store};
+
+/// How many to ask for at once.
+const PAGE: usize = 100;
+
+/// List leases, and who holds them.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold list
+  leasehold list --held --prefix backups/
+  leasehold list --state REQUESTED --limit 10 --json")]
+pub(crate) struct List {
+    /// Only names that start like this.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    prefix: String,
+
+    /// Only work items in this state, oldest first.
+    #[arg(long)]
+    state: Option<String>,
+
+    /// Only what somebody holds.
+    #[arg(long, conflicts_with = "free")]
+    held: bool,
+
+    /// Only what nobody holds.
+    #[arg(long)]
+    free: bool,
+
+    /// At most so many.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+impl List {
+    pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let client = store::connect(&store::url(common)?).await?;
+        let locks = self.all(&client).await;
+        client.close().await;
+        let locks = locks?;
+        if common.json {
+            output::json(&Locks {
+                locks,
+                cursor: None,
+            })?;
+        } else if locks.is_empty() {
+            eprintln!("leasehold: nothing to list");
+        } else {
+            output::text(&table(&locks))?;
+        }
+        Ok(0)
+    }
+
+    /// All pages, as far as they are wanted.
+    async fn all(&self, client: &Client) -> leasehold::Result<Vec<LockView>> {
+        let wanted = self.limit.unwrap_or(usize::MAX);
+        let mut request = ListRequest {
+            prefix: self.prefix.clone(),
+            state: self.state.as_deref().map(Into::into),
+            held: (self.held || self.free).then_some(self.held),
+            ..ListRequest::default()
+        };
+        let mut locks = Vec::new();
+        while locks.len() < wanted {
+            request.limit = PAGE.min(wanted - locks.len());
+            let page = client.leases().list(request.clone()).await?;
+            let views = page.leases.iter();
+            locks.extend(views.map(|(name, view)| LockView::new(name, view)));
+            match page.cursor {
+                Some(cursor) => request.cursor = Some(cursor),
+                None => break,
+            }
+        }
+        Ok(locks)
+    }
+}
+
+/// One line per holder, or per lease that nobody holds, in columns.
+fn table(locks: &[LockView]) -> String {
+    let mut rows = vec![["NAME", "HELD BY", "FENCE", "FOR", "STATE"].map(str::to_owned)];
+    for lock in locks {
+        let name = lock.name.to_string();
+        let state = lock.state.as_deref().unwrap_or("-").to_owned();
+        if lock.holders.is_empty() {
+            let nobody = "-".to_owned();
+            let fence = lock.fence.to_string();
+            rows.push([name, nobody.clone(), fence, nobody, state]);
+            continue;
+        }
+        for holder in &lock.holders {
+            let broken = if holder.broken.is_some() {
+                " (broken)"
+            } else {
+                ""
+            };
+            let owner = format!("{}{broken}", holder.owner);
+            let fence = holder.fence.to_string();
+            rows.push([name.clone(), owner, fence, left(holder), state.clone()]);
+        }
+    }
+    aligned(&rows)
+}
+
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut lines = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths);
+        let line: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        lines.push_str(line.join("  ").trim_end());
+        lines.push('\n');
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["NAME", "BY"], ["émoji 🔒", "host:1"], ["a", "-"]];
+        let rows = rows.map(|row| row.map(str::to_owned));
+        assert_eq!(
+            aligned(&rows),
+            "NAME     BY\némoji 🔒  host:1\na        -\n"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! `leasehold man`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory as _};
+use clap_mangen::Man as Page;
+
+use crate::arguments::{Arguments, Common};
+use crate::exit::Failure;
+use crate::output;
+
+/// Print the manual page, or write one for every command.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold man | man -l -
+  leasehold man --folder ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// Write a page for every command into this folder.
+    #[arg(long, value_name = "PATH")]
+    folder: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let command = Arguments::command();
+        if let Some(folder) = &self.folder {
+            return write_all(folder, command).map_err(|error| {
+                Failure::system(&format!("{} cannot be written", folder.display()), error)
+            });
+        }
+        let mut page = Vec::new();
+        Page::new(command)
+            .render(&mut page)
+            .map_err(|error| Failure::system("the page cannot be made", error))?;
+        let page = String::from_utf8_lossy(&page);
+        if common.json {
+            output::json(&page)?;
+        } else {
+            output::text(&page)?;
+        }
+        Ok(0)
+    }
+}
+
+fn write_all(folder: &Path, command: clap::Command) -> std::io::Result<u8> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(command, folder)?;
+    Ok(0)
+}

@@ -1,0 +1,97 @@
+//! What is printed: text for people, JSON for programs.
+
+use std::io::{ErrorKind, Write as _};
+use std::time::Duration;
+
+use leasehold::core::Time;
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// Prints lines to standard output. A reader that has seen enough (`| head`) is no failure.
+pub(crate) fn text(lines: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    let written = output
+        .write_all(lines.as_bytes())
+        .and_then(|()| {
+            if lines.ends_with('\n') {
+                Ok(())
+            } else {
+                output.write_all(b"\n")
+            }
+        })
+        .and_then(|()| output.flush());
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::system("the output cannot be written", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints one JSON value, on one line.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let line = serde_json::to_string(value)
+        .map_err(|error| Failure::system("the answer cannot be written as JSON", error))?;
+    text(&line)
+}
+
+/// A moment of the store's time as RFC 3339, in UTC.
+pub(crate) fn time(time: Time) -> String {
+    i64::try_from(time.as_micros())
+        .ok()
+        .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok())
+        .unwrap_or(jiff::Timestamp::MAX)
+        .to_string()
+}
+
+/// The same for people, who do not read microseconds.
+pub(crate) fn second(moment: Time) -> String {
+    time(Time::from_micros(
+        moment.as_micros() / 1_000_000 * 1_000_000,
+    ))
+}
+
+/// How long that is, for people: `850ms`, `12.3s`, `4m 05s`, `2h 10m`.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{}ms", span.as_millis()),
+        1..60 => format!("{}.{}s", seconds, span.subsec_millis() / 100),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// The text as one word of a POSIX shell.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_read_well() {
+        for (millis, text) in [
+            (850, "850ms"),
+            (12_345, "12.3s"),
+            (245_000, "4m 05s"),
+            (7_800_000, "2h 10m"),
+        ] {
+            assert_eq!(span(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn what_a_shell_would_change_is_quoted() {
+        assert_eq!(quoted("nightly/report-1"), "nightly/report-1");
+        assert_eq!(quoted("it's #1"), r"'it'\''s #1'");
+    }
+}

@@ -1,0 +1,152 @@
+//! The command and everything it starts: one process group, which holds the lease as a whole.
+
+use std::ffi::OsString;
+use std::io::{self, PipeWriter, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use super::{THIS_PROGRAM, shim};
+
+/// How often to look whether a group that was told to end has ended: there is no event for that.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the command is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    Running,
+    /// By Ctrl-Z, for instance.
+    Stopped,
+    /// It is not reaped yet, so its number still means this group and no other.
+    Ended,
+}
+
+/// The process group of a command.
+pub(super) struct Group {
+    leader: Child,
+    id: Pid,
+    gate: PipeWriter,
+}
+
+impl Group {
+    /// Starts a command that does not run before [`go`](Self::go), and never does if this process dies before that.
+    pub(super) fn start(
+        command: &[OsString],
+        environment: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> io::Result<Self> {
+        let (waiting, gate) = io::pipe()?;
+        // Only this end may outlive the exec; the shim closes it before it becomes the command.
+        fcntl(&waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        let leader = Command::new(THIS_PROGRAM)
+            .arg0("leasehold")
+            .arg(shim::WORD)
+            .arg(waiting.as_raw_fd().to_string())
+            .args(command)
+            .envs(environment)
+            .process_group(0)
+            .spawn()?;
+        let id = i32::try_from(leader.id()).map_err(io::Error::other)?;
+        Ok(Self {
+            leader,
+            id: Pid::from_raw(id),
+            gate,
+        })
+    }
+
+    pub(super) fn id(&self) -> Pid {
+        self.id
+    }
+
+    /// Lets the command run.
+    pub(super) fn go(&mut self) -> io::Result<()> {
+        self.gate.write_all(b"!")
+    }
+
+    /// Sends a signal to every process of the group.
+    pub(super) fn signal(&self, signal: Signal) {
+        // It fails when there is nobody left to get it.
+        let _ = killpg(self.id, signal);
+    }
+
+    /// What the command is doing. Tells once about each stop.
+    pub(super) fn doing(&self) -> Doing {
+        let look = |what| waitid(Id::Pid(self.id), what | WaitPidFlag::WNOHANG);
+        match look(WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
+            // Also an end by a real-time signal, which has no name.
+            _ => return Doing::Ended,
+        }
+        match look(WaitPidFlag::WSTOPPED) {
+            Ok(WaitStatus::Stopped(..)) => Doing::Stopped,
+            _ => Doing::Running,
+        }
+    }
+
+    /// Ends every process of the group that still runs: TERM, and KILL after the grace.
+    pub(super) async fn end(&self, grace: Duration) {
+        if self.runs() {
+            self.signal(Signal::SIGTERM);
+            // What is stopped cannot end by itself.
+            self.signal(Signal::SIGCONT);
+        }
+        let _ = tokio::time::timeout(grace, self.gone()).await;
+        // Also if nobody was seen: a fork may have escaped the look, but none escapes this.
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Returns when no process of the group runs any more.
+    pub(super) async fn gone(&self) {
+        while self.runs() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether any process of the group still runs.
+    fn runs(&self) -> bool {
+        let Ok(processes) = std::fs::read_dir("/proc") else {
+            return self.doing() != Doing::Ended;
+        };
+        processes
+            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+            .any(|stat| group_if_running(&stat) == Some(self.id))
+    }
+
+    /// Takes the command's exit code, or 128 and the signal that ended it. The group's number is free from here on.
+    pub(super) fn reap(mut self) -> io::Result<u8> {
+        let status = self.leader.wait()?;
+        let code = status
+            .code()
+            .or_else(|| status.signal().map(|signal| 128 + signal));
+        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    }
+}
+
+/// The process group in a `/proc/PID/stat`, unless that process has ended.
+fn group_if_running(stat: &str) -> Option<Pid> {
+    // The program's name comes first, in parentheses, and may itself contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then(|| Pid::from_raw(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_is_read_whatever_the_program_is_called() {
+        let running = "17 (a) Z 9 (b) R 1 42 17 0 -1";
+        assert_eq!(group_if_running(running), Some(Pid::from_raw(42)));
+        assert_eq!(group_if_running("17 (sh) Z 1 42 17 0 -1"), None);
+        assert_eq!(group_if_running(""), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! `leasehold run`: a command that runs only while it holds a lease.
+
+mod group;
+mod shim;
+mod signals;
+mod supervise;
+mod terminal;
+mod watchdog;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use leasehold::{Client, Error, Lease};
+use nix::sys::signal::Signal;
+
+use crate::acquire::tell_of_waiting;
+use crate::arguments::{Common, Taking};
+use crate::exit::{self, Failure};
+use crate::{output, store};
+use signals::Signals;
+use supervise::Outcome;
+
+/// This very program, also if its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// How long to tidy up after a signal has ended the wait for a lease.
+const TIDY: Duration = Duration::from_secs(2);
+
+const EXPLANATION: &str = "\
+The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where the \
+last holder stopped), LEASEHOLD_EXPIRES (when the lease would be over if it were not renewed, as of the start; it is \
+renewed for as long as the command runs) and LEASEHOLD_STORE.
+
+The command and all that it starts are one process group, which holds the lease as a whole: signals go to all of it, \
+what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
+renewed, or `leasehold` itself is killed or stopped, the group is ended (TERM, then KILL) before anybody else can get \
+the lease: a quarter of the ttl before its end, but at most 5 s before. Processes that leave the group (daemons, \
+`setsid`) are on their own.
+
+The lease of a command that is stopped (Ctrl-Z) is not renewed: the command is ended unless it goes on in time.";
+
+const EXAMPLES: &str = "\
+Examples:
+  leasehold run nightly -- ./report.sh
+  leasehold run nightly -n -E 0 -- ./report.sh           it is fine if it runs elsewhere
+  leasehold run nightly -w 10s --ttl 1m -- ./report.sh
+  leasehold run gpu --shared --limit 4 -- ./train.sh     at most four at once
+  leasehold run job -- sh -c 'leasehold update \"$LEASEHOLD_NAME\" \"$LEASEHOLD_FENCE\" half-way'";
+
+/// Run a command while holding a lease, like flock(1).
+///
+/// Waits for as long as it takes while somebody else holds the lease, unless told otherwise.
+#[derive(Args, Debug)]
+#[command(override_usage = "leasehold run [OPTIONS] <NAME> -- <COMMAND>...")]
+#[command(after_help = EXAMPLES)]
+#[command(after_long_help = format!("{EXPLANATION}\n\n{EXAMPLES}\n\n{}", exit::TABLE))]
+pub(crate) struct Run {
+    #[command(flatten)]
+    taking: Taking,
+
+    /// The command to run, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Becomes a part of a running `leasehold run`, if that is what these arguments say.
+pub(crate) fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    match arguments.next()?.to_str()? {
+        shim::WORD => Some(shim::main(arguments)),
+        watchdog::WORD => Some(watchdog::process::main(arguments.next()?.to_str()?)),
+        _ => None,
+    }
+}
+
+impl Run {
+    pub(crate) async fn execute(mut self, common: &Common) -> Result<u8, Failure> {
+        // In `run -- -name -- COMMAND` the second pair of dashes is the one that was meant.
+        if self.command.len() > 1 && self.command[0] == "--" {
+            self.command.remove(0);
+        }
+        let mut signals =
+            Signals::catch().map_err(|error| Failure::system("no signals can be caught", error))?;
+        let url = store::url(common)?;
+        let client = store::connect(&url).await?;
+        let ran = tokio::select! {
+            lease = self.lease(&client) => match lease {
+                Ok(lease) => self.hold(lease, &url, &mut signals).await,
+                Err(error) => Err(self.taking.failure(error)),
+            },
+            signal = signals.end() => Ok(ended_by(signal)),
+        };
+        let _ = tokio::time::timeout(TIDY, client.close()).await;
+        ran
+    }
+
+    /// Takes the lease; says who holds it if that takes a while.
+    async fn lease(&self, client: &Client) -> leasehold::Result<Lease> {
+        let taking = &self.taking;
+        let mut lease = client.lease(taking.name.as_str()).ttl(taking.ttl);
+        if let Some(owner) = &taking.owner {
+            lease = lease.owner(owner.as_str());
+        }
+        if taking.shared {
+            lease = lease.shared(taking.limit);
+        }
+        let held = match lease.clone().acquire().await {
+            Err(Error::Held(held)) if taking.patience() != Some(Duration::ZERO) => held,
+            taken => return taken,
+        };
+        tell_of_waiting(taking.name.as_str(), &held);
+        match taking.patience() {
+            Some(wait) => lease.wait(wait).acquire().await,
+            None => lease.wait_forever().acquire().await,
+        }
+    }
+
+    /// Runs the command, and lets go.
+    async fn hold(&self, lease: Lease, url: &str, signals: &mut Signals) -> Result<u8, Failure> {
+        let environment = environment(&lease, url);
+        let outcome = supervise::supervise(&lease, &self.command, environment, signals).await;
+        let name = lease.name().clone();
+        let released = lease.release().await;
+        match outcome {
+            Ok(Outcome::Ended(code)) => {
+                if let Err(error) = released {
+                    eprintln!("leasehold: {name} is left to expire: {error}");
+                }
+                Ok(code)
+            }
+            Ok(Outcome::Lost(reason)) => Err(Failure::new(
+                exit::LOST,
+                format!("{name} is lost, and its command was ended: {reason}"),
+            )),
+            Err(error) => Err(Failure::system("the command cannot be started", error)),
+        }
+    }
+}
+
+fn ended_by(signal: Signal) -> u8 {
+    u8::try_from(128 + signal as i32).unwrap_or(1)
+}
+
+/// What the command gets to know about its lease.
+fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, String)> {
+    let variables = [
+        ("LEASEHOLD_STORE", url.to_owned()),
+        ("LEASEHOLD_NAME", lease.name().to_string()),
+        ("LEASEHOLD_FENCE", lease.fence().to_string()),
+        ("LEASEHOLD_BODY", lease.body().to_string()),
+        ("LEASEHOLD_EXPIRES", output::time(lease.expires_at())),
+    ];
+    // No variable can hold a NUL; a body that does is still there for `show --json`.
+    variables
+        .into_iter()
+        .filter(|(_, value)| !value.contains('\0'))
+        .collect()
+}

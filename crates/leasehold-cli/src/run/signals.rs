@@ -1,0 +1,71 @@
+//! The signals that are handed on to the command.
+
+use std::io;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// What people and supervisors send to a program to make it do something. The rest is the command's own affair.
+const FORWARDED: [Signal; 7] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+];
+
+/// The signals that this process gets from now on, instead of ending by them.
+pub(super) struct Signals {
+    arrived: mpsc::Receiver<Signal>,
+}
+
+impl Signals {
+    /// Starts to catch them; those that are ignored (`nohup`, a shell's background job) stay so, here and in the command.
+    pub(super) fn catch() -> io::Result<Self> {
+        let ignored = ignored();
+        let (sender, arrived) = mpsc::channel(16);
+        for number in FORWARDED {
+            if ignored & (1 << (number as u64 - 1)) != 0 {
+                continue;
+            }
+            let mut stream = signal(SignalKind::from_raw(number as i32))?;
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while stream.recv().await.is_some() && sender.send(number).await.is_ok() {}
+            });
+        }
+        Ok(Self { arrived })
+    }
+
+    /// The next one.
+    pub(super) async fn next(&mut self) -> Signal {
+        match self.arrived.recv().await {
+            Some(signal) => signal,
+            // All of them are ignored.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The next one by which a program ends unless it says otherwise.
+    pub(super) async fn end(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if signal != Signal::SIGWINCH {
+                return signal;
+            }
+        }
+    }
+}
+
+/// The mask of the signals that this process ignores.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,189 @@
+//! The watchdog's own process. It is told what to watch through its standard input and answers on its standard output,
+//! a line at a time.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use leasehold::core::BootTime;
+use leasehold::host::{Host as _, Machine};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::unistd::{Pid, close, read, setsid};
+
+use super::{DISARM, ENDED, READY, WATCH, WATCHING, grace};
+
+/// How often to look whether a group that was told to end has ended. Soon enough that its number cannot have gone
+/// round to somebody else.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs the watchdog of a lease with this ttl, in microseconds.
+pub(crate) fn main(ttl: &str) -> ExitCode {
+    let watching = ttl
+        .parse()
+        .map_err(io::Error::other)
+        .and_then(|ttl| settle().map(|()| watch(grace(Duration::from_micros(ttl)))));
+    match watching {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Leaves everything behind that could end the watchdog early or that it could keep open: the terminal's session,
+/// signals, the working folder and every file but its two pipes.
+fn settle() -> io::Result<()> {
+    SigSet::all().thread_block()?;
+    setsid()?;
+    std::env::set_current_dir("/")?;
+    // `ps` and `pkill` shall not take it for the command that it watches over.
+    nix::sys::prctl::set_name(c"leasehold-watch")?;
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // The one that listed the folder is closed already.
+        let _ = close(descriptor);
+    }
+    say(READY)
+}
+
+fn say(word: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{word}")?;
+    output.flush()
+}
+
+/// What the watchdog has been told.
+#[derive(Default)]
+struct Watch {
+    group: Option<Pid>,
+    deadline: BootTime,
+    disarmed: bool,
+}
+
+impl Watch {
+    /// Takes in one line, and says what to answer. Anything unknown is ignored.
+    fn told(&mut self, line: &str) -> Option<&'static str> {
+        let mut words = line.split(' ');
+        match (words.next()?, words.next(), words.next()) {
+            (WATCH, Some(group), Some(deadline)) => {
+                let (group, deadline) = (group.parse().ok()?, deadline.parse().ok()?);
+                // Zero and one would mean this process's own group, and everybody's.
+                self.group = (group > 1).then(|| Pid::from_raw(group));
+                self.deadline = BootTime::from_micros(deadline);
+                Some(WATCHING)
+            }
+            (DISARM, None, None) => {
+                self.disarmed = true;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Watches until disarmed, or until the group has ended.
+fn watch(grace: Duration) {
+    let mut input = Input::default();
+    let mut watch = Watch::default();
+    let mut gone = false;
+    while !gone && (watch.group.is_none() || Machine.boot_time() < watch.deadline - grace) {
+        let alarm = watch.group.map(|_| watch.deadline - grace);
+        gone = !input.wait(alarm, &mut watch);
+        if watch.disarmed {
+            return;
+        }
+    }
+    let Some(group) = watch.group else {
+        return;
+    };
+    // Whoever reads this may be gone.
+    let _ = say(ENDED);
+    // Some of the grace is kept for the kernel to take the group down.
+    let kill_at = (watch.deadline - grace / 4).min(Machine.boot_time() + grace);
+    let _ = killpg(group, Signal::SIGTERM);
+    let _ = killpg(group, Signal::SIGCONT);
+    while Machine.boot_time() < kill_at && killpg(group, None) != Err(Errno::ESRCH) {
+        let look = (Machine.boot_time() + LOOK).min(kill_at);
+        if gone {
+            std::thread::sleep(look.since(Machine.boot_time()));
+        } else {
+            gone = !input.wait(Some(look), &mut watch);
+        }
+        if watch.disarmed {
+            return;
+        }
+    }
+    let _ = killpg(group, Signal::SIGKILL);
+}
+
+/// Standard input, a line at a time.
+#[derive(Default)]
+struct Input {
+    unread: Vec<u8>,
+}
+
+impl Input {
+    /// Waits for the alarm or for something to read, and tells it. Whether there may be more; an input that fails is
+    /// taken for one that has ended.
+    fn wait(&mut self, alarm: Option<BootTime>, watch: &mut Watch) -> bool {
+        match self.wait_once(alarm, watch) {
+            Ok(more) => more,
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+
+    fn wait_once(&mut self, alarm: Option<BootTime>, watch: &mut Watch) -> io::Result<bool> {
+        let stdin = io::stdin();
+        // A timer of the boot clock, because a timeout of `poll` stands still while the machine is suspended.
+        let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
+        if let Some(alarm) = alarm {
+            let moment = TimeSpec::from_duration(Duration::from_micros(alarm.as_micros().max(1)));
+            timer.set(
+                Expiration::OneShot(moment),
+                TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+            )?;
+        }
+        let mut sources = [
+            PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN),
+            PollFd::new(std::os::fd::AsFd::as_fd(&timer), PollFlags::POLLIN),
+        ];
+        poll(&mut sources, PollTimeout::NONE)?;
+        if sources[0].any() != Some(true) {
+            return Ok(true);
+        }
+        let mut chunk = [0; 512];
+        let length = read(&stdin, &mut chunk)?;
+        self.unread.extend_from_slice(&chunk[..length]);
+        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.unread.drain(..=end).collect();
+            if let Some(answer) = watch.told(&String::from_utf8_lossy(&line[..end])) {
+                // Whoever reads this may be gone: the end of the input will tell.
+                let _ = say(answer);
+            }
+        }
+        Ok(length > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_the_group_the_deadline_and_the_end() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.told("watch 42 1000"), Some(WATCHING));
+        for nonsense in ["", "watch", "watch 42", "watch 43 x", "disarm now"] {
+            assert_eq!(watch.told(nonsense), None, "{nonsense}");
+        }
+        assert_eq!(watch.group, Some(Pid::from_raw(42)));
+        assert_eq!(watch.deadline, BootTime::from_micros(1000));
+        assert!(!watch.disarmed);
+        assert_eq!(watch.told("disarm"), None);
+        assert!(watch.disarmed);
+    }
+}

@@ -1,0 +1,96 @@
+//! `leasehold show`.
+
+use clap::Args;
+use leasehold::core::Name;
+use leasehold::wire::{HolderView, LockView, Sharing};
+use serde_json::json;
+
+use crate::arguments::{self, Common};
+use crate::exit::Failure;
+use crate::{output, store};
+
+/// Show who holds a lease, and what is known of it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold show nightly
+  leasehold show nightly --json | jq -r .body
+  leasehold show -- -x                          a name that begins with a dash")]
+pub(crate) struct Show {
+    /// The lease's name.
+    #[arg(value_parser = arguments::name)]
+    name: Name,
+}
+
+impl Show {
+    pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let client = store::connect(&store::url(common)?).await?;
+        let view = client.leases().show(&self.name).await;
+        client.close().await;
+        let lock = view?.map(|view| LockView::new(&self.name, &view));
+        match lock {
+            Some(lock) if common.json => output::json(&lock)?,
+            Some(lock) => output::text(&for_people(&lock))?,
+            // A name that nobody has used is as free as any.
+            None if common.json => {
+                let name = self.name.as_str();
+                output::json(&json!({ "name": name, "held": false, "holders": [] }))?;
+            }
+            None => output::text(&format!("{} is free: nobody has used it yet", self.name))?,
+        }
+        Ok(0)
+    }
+}
+
+fn for_people(lock: &LockView) -> String {
+    let mut lines = vec![match lock.holders.len() {
+        0 => format!("{} is free", lock.name),
+        1 => format!("{} is held", lock.name),
+        n => format!("{} is held by {n}", lock.name),
+    }];
+    lines.extend(lock.holders.iter().map(holder));
+    if lock.reserved {
+        lines.push("  next     reserved by somebody who waits".to_owned());
+    }
+    if let Some(last) = &lock.last {
+        let how = serde_json::to_value(last.how).unwrap_or_default();
+        let (how, at) = (how.as_str().unwrap_or("ended"), output::second(last.at));
+        lines.push(format!(
+            "  last     {} (fence {}), {how} at {at}",
+            last.owner, last.fence
+        ));
+    }
+    lines.push(format!(
+        "  fence    {} is the highest ever granted",
+        lock.fence
+    ));
+    if let Some(state) = &lock.state {
+        let since = lock.state_since.map(output::second).unwrap_or_default();
+        lines.push(format!("  state    {state} since {since}"));
+    }
+    if !lock.body.is_empty() {
+        lines.push(format!("  body     {}", lock.body));
+    }
+    lines.join("\n")
+}
+
+fn holder(holder: &HolderView) -> String {
+    let mode = match (holder.mode, holder.limit) {
+        (Sharing::Exclusive, _) => String::new(),
+        (Sharing::Shared, None) => ", shared".to_owned(),
+        (Sharing::Shared, Some(limit)) => format!(", shared by at most {limit}"),
+    };
+    let since = output::second(holder.acquire_time);
+    let left = left(holder);
+    let broken = match &holder.broken {
+        Some(reason) => format!("; broken: {reason}"),
+        None => String::new(),
+    };
+    let (owner, fence) = (&holder.owner, holder.fence);
+    format!("  holder   {owner} (fence {fence}{mode}) since {since}, for another {left}{broken}")
+}
+
+/// How long a holder still has unless it renews.
+pub(crate) fn left(holder: &HolderView) -> String {
+    output::span(std::time::Duration::from_millis(holder.left))
+}

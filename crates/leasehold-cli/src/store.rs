@@ -1,0 +1,87 @@
+//! Which store: the one that was named, or a file of the user's own.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use leasehold::Client;
+use leasehold::store::BACKENDS;
+
+use crate::arguments::Common;
+use crate::exit::{Failure, USAGE};
+
+/// What `--help` says about `--store`.
+pub(crate) fn help() -> String {
+    let mut lines = vec![
+        "Where the leases are kept. Without it, in a SQLite file in your data folder \
+         ($XDG_DATA_HOME/leasehold/leases.db), which all programs that you run on this machine share, so that no \
+         server is needed."
+            .to_owned(),
+        String::new(),
+    ];
+    let built = BACKENDS.iter().filter(|backend| backend.is_built());
+    let stores = built.map(|backend| (backend.url, backend.about));
+    let service = ("http://HOST:PORT", "a running `leasehold serve`");
+    for (url, about) in stores.chain([service]) {
+        lines.push(format!("  {url:<18}{about}"));
+    }
+    lines.join("\n")
+}
+
+/// The URL of the store, such that it also means the same in a command that changes folder.
+pub(crate) fn url(common: &Common) -> Result<String, Failure> {
+    match &common.store {
+        Some(url) => Ok(from_anywhere(url)),
+        None => default_file().map(|path| format!("sqlite:{path}")),
+    }
+}
+
+/// Connects to the store.
+pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
+    Ok(leasehold::connect(url).await?)
+}
+
+/// `sqlite:` with an absolute path, if the path is a relative one.
+fn from_anywhere(url: &str) -> String {
+    let relative = url
+        .strip_prefix("sqlite:")
+        .filter(|path| !path.is_empty() && !path.starts_with(['/', ':', '?']));
+    let folder = std::env::current_dir().ok();
+    match (relative, folder.as_deref().and_then(Path::to_str)) {
+        (Some(path), Some(folder)) => format!("sqlite:{folder}/{path}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// The user's own file. Its folder is made, for nobody else to look into.
+fn default_file() -> Result<String, Failure> {
+    let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
+    let data = set("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/share")));
+    let Some(data) = data else {
+        return Err(Failure::new(
+            USAGE,
+            "there is no home folder to keep leases in: name a store, such as `--store sqlite:PATH`",
+        ));
+    };
+    let folder = data.join("leasehold");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|error| {
+            let folder = folder.display();
+            Failure::from(leasehold::Error::Denied(format!(
+                "the folder {folder} cannot be made ({error}): name a store, such as `--store sqlite:PATH`"
+            )))
+        })?;
+    let file = folder.join("leases.db");
+    file.into_os_string().into_string().map_err(|_| {
+        Failure::new(
+            USAGE,
+            "the home folder's name is not UTF-8: name a store, such as `--store sqlite:PATH`",
+        )
+    })
+}
