@@ -10,11 +10,13 @@ use tokio::sync::mpsc;
 use crate::{Error, Result};
 
 mod backends;
+mod check;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use backends::{BACKENDS, Backend, open};
+pub use check::{Check, Level};
 
 /// A database that keeps records. It decides nothing: it loads, swaps if unchanged, and finds.
 ///
@@ -46,6 +48,12 @@ pub trait Store: Send + Sync + 'static {
     /// Makes sure that tables, indexes and the like are there. Idempotent.
     async fn init(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// What makes leases safe or unsafe on this database as it is set up, each with its fix. Changes nothing. What
+    /// holds for every store (it answers, how fast, what time it has) is checked by the caller.
+    async fn check(&self) -> Result<Vec<Check>> {
+        Ok(Vec::new())
     }
 }
 
