@@ -139,7 +139,7 @@ impl LeaseBuilder {
             let mut work = std::pin::pin!(work(lease.clone()));
             tokio::select! {
                 biased;
-                reason = lease.lost() => Err(reason),
+                reason = lease.standing().wait_for(|| lease.standing().lost()) => Err(reason),
                 done = &mut work => Ok(done),
             }
         };

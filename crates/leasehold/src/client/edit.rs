@@ -3,6 +3,7 @@
 use leasehold_core::Text;
 
 use super::Lease;
+use super::standing::Over;
 use crate::{Error, Result, UpdateRequest, Updated};
 
 /// What to write under a lease, in one write. Nothing happens until [`save`](Self::save) or
@@ -81,9 +82,9 @@ impl<'l> Edit<'l> {
             Ok(_) => {
                 self.note();
                 lease.settle();
-                Error::Fenced
+                Over::LetGo
             }
-            Err(reason @ (Error::Fenced | Error::Expired)) => reason.clone(),
+            Err(reason @ (Error::Fenced | Error::Expired)) => Over::Lost(reason.clone()),
             Err(_) => return answer.map(drop),
         };
         closing.held = false;

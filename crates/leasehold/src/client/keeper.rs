@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::BootTime;
 use tokio::sync::Notify;
 
-use super::standing::Standing;
+use super::standing::{Over, Standing};
 use super::table::{Id, Table};
 use crate::host::{Host, sleep_until};
 use crate::{Error, Holding, Leases, RenewRequest, Renewed, Result};
@@ -22,6 +22,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The shortest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// The keeper looks at the boot clock at least this often, and stays this long without a lease: programs that take
+/// one after the other need no new one each time.
+const TICK: Duration = Duration::from_millis(100);
 /// How long to let go waits for a renewal under way. One that arrives later is harmless, since the store refuses
 /// its fence.
 const JOIN: Duration = Duration::from_secs(1);
@@ -56,15 +59,22 @@ impl Keeper {
         let id = table.insert(standing, due);
         if !std::mem::replace(&mut table.attended, true) {
             tokio::spawn(self.clone().attend());
-        } else {
+        }
+        self.hurry(&table);
+        id
+    }
+
+    /// Wakes the attendant if it would look too late.
+    fn hurry(&self, table: &Table) {
+        if table.next().is_some_and(|next| next < table.planned) {
             self.wake.notify_one();
         }
-        id
     }
 
     async fn attend(self: Arc<Self>) {
         let attendance = Attendance(&self);
-        while let Some(next) = self.clone().look() {
+        let mut idle = false;
+        while let Some(next) = self.look(&mut idle) {
             tokio::select! {
                 () = sleep_until(&*self.host, next) => {}
                 () = self.wake.notified() => {}
@@ -74,13 +84,13 @@ impl Keeper {
         std::mem::forget(attendance);
     }
 
-    /// Gives up what is over, starts the renewals that are due, and tells when to look again; `None` when no lease
-    /// is left.
-    fn look(self: Arc<Self>) -> Option<BootTime> {
+    /// Gives up what is over, starts the renewals that are due, and tells when to look again; `None` when there has
+    /// been no lease for a while.
+    fn look(self: &Arc<Self>, idle: &mut bool) -> Option<BootTime> {
         let now = self.host.boot_time();
         let mut table = self.table();
         while let Some(standing) = table.take_over(now) {
-            standing.end(Error::Expired);
+            standing.end(Over::Lost(Error::Expired));
         }
         loop {
             let batch = table.take_due(now);
@@ -90,9 +100,14 @@ impl Keeper {
             let keeper = self.clone();
             tokio::spawn(async move { keeper.renew(batch).await });
         }
-        // Under the same lock that `keep` takes: a lease that comes now finds either an attended table or none.
-        table.attended = !table.is_empty();
-        table.next()
+        if std::mem::replace(idle, table.is_empty()) && *idle {
+            // Under the same lock that `keep` takes: a lease that comes now brings its own attendant.
+            table.attended = false;
+            return None;
+        }
+        let tick = now + TICK;
+        table.planned = table.next().map_or(tick, |next| next.min(tick));
+        Some(table.planned)
     }
 
     /// Renews leases that are marked as being renewed.
@@ -118,15 +133,13 @@ impl Keeper {
         let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
         let settled = batch.into_iter().zip(answers);
         let settled = settled.map(|((id, standing), answer)| self.settle(id, &standing, answer));
-        let settled = settled.collect();
-        self.wake.notify_one();
-        settled
+        settled.collect()
     }
 
     /// Takes in the answer to a renewal.
     fn settle(&self, id: Id, standing: &Standing, answer: Result<Renewed>) -> Result<()> {
         let mut table = self.table();
-        let gone = || standing.over().unwrap_or(Error::Expired);
+        let gone = || standing.over().map_or(Error::Expired, Over::reason);
         // Given up meanwhile: no answer revives it.
         let kept = table.get_mut(id).ok_or_else(gone)?;
         kept.renewing = false;
@@ -145,6 +158,7 @@ impl Keeper {
             }
         };
         table.schedule(id, due);
+        self.hurry(&table);
         result
     }
 
@@ -168,7 +182,7 @@ impl Keeper {
         };
         if let Err(reason @ (Error::Fenced | Error::Expired)) = &result {
             table.remove(id);
-            standing.end(reason.clone());
+            standing.end(Over::Lost(reason.clone()));
         }
         result
     }
@@ -182,14 +196,13 @@ impl Keeper {
             if kept.is_some_and(|kept| renewed && !kept.renewing && !kept.closing) {
                 table.schedule(id, self.third(standing));
             }
-            self.wake.notify_one();
         }
     }
 
     /// Renews a lease now, after a renewal that is under way.
     pub(super) async fn renew_now(self: &Arc<Self>, id: Id, standing: &Standing) -> Result<()> {
         let start = || match (standing.over(), self.table().start(id)) {
-            (Some(reason), _) => Some(Err(reason)),
+            (Some(over), _) => Some(Err(over.reason())),
             (None, started) => started.map(Ok),
         };
         let batch = vec![standing.wait_for(start).await?];
@@ -224,9 +237,9 @@ impl Keeper {
     /// Lets go of a lease, after a renewal that is under way. Whether there was something to let go of.
     pub(super) async fn let_go(&self, id: Id, standing: &Standing) -> Result<bool> {
         self.stop(id);
-        standing.end(Error::Fenced);
+        standing.end(Over::LetGo);
         self.join(id, standing).await;
-        self.forget(id, standing, Error::Fenced);
+        self.forget(id, standing, Over::LetGo);
         let who = Holding::Fence(standing.fence);
         self.leases.release(&standing.name, who).await
     }
@@ -241,14 +254,12 @@ impl Keeper {
             }
         }
         standing.announce();
-        self.wake.notify_one();
     }
 
     /// Keeps it no more.
-    pub(super) fn forget(&self, id: Id, standing: &Standing, reason: Error) {
+    pub(super) fn forget(&self, id: Id, standing: &Standing, over: Over) {
         self.table().remove(id);
-        standing.end(reason);
-        self.wake.notify_one();
+        standing.end(over);
     }
 
     /// A third of what is left from now, a little early at random so that fleets do not renew in step.
@@ -284,7 +295,7 @@ impl Drop for Attendance<'_> {
         // Nothing is left, unless the runtime has gone: then nobody renews these any more, nor watches the time.
         table.attended = false;
         for standing in table.drain() {
-            standing.end(Error::Expired);
+            standing.end(Over::Lost(Error::Expired));
         }
     }
 }

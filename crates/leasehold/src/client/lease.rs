@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::Client;
 use super::edit::Edit;
 use super::keeper::Keeper;
-use super::standing::Standing;
+use super::standing::{Over, Standing};
 use super::table::Id;
 use crate::{Error, Hold, Result};
 
@@ -120,7 +120,7 @@ impl Lease {
     /// times, and does not borrow the lease: where it outlives the guard, it completes when that is released.
     pub fn lost(&self) -> impl Future<Output = Error> + Send + use<> {
         let standing = self.standing.clone();
-        async move { standing.wait_for(|| standing.over()).await }
+        async move { standing.wait_for(|| standing.over()).await.reason() }
     }
 
     /// Writes the body, and renews: the next holder resumes from it, whatever becomes of this one.
@@ -152,6 +152,9 @@ impl Lease {
     }
 
     pub(super) async fn let_go(&self) -> Result<bool> {
+        if self.settled.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let released = self.keeper().let_go(self.id, &self.standing).await;
         self.settle();
         released
@@ -167,15 +170,14 @@ impl Lease {
         self.reason().map_or(Ok(()), Err)
     }
 
-    /// Why it is lost, if it is. Looks at the clock itself: the keeper's timer may be late.
+    /// Why it is over, if it is. Looks at the clock itself: the keeper's timer may be late.
     fn reason(&self) -> Option<Error> {
-        let reason = self.standing.over();
-        if reason.is_none() && self.client.host().boot_time() >= self.standing.ends() {
-            let keeper = self.keeper();
-            keeper.forget(self.id, &self.standing, Error::Expired);
-            return self.standing.over();
+        let late = || self.client.host().boot_time() >= self.standing.ends();
+        if self.standing.over().is_none() && late() {
+            let over = Over::Lost(Error::Expired);
+            self.keeper().forget(self.id, &self.standing, over);
         }
-        reason
+        self.standing.over().map(Over::reason)
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -201,7 +203,7 @@ impl fmt::Debug for Lease {
             .field("name", self.name())
             .field("fence", &self.fence())
             .field("deadline", &self.deadline())
-            .field("lost", &self.standing.over())
+            .field("over", &self.standing.over())
             .finish_non_exhaustive()
     }
 }
@@ -213,7 +215,7 @@ impl Drop for Lease {
         }
         let (keeper, id, standing) = (self.keeper().clone(), self.id, self.standing.clone());
         keeper.stop(id);
-        standing.end(Error::Fenced);
+        standing.end(Over::LetGo);
         let release = async move {
             if let Err(error) = keeper.let_go(id, &standing).await {
                 tracing::debug!(name = %standing.name, %error, "not released: left to expire");

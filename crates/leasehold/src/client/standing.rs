@@ -22,7 +22,7 @@ pub(super) struct Standing {
     pub(super) last: Option<Ended>,
     known: Mutex<Known>,
     deadline: watch::Sender<BootTime>,
-    over: OnceLock<Error>,
+    over: OnceLock<Over>,
     changed: Notify,
 }
 
@@ -32,6 +32,25 @@ pub(super) struct Known {
     pub(super) body: Text,
     pub(super) state: Option<Text>,
     pub(super) expires_at: Time,
+}
+
+/// How it ended.
+#[derive(Clone, Debug)]
+pub(super) enum Over {
+    /// Against the holder's will, for this reason.
+    Lost(Error),
+    /// It was released or completed.
+    LetGo,
+}
+
+impl Over {
+    /// What whoever still acts under the lease is told.
+    pub(super) fn reason(self) -> Error {
+        match self {
+            Self::Lost(reason) => reason,
+            Self::LetGo => Error::Fenced,
+        }
+    }
 }
 
 impl Standing {
@@ -83,17 +102,25 @@ impl Standing {
         known.expires_at = known.expires_at.max(expires_at);
     }
 
-    /// It is over, for this reason unless there was one before. Once over, always over.
-    pub(super) fn end(&self, reason: Error) {
-        if self.over.set(reason.clone()).is_ok() {
-            tracing::debug!(name = %self.name, fence = %self.fence, %reason, "over");
+    /// It is over, like this unless it was before. Once over, always over.
+    pub(super) fn end(&self, over: Over) {
+        if self.over.set(over.clone()).is_ok() {
+            tracing::debug!(name = %self.name, fence = %self.fence, ?over, "over");
         }
         self.announce();
     }
 
-    /// Why it is over, if it is.
-    pub(super) fn over(&self) -> Option<Error> {
+    /// How it ended, if it did.
+    pub(super) fn over(&self) -> Option<Over> {
         self.over.get().cloned()
+    }
+
+    /// Why it was lost, if it was: not when it was let go.
+    pub(super) fn lost(&self) -> Option<Error> {
+        match self.over.get()? {
+            Over::Lost(reason) => Some(reason.clone()),
+            Over::LetGo => None,
+        }
     }
 
     /// Lets everybody who waits for a change look again.

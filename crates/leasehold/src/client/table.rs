@@ -22,8 +22,10 @@ pub(super) struct Table {
     dues: BTreeSet<(BootTime, Id)>,
     ends: BTreeSet<(BootTime, Id)>,
     made: u64,
-    /// Whether a task looks after this table.
+    /// Whether a task looks after this table…
     pub(super) attended: bool,
+    /// …and when it will look next.
+    pub(super) planned: BootTime,
 }
 
 /// One lease in the table.
