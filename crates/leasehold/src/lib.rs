@@ -1,4 +1,101 @@
 //! Leases with fencing tokens on the database you already run.
+//!
+//! A *lease* is a lock that no crash leaves locked: its holder renews it, and when that dies, the next one takes over
+//! after the *ttl*, with a higher *fence*, and with the *body* that the last holder left behind.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! let client = leasehold::connect("memory:").await?; // or `sqlite:leases.db`, or `http://localhost:12345`
+//!
+//! let lease = client
+//!     .lease("nightly-report")
+//!     .ttl(Duration::from_secs(30))
+//!     .wait(Duration::from_secs(10))
+//!     .acquire()
+//!     .await?;
+//! let step = lease.body(); // where the last holder stopped
+//! # assert_eq!(&*step, "");
+//! lease.update("step 3").await?; // where the next one resumes
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Holding a lease
+//!
+//! A [`Lease`] is renewed in the background until it is released, dropped or lost. Whoever works under it stops when
+//! [`lost`](Lease::lost) says so: a local timer fires before anybody else can take the lease, even when the network
+//! hangs. [`run`](LeaseBuilder::run) does that for you.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! # let client = leasehold::connect("memory:").await?;
+//! # async fn work(_: &leasehold::Lease) -> u32 { 3 }
+//! let lease = client.lease("nightly-report").acquire().await?;
+//! let done = tokio::select! {
+//!     done = work(&lease) => Ok(done),
+//!     reason = lease.lost() => Err(reason),
+//! };
+//! lease.release().await?;
+//! # assert_eq!(done, Ok(3));
+//!
+//! // The same, in one call:
+//! let done = client.lease("nightly-report").run(|lease| async move { work(&lease).await }).await?;
+//! # assert_eq!(done, 3);
+//! # Ok(()) }
+//! ```
+//!
+//! # Fences
+//!
+//! A process that was paused may wake up and go on writing before its timer fires. Hence the fence: each grant has a
+//! higher one than every grant before it. A resource that remembers the highest fence it has seen, and refuses lower
+//! ones, is safe from every zombie.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! # let client = leasehold::connect("memory:").await?;
+//! let first = client.lease("x").acquire().await?;
+//! let fence = first.fence();
+//! first.release().await?;
+//! let second = client.lease("x").acquire().await?;
+//! assert!(second.fence() > fence);
+//! # Ok(()) }
+//! ```
+//!
+//! # Contention
+//!
+//! Who does not get a lease is told who has it: contention is [`Error::Held`], everything else in [`Error`] says what
+//! to do next. Shared leases are semaphores and reader-writer locks.
+//!
+//! ```
+//! use leasehold::Error;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! # let client = leasehold::connect("memory:").await?;
+//! let _one = client.lease("gpu").shared(2).owner("alice").acquire().await?;
+//! let _two = client.lease("gpu").shared(2).owner("bob").acquire().await?;
+//! match client.lease("gpu").shared(2).acquire().await {
+//!     Err(Error::Held(held)) => assert_eq!(&*held.owner, "alice"),
+//!     other => panic!("{other:?}"),
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Where things are
+//!
+//! | idea | module |
+//! |---|---|
+//! | take, keep, lose and release leases | [`client`] |
+//! | the waist between what uses leases and what provides them | [`Leases`] |
+//! | combine operations, keep waiters in line | [`engine`] |
+//! | where records are kept; a store of your own | [`store`] |
+//! | what a lease is, and every decision about it | [`core`] |
+//! | clocks and random numbers, for simulations | [`host`] |
 
 pub mod client;
 pub mod duration;
