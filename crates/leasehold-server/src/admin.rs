@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold::core::{Break, Fence, Name, Nonce, Operation, Outcome, Release, Who, limits};
+use leasehold::core::{Fence, Name, Operation, Outcome, limits};
 use leasehold::engine::Patience;
 use leasehold::wire::{
-    Broken, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, LockView, Locks, MAX_HEARTBEATS,
-    Problem, Trouble,
+    BreakHow, Broken, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, LockView, Locks,
+    MAX_HEARTBEATS, MAX_PAGE, Problem,
 };
-use leasehold::{Error, Leases as _, ListRequest, RenewRequest, Result};
+use leasehold::{BreakRequest, Error, Leases as _, ListRequest, RenewRequest, Result};
 use serde::Deserialize;
 
 use crate::answer::{self, Answer};
@@ -17,8 +17,6 @@ use crate::locks::{nonce, parse_duration, refuse};
 use crate::route::{self, Refused};
 use crate::service::{Call, Service};
 
-/// The most names in one page.
-const MAX_PAGE: usize = 1_000;
 /// Bytes of a call of `/heartbeats`.
 const HEARTBEATS_BYTES: usize = 1024 * 1024;
 
@@ -27,10 +25,7 @@ impl Service {
         call.query.only(&["name"])?;
         match self.engine.show(name).await? {
             Some(view) => Ok(answer::ok(&LockView::new(name, &view))),
-            None => Err(Refused::new(
-                Trouble::NotFound,
-                "nothing is known of this name",
-            )),
+            None => Err(Refused::Problem(Box::new(Problem::unknown(name)))),
         }
     }
 
@@ -66,19 +61,20 @@ impl Service {
     pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
         let query = &call.query;
         query.only(&["name", "fence", "nonce", "force", "reason", "now"])?;
-        let asked = BreakBody::from_query(&call)?;
+        let asked = break_parameters(&call)?;
         let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let asked = match (asked, text.trim_ascii().is_empty()) {
             (Some(asked), true) => asked,
-            (None, true) => BreakBody::default(),
+            (None, true) => BreakHow::default(),
             (None, false) => parse_json(&text)?,
             (Some(_), false) => {
                 return Err(Error::invalid("parameters and a body: give one of them").into());
             }
         };
+        let request = BreakRequest::try_from(asked)?;
         let reply = self
             .engine
-            .perform(name, Operation::Break(asked.check()?), Patience::NONE)
+            .perform(name, Operation::Break(request.into()), Patience::NONE)
             .await?;
         let (broken, until) = match reply.outcome() {
             Outcome::Released => (true, None),
@@ -136,76 +132,17 @@ fn parse_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
         .map_err(|error| Error::invalid(format!("the request's body is not as expected: {error}")))
 }
 
-/// How to break, as parameters or as JSON.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct BreakBody {
-    fence: Option<u64>,
-    nonce: Option<String>,
-    force: bool,
-    reason: Option<String>,
-    now: bool,
-}
-
-impl BreakBody {
-    /// What the parameters say; `None` if they say nothing.
-    fn from_query(call: &Call<'_>) -> Result<Option<Self>> {
-        let query = &call.query;
-        let asked = Self {
-            fence: query.read("fence", route::fence)?.map(Fence::get),
-            nonce: nonce(call)?.map(|nonce| nonce.expose().to_owned()),
-            force: query.flag("force")?.unwrap_or(false),
-            reason: query.get("reason").map(Into::into),
-            now: query.flag("now")?.unwrap_or(false),
-        };
-        let says_something = asked.fence.is_some()
-            || asked.nonce.is_some()
-            || asked.force
-            || asked.reason.is_some()
-            || asked.now;
-        Ok(says_something.then_some(asked))
-    }
-
-    fn check(self) -> Result<Break> {
-        let fence = self
-            .fence
-            .map(|number| {
-                Fence::new(number).ok_or_else(|| Error::invalid("there is no such fence"))
-            })
-            .transpose()?;
-        let nonce = self.nonce.map(Nonce::new).transpose()?;
-        if self.force {
-            if nonce.is_some() {
-                return Err(Error::invalid(
-                    "a forced break goes by fence, or ends all holders: leave the nonce out",
-                ));
-            }
-            return Ok(Break::Force {
-                fence,
-                reason: self.reason.unwrap_or_default().into(),
-                now: self.now,
-            });
-        }
-        if self.reason.is_some() || self.now {
-            return Err(Error::invalid(
-                "`reason` and `now` are for a forced break: give `force` too",
-            ));
-        }
-        let who = match (fence, nonce) {
-            (Some(fence), None) => Who::Fence(fence),
-            (None, Some(nonce)) => Who::Nonce(nonce.hash()),
-            (Some(_), Some(_)) => {
-                return Err(Error::invalid("fence and nonce: give one of them"));
-            }
-            (None, None) => {
-                return Err(Error::invalid(
-                    "whose lease? Give your own `fence` or `nonce`, or `force` with a `reason`",
-                ));
-            }
-        };
-        Ok(Break::Own(Release {
-            who,
-            principal: None,
-        }))
-    }
+/// What the parameters say; `None` if they say nothing.
+fn break_parameters(call: &Call<'_>) -> Result<Option<BreakHow>> {
+    let query = &call.query;
+    let how = BreakHow {
+        fence: query.read("fence", route::fence)?,
+        nonce: nonce(call)?.map(|nonce| nonce.expose().to_owned()),
+        force: query.flag("force")?.unwrap_or(false),
+        reason: query.get("reason").map(Into::into),
+        now: query.flag("now")?.unwrap_or(false),
+    };
+    let says_something =
+        how.fence.is_some() || how.nonce.is_some() || how.force || how.reason.is_some() || how.now;
+    Ok(says_something.then_some(how))
 }

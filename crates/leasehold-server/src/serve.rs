@@ -81,10 +81,7 @@ fn connect(
     connections: &GracefulShutdown,
     permit: OwnedSemaphorePermit,
 ) {
-    // Answers are small and complete: waiting to fill a packet only costs time.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "no TCP_NODELAY");
-    }
+    leasehold::host::tune(&stream);
     let config = service.config.clone();
     let answer = service_fn(move |request| {
         let (service, peer) = (service.clone(), peer.clone());

@@ -54,3 +54,19 @@ pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
         tokio::time::sleep(left.min(RECHECK)).await;
     }
 }
+
+/// Sets up a connection between a service and its client: small messages leave at once, and a peer that has vanished
+/// is noticed although nobody says anything, as when one waits in line.
+#[cfg(feature = "http")]
+pub fn tune(stream: &tokio::net::TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let tuned = stream
+        .set_nodelay(true)
+        .and_then(|()| socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive));
+    if let Err(error) = tuned {
+        tracing::debug!(%error, "a connection could not be tuned");
+    }
+}

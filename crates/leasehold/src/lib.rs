@@ -103,6 +103,8 @@ pub mod engine;
 mod error;
 pub mod host;
 mod leases;
+#[cfg(feature = "http")]
+mod remote;
 pub mod store;
 #[cfg(feature = "http")]
 pub mod wire;
@@ -114,3 +116,5 @@ pub use leases::{
     AcquireRequest, Acquired, BreakRequest, Broke, Hold, Holding, Leases, ListRequest, Listing,
     RenewRequest, Renewed, UpdateRequest, Updated,
 };
+#[cfg(feature = "http")]
+pub use remote::Remote;

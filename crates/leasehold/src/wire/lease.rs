@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Ended, Fence, Grant, Renewal, State, Text, Time};
+use leasehold_core::{BootTime, Ended, Fence, Grant, Invalid, Nonce, Renewal, State, Text, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Ending, GrantedAs, Problem, millis, rfc3339};
-use crate::{Hold, Renewed};
+use crate::{BreakRequest, Hold, Holding, Renewed};
 
 /// A lease that is the caller's: the answer to acquire, heartbeat and update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +121,87 @@ impl Lease {
 pub struct Released {
     /// Whether there was something to let go of (now, or by the same call before).
     pub released: bool,
+}
+
+/// How to break a lease: by the caller's own fence or nonce, or by force. It carries a secret: no `Debug`.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakHow {
+    /// The caller's own fence; with force, the only holder that is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
+    /// The nonce that the caller acquired with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
+    /// Anybody's.
+    pub force: bool,
+    /// Why, if by force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text>,
+    /// At once, although the holder may still believe. Unsafe.
+    pub now: bool,
+}
+
+impl From<BreakRequest> for BreakHow {
+    fn from(request: BreakRequest) -> Self {
+        match request {
+            BreakRequest::Own(Holding::Fence(fence)) => Self {
+                fence: Some(fence),
+                ..Self::default()
+            },
+            BreakRequest::Own(Holding::Nonce(nonce)) => Self {
+                nonce: Some(nonce.expose().to_owned()),
+                ..Self::default()
+            },
+            BreakRequest::Force { fence, reason, now } => Self {
+                fence,
+                nonce: None,
+                force: true,
+                reason: Some(reason),
+                now,
+            },
+        }
+    }
+}
+
+impl TryFrom<BreakHow> for BreakRequest {
+    type Error = Invalid;
+
+    fn try_from(how: BreakHow) -> Result<Self, Invalid> {
+        if how.fence.is_some_and(|fence| fence > Fence::MAX) {
+            return Err(Invalid::new("there is no such fence"));
+        }
+        let own = match (how.force, how.fence, how.nonce) {
+            (true, fence, None) => {
+                return Ok(Self::Force {
+                    fence,
+                    reason: how.reason.unwrap_or_default(),
+                    now: how.now,
+                });
+            }
+            (false, Some(fence), None) => Holding::Fence(fence),
+            (false, None, Some(nonce)) => Holding::Nonce(Nonce::new(nonce)?),
+            (true, _, Some(_)) => {
+                return Err(Invalid::new(
+                    "a forced break goes by fence, or ends all holders: leave the nonce out",
+                ));
+            }
+            (false, Some(_), Some(_)) => {
+                return Err(Invalid::new("fence and nonce: give one of them"));
+            }
+            (false, None, None) => {
+                return Err(Invalid::new(
+                    "whose lease? Give your own `fence` or `nonce`, or `force` with a `reason`",
+                ));
+            }
+        };
+        if how.reason.is_some() || how.now {
+            return Err(Invalid::new(
+                "`reason` and `now` are for a forced break: give `force` too",
+            ));
+        }
+        Ok(Self::Own(own))
+    }
 }
 
 /// The answer to a break.

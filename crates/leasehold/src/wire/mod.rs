@@ -7,7 +7,7 @@ mod problem;
 mod view;
 
 pub use lease::{
-    Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
+    BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
 };
 pub use problem::{Problem, Trouble};
 pub use view::{EndedAs, Ending, HolderView, LockView, Locks};
@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub const NONCE_HEADER: &str = "leasehold-nonce";
 /// How many leases one call of `/heartbeats` may renew.
 pub const MAX_HEARTBEATS: usize = 1_000;
+/// How many names one page of a list may have.
+pub const MAX_PAGE: usize = 1_000;
 /// The longest that a call may wait in line: a day.
 pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 

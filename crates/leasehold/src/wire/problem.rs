@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use leasehold_core::{Held, Text, Time};
+use leasehold_core::{Held, Name, Text, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{millis, rfc3339};
@@ -89,6 +89,9 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong in this case and what would be right, for people.
     pub detail: Cow<'static, str>,
+    /// The name that nothing is known of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text>,
     /// Who holds it, where somebody does; empty for a waiter that is next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Text>,
@@ -112,9 +115,18 @@ impl Problem {
             title: trouble.title().into(),
             status: trouble.status(),
             detail: detail.into(),
+            name: None,
             owner: None,
             since: None,
             retry_after: None,
+        }
+    }
+
+    /// Nothing is known of this name.
+    pub fn unknown(name: &Name) -> Self {
+        Self {
+            name: Some(name.as_str().into()),
+            ..Self::new(Trouble::NotFound, "nothing is known of this name")
         }
     }
 }

@@ -1,0 +1,158 @@
+//! Where a service is, and the targets of its routes.
+
+use std::fmt;
+
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use leasehold_core::Name;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::{Error, Result};
+
+/// What needs no encoding anywhere in a URL.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+/// The URL of a service, taken apart once.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceUrl {
+    text: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The `Host` header.
+    pub(super) authority: HeaderValue,
+    /// What stands before `/locks`, if a proxy has put the service below a path.
+    base: String,
+}
+
+impl ServiceUrl {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::invalid(format!("`{text}` is not a service's URL: {why}"));
+        if text.starts_with("https://") {
+            return Err(wrong("this version speaks `http://` only"));
+        }
+        let rest = text
+            .strip_prefix("http://")
+            .ok_or_else(|| wrong("it does not start with `http://`"))?;
+        if rest.contains(['?', '#', '@']) {
+            return Err(wrong("give `http://HOST:PORT` and nothing else"));
+        }
+        let uri: Uri = text
+            .parse()
+            .map_err(|error: hyper::http::uri::InvalidUri| wrong(&error.to_string()))?;
+        let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
+        let host = authority.host();
+        if host.is_empty() {
+            return Err(wrong("it has no host"));
+        }
+        let port = match authority.as_str()[host.len()..].strip_prefix(':') {
+            None => 80,
+            Some(port) => port
+                .parse()
+                .map_err(|_| wrong("its port is not a number up to 65535"))?,
+        };
+        Ok(Self {
+            text: text.trim_end_matches('/').to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port,
+            authority: HeaderValue::from_str(authority.as_str())
+                .map_err(|_| wrong("its host is not ASCII"))?,
+            base: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// The target of a route without a name.
+    pub(super) fn route(&self, path: &str) -> Target {
+        Target {
+            text: format!("{}{path}", self.base),
+            parameters: false,
+        }
+    }
+
+    /// The target of a route of a lock; `rest` is what follows the name.
+    pub(super) fn lock(&self, name: &Name, rest: &str) -> Target {
+        let name = name.as_str();
+        // What lies between may take these apart, encoded or not.
+        if name.contains(['/', '\\']) || name == "." || name == ".." {
+            return self.route(&format!("/locks{rest}")).with("name", name);
+        }
+        let encoded = utf8_percent_encode(name, UNRESERVED);
+        self.route(&format!("/locks/{encoded}{rest}"))
+    }
+}
+
+impl fmt::Display for ServiceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A path with parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    text: String,
+    parameters: bool,
+}
+
+impl Target {
+    /// With one more parameter.
+    pub(super) fn with(mut self, key: &str, value: &str) -> Self {
+        self.text.push(if self.parameters { '&' } else { '?' });
+        self.parameters = true;
+        self.text.push_str(key);
+        self.text.push('=');
+        self.text.extend(utf8_percent_encode(value, UNRESERVED));
+        self
+    }
+
+    pub(super) fn into_string(self) -> String {
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let url = ServiceUrl::parse("http://localhost:12345/").unwrap();
+        assert_eq!((url.host.as_str(), url.port), ("localhost", 12345));
+        assert_eq!(url.to_string(), "http://localhost:12345");
+        assert_eq!(url.route("/locks").into_string(), "/locks");
+        let url = ServiceUrl::parse("http://[::1]/below/here").unwrap();
+        assert_eq!((url.host.as_str(), url.port), ("::1", 80));
+        assert_eq!(url.route("/locks").into_string(), "/below/here/locks");
+        for bad in [
+            "https://localhost",
+            "http://",
+            "http://:80",
+            "localhost:80",
+            "http://a:b",
+            "http://a:99999",
+            "http://user:secret@a",
+            "http://a?b",
+            "http://a b",
+        ] {
+            let error = ServiceUrl::parse(bad).unwrap_err().to_string();
+            assert!(error.contains("is not a service's URL"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_are_encoded_and_never_taken_apart() {
+        let url = ServiceUrl::parse("http://a").unwrap();
+        for (name, target) in [
+            ("job", "/locks/job/1?x=%26"),
+            ("#?% é", "/locks/%23%3F%25%20%C3%A9/1?x=%26"),
+            ("a/b", "/locks/1?name=a%2Fb&x=%26"),
+            ("..", "/locks/1?name=..&x=%26"),
+        ] {
+            let name = Name::lock(name).unwrap();
+            assert_eq!(url.lock(&name, "/1").with("x", "&").into_string(), target);
+        }
+    }
+}
