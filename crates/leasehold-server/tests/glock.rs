@@ -8,7 +8,7 @@ use common::Server;
 use leasehold_server::{Config, DEFAULT_PORT};
 
 async fn server() -> Server {
-    Server::start().await
+    Server::start_on_sqlite().await
 }
 
 /// Acquires with a ttl so short that the lease is over before this returns.

@@ -46,6 +46,12 @@ pub async fn connect(url: &str) -> Result<Client> {
     Ok(Client::build(leases, Machine::shared(), Some(engine)))
 }
 
+#[cfg(feature = "http")]
+async fn connect_to_service(url: &str) -> Result<Client> {
+    Ok(Client::new(Arc::new(crate::Remote::connect(url)?)))
+}
+
+#[cfg(not(feature = "http"))]
 async fn connect_to_service(_url: &str) -> Result<Client> {
     Err(crate::Error::invalid(
         "this build cannot reach a service by `http://`: name a store instead",
