@@ -1,5 +1,7 @@
 //! Records in a SQLite file: exact for programs, readable for people.
 
+#![cfg(feature = "sqlite")]
+
 use leasehold::Error;
 use leasehold::core::{Kind, Mode, Name, State, Time};
 use leasehold::store::{Availability, Query, Store as _, Swapped, Write};

@@ -146,6 +146,7 @@ pub(crate) async fn load_one(store: &dyn Store, name: &Name) -> Option<Stored> {
 /// Runs the `sqlite3` that people use.
 pub(crate) fn sqlite3(path: &Path, sql: &str) -> String {
     let output = std::process::Command::new("sqlite3")
+        .args(["-cmd", ".timeout 5000"])
         .arg(path)
         .arg(sql)
         .output()

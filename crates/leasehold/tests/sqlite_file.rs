@@ -1,0 +1,196 @@
+//! Which files become a store, which are refused, and what a refusal says.
+
+#![cfg(feature = "sqlite")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use leasehold::Error;
+use leasehold::core::Name;
+use leasehold::store::sqlite::Sqlite;
+use leasehold::store::{self, Store as _, Swapped};
+use rusqlite::Connection;
+
+mod sqlite_support;
+use sqlite_support::*;
+
+/// The refusal, which must be one that the set-up is to blame for.
+async fn denied(path: impl AsRef<Path>) -> String {
+    match Sqlite::open(path).await {
+        Err(Error::Denied(message)) => message,
+        Err(other) => panic!("not the set-up's fault: {other:?}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[track_caller]
+fn assert_says(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "`{word}` is missing: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_opens_a_file() {
+    let folder = Folder::new();
+    let path = folder.join("with space & é.db");
+    let name = Name::lock("x").unwrap();
+    for url in [
+        format!("sqlite:{}", path.display()),
+        format!("sqlite://{}", path.display()),
+    ] {
+        let store = store::open(&url).await.unwrap();
+        swap_one(&*store, create(&name, record(1, "kept"))).await;
+        assert_eq!(
+            &*load_one(&*store, &name).await.unwrap().record.body,
+            "kept"
+        );
+    }
+    assert!(path.exists());
+}
+
+#[tokio::test]
+async fn a_new_file_is_for_its_owner_only() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let store = open(&path).await;
+    swap_one(&*store, create(&Name::lock("x").unwrap(), record(1, ""))).await;
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 3, "the file, its log and the log's index");
+    for file in files {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?}", file.path());
+    }
+}
+
+#[tokio::test]
+async fn commits_are_logged_and_lasting() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let _store = open(&path).await;
+    assert_eq!(sqlite3(&path, "pragma journal_mode").trim(), "wal");
+    assert_eq!(sqlite3(&path, "pragma user_version").trim(), "1");
+}
+
+#[tokio::test]
+async fn an_empty_file_becomes_a_store() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    std::fs::write(&path, "").unwrap();
+    open(&path).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    for content in ["hello".to_owned(), "<html>".repeat(4096)] {
+        let path = folder.join("notes.txt");
+        std::fs::write(&path, &content).unwrap();
+        assert_says(
+            &denied(&path).await,
+            &["notes.txt", "not a SQLite database"],
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    let path = folder.join("app.db");
+    for set_up in [
+        "create table users (id integer primary key)",
+        "pragma application_id = 42",
+        "pragma user_version = 1",
+    ] {
+        let _ = std::fs::remove_file(&path);
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(set_up)
+            .unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert_says(&denied(&path).await, &["app.db", "another program"]);
+        assert_eq!(std::fs::read(&path).unwrap(), before, "{set_up}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_leasehold_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let name = Name::lock("x").unwrap();
+    swap_one(&*open(&path).await, create(&name, record(1, "kept"))).await;
+    sqlite3(&path, "pragma user_version = 2");
+    assert_says(
+        &denied(&path).await,
+        &["newer Leasehold", "version 2", "upgrade"],
+    );
+    sqlite3(&path, "pragma user_version = 1");
+    let store = open(&path).await;
+    assert_eq!(
+        &*load_one(&*store, &name).await.unwrap().record.body,
+        "kept"
+    );
+}
+
+#[tokio::test]
+async fn places_where_no_file_can_be_say_what_to_do() {
+    let folder = Folder::new();
+    assert_says(
+        &denied(folder.path()).await,
+        &["is a folder", "path of a file"],
+    );
+    let missing = folder.join("no/such/leases.db");
+    assert_says(&denied(missing).await, &["there is no folder", "mkdir -p"]);
+    let file = folder.join("file");
+    std::fs::write(&file, "").unwrap();
+    denied(file.join("leases.db")).await;
+    assert_says(&denied("/dev/null").await, &["no ordinary file"]);
+    // Even the superuser makes no files here.
+    assert_says(
+        &denied("/proc/leases.db").await,
+        &["/proc/leases.db", "writable"],
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_was_deleted_or_replaced_under_a_store_is_not_written_to() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let name = Name::lock("x").unwrap();
+    let orphan = open(&path).await;
+    for file in ["leases.db", "leases.db-wal", "leases.db-shm"] {
+        std::fs::remove_file(folder.join(file)).unwrap();
+    }
+    let gone = orphan.swap(vec![create(&name, record(1, ""))]).await;
+    assert!(matches!(gone, Err(Error::Denied(_))), "{gone:?}");
+
+    let fresh = open(&path).await;
+    let replaced = orphan.swap(vec![create(&name, record(1, ""))]).await;
+    assert!(matches!(replaced, Err(Error::Denied(_))), "{replaced:?}");
+    let swapped = swap_one(&*fresh, create(&name, record(1, ""))).await;
+    assert_eq!(swapped, Swapped::Written { tag: None });
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_corrupt_and_nothing_else() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let name = Name::lock("x").unwrap();
+    {
+        let store = open(&path).await;
+        swap_one(&*store, create(&name, record(1, ""))).await;
+    }
+    sqlite3(&path, "pragma wal_checkpoint(truncate)");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096..].fill(0xAA);
+    // Away from the first one, which its threads may still be closing.
+    let damaged = folder.join("damaged.db");
+    std::fs::write(&damaged, bytes).unwrap();
+    let error = match Sqlite::open(&damaged).await {
+        Err(error) => error,
+        Ok(store) => store.load(&[name]).await.unwrap_err(),
+    };
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
+}

@@ -1,0 +1,216 @@
+//! The time that a SQLite file keeps: never backwards, whatever boots and wall clocks do.
+
+#![cfg(feature = "sqlite")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold::core::{BootTime, Name, Time};
+use leasehold::host::{Host, Machine};
+use leasehold::store::sqlite::{Boot, Sqlite};
+use leasehold::store::{Store, Swapped};
+use leasehold::{Error, Result};
+
+mod sqlite_support;
+use sqlite_support::*;
+
+const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+/// Some day in 2026.
+const TODAY: u64 = 1_790_000_000 * SECOND;
+
+/// A boot clock that a test moves.
+struct BootClock(AtomicU64);
+
+impl Host for BootClock {
+    fn boot_time(&self) -> BootTime {
+        BootTime::from_micros(self.0.load(Ordering::SeqCst))
+    }
+
+    fn random(&self) -> u128 {
+        Machine.random()
+    }
+}
+
+/// A machine that a test boots.
+struct Booted {
+    id: String,
+    clock: Arc<BootClock>,
+}
+
+impl Booted {
+    /// Booted so long ago.
+    fn ago(uptime: u64) -> Self {
+        Self {
+            id: format!("boot-{:x}", Machine.random()),
+            clock: Arc::new(BootClock(uptime.into())),
+        }
+    }
+
+    fn pass(&self, span: u64) {
+        self.clock.0.fetch_add(span, Ordering::SeqCst);
+    }
+
+    fn boot(&self, wall: u64, time_namespace: &str) -> Boot {
+        Boot {
+            id: self.id.clone(),
+            time_namespace: time_namespace.into(),
+            epoch: Time::from_micros(wall - self.clock.0.load(Ordering::SeqCst)),
+            host: self.clock.clone(),
+        }
+    }
+
+    /// A process that opens the file while the wall clock shows this.
+    async fn open(&self, path: &Path, wall: u64) -> Result<Sqlite> {
+        Sqlite::open_on(path, self.boot(wall, "time:[1]")).await
+    }
+}
+
+async fn time(store: &dyn Store) -> u64 {
+    store.load(&[]).await.unwrap().stamp.time.as_micros()
+}
+
+async fn write_something(store: &dyn Store) {
+    let name = Name::lock(format!("{:x}", Machine.random())).unwrap();
+    let swapped = swap_one(store, create(&name, record(1, ""))).await;
+    assert_eq!(swapped, Swapped::Written { tag: None });
+}
+
+#[tokio::test]
+async fn a_new_file_starts_from_the_wall_clock_and_then_follows_the_boot_clock() {
+    let folder = Folder::new();
+    let machine = Booted::ago(HOUR);
+    let store = machine.open(&folder.join("a.db"), TODAY).await.unwrap();
+    assert_eq!(time(&store).await, TODAY);
+    machine.pass(7);
+    assert_eq!(time(&store).await, TODAY + 7);
+}
+
+#[tokio::test]
+async fn the_wall_clock_of_a_later_process_changes_nothing() {
+    let folder = Folder::new();
+    let machine = Booted::ago(HOUR);
+    let path = folder.join("a.db");
+    let first = machine.open(&path, TODAY).await.unwrap();
+    for wall in [TODAY - HOUR, TODAY + HOUR, 5 * HOUR] {
+        machine.pass(SECOND);
+        let other = machine.open(&path, wall).await.unwrap();
+        assert_eq!(time(&other).await, time(&first).await);
+        write_something(&other).await;
+        write_something(&first).await;
+    }
+    assert_eq!(time(&first).await, TODAY + 3 * SECOND);
+}
+
+#[tokio::test]
+async fn a_new_boot_goes_on_from_the_later_of_high_water_mark_and_wall_clock() {
+    let folder = Folder::new();
+    let path = folder.join("a.db");
+    let old = Booted::ago(HOUR);
+    {
+        let store = old.open(&path, TODAY).await.unwrap();
+        old.pass(10 * SECOND);
+        write_something(&store).await;
+        // Nobody wrote at this time, so nothing depends on it.
+        old.pass(SECOND);
+    }
+
+    // The wall clock fell back to 1970, as on a machine with an empty battery.
+    let reset = Booted::ago(3 * SECOND);
+    let store = reset.open(&path, 5 * SECOND).await.unwrap();
+    assert_eq!(time(&store).await, TODAY + 10 * SECOND);
+    reset.pass(SECOND);
+    assert_eq!(time(&store).await, TODAY + 11 * SECOND);
+    drop(store);
+
+    // The next boot has the right time again.
+    let right = Booted::ago(2 * HOUR);
+    let store = right.open(&path, TODAY + HOUR).await.unwrap();
+    assert_eq!(time(&store).await, TODAY + HOUR);
+}
+
+#[tokio::test]
+async fn processes_that_come_first_after_a_boot_agree_on_the_time() {
+    let folder = Folder::new();
+    let path = folder.join("a.db");
+    drop(Booted::ago(HOUR).open(&path, TODAY).await.unwrap());
+
+    let machine = Booted::ago(SECOND);
+    let openings = (0..8).map(|i| {
+        // Each with its own idea of the wall clock.
+        let boot = machine.boot(TODAY + HOUR + i * SECOND, "time:[1]");
+        let path = path.clone();
+        tokio::spawn(async move { Sqlite::open_on(path, boot).await.unwrap() })
+    });
+    let mut times = Vec::new();
+    for opening in openings.collect::<Vec<_>>() {
+        let store = opening.await.unwrap();
+        write_something(&store).await;
+        times.push(time(&store).await);
+    }
+    assert!(times.iter().all(|time| *time == times[0]), "{times:?}");
+    assert!(times[0] >= TODAY + HOUR);
+}
+
+#[tokio::test]
+async fn another_time_namespace_of_the_same_boot_is_refused() {
+    let folder = Folder::new();
+    let path = folder.join("a.db");
+    let machine = Booted::ago(HOUR);
+    let store = machine.open(&path, TODAY).await.unwrap();
+    let error = Sqlite::open_on(&path, machine.boot(TODAY, "time:[2]"))
+        .await
+        .err()
+        .expect("clocks differ there");
+    let Error::Denied(message) = &error else {
+        panic!("{error:?}");
+    };
+    assert!(message.contains("time namespace") && message.contains("time:[2]"));
+    write_something(&store).await;
+
+    // After a boot any namespace may come first.
+    let next = Booted::ago(SECOND).boot(TODAY, "time:[2]");
+    Sqlite::open_on(&path, next).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_has_gone_over_to_another_machine_is_not_written_to() {
+    let folder = Folder::new();
+    let path = folder.join("a.db");
+    let [here, there] = [Booted::ago(HOUR), Booted::ago(HOUR)];
+    let mine = here.open(&path, TODAY).await.unwrap();
+    let theirs = there.open(&path, TODAY).await.unwrap();
+    let name = Name::lock("x").unwrap();
+    let error = mine.swap(vec![create(&name, record(1, ""))]).await;
+    assert!(matches!(error, Err(Error::Denied(_))), "{error:?}");
+    assert_eq!(load_one(&theirs, &name).await, None);
+    write_something(&theirs).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_restored_from_a_snapshot_does_not_go_back() {
+    let folder = Folder::new();
+    let path = folder.join("a.db");
+    let machine = Booted::ago(HOUR);
+    {
+        let store = machine.open(&path, TODAY).await.unwrap();
+        machine.pass(HOUR);
+        write_something(&store).await;
+    }
+    // Same boot id, older boot clock.
+    machine.clock.0.store(HOUR, Ordering::SeqCst);
+    let store = machine.open(&path, TODAY).await.unwrap();
+    assert_eq!(time(&store).await, TODAY + HOUR);
+}
+
+#[tokio::test]
+async fn on_this_machine_the_time_is_the_wall_clocks_at_first() {
+    let folder = Folder::new();
+    let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let store = open(folder.join("a.db")).await;
+    let now = time(&*store).await;
+    let after = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let slack = u128::from(SECOND);
+    assert!((before.as_micros() - slack..=after.as_micros() + slack).contains(&now.into()));
+}
