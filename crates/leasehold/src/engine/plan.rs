@@ -1,6 +1,7 @@
 //! Applies what is queued under one name, and says what the store must do for it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
@@ -204,11 +205,7 @@ impl Chain<'_> {
     }
 
     /// Grants to as many in line as there is room for, in order.
-    fn serve(
-        &mut self,
-        line: &mut std::collections::BTreeMap<u64, Pending>,
-        held: &mut Option<Held>,
-    ) {
+    fn serve(&mut self, line: &mut BTreeMap<u64, Pending>, held: &mut Option<Held>) {
         *held = None;
         while let Some(first) = line.first_entry() {
             if first.get().is_gone() {
@@ -231,7 +228,7 @@ impl Chain<'_> {
     }
 
     /// Has the first in line reserve, if it has been passed over.
-    fn reserve(&mut self, line: &mut std::collections::BTreeMap<u64, Pending>) {
+    fn reserve(&mut self, line: &mut BTreeMap<u64, Pending>) {
         let Some(mut first) = line.first_entry() else {
             return;
         };
@@ -243,9 +240,10 @@ impl Chain<'_> {
             .as_ref()
             .map_or(Fence::default(), |record| record.fence);
         let boot = self.now.boot;
+        let (nonce, mode) = (acquire.nonce, acquire.mode);
         let reserve = Operation::Reserve(Reserve {
-            nonce: acquire.nonce,
-            mode: acquire.mode,
+            nonce,
+            mode,
             span: RESERVATION,
         });
         let head = first.get_mut().head.get_or_insert(Head {
@@ -254,7 +252,10 @@ impl Chain<'_> {
             refresh_at: None,
         });
         let passed_over = fence > head.fence && boot.since(head.since) >= PASSED_OVER;
-        if !passed_over || head.refresh_at.is_some_and(|at| boot < at) {
+        // What the record shows counts: a reservation that lost against another write is made again at once.
+        let next = self.record.as_ref().and_then(|record| record.next.as_ref());
+        let stands = next.is_some_and(|next| next.nonce == nonce);
+        if !passed_over || (stands && head.refresh_at.is_some_and(|at| boot < at)) {
             return;
         }
         let decision = apply(self.record.as_deref(), &reserve, &self.now);

@@ -1,0 +1,152 @@
+//! The engine on a SQLite file: commits are shared, hand-overs are one write, and engines take turns.
+#![cfg(feature = "sqlite")]
+
+mod sqlite_support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::{Acquire, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Who};
+use leasehold::engine::{Engine, Patience};
+use sqlite_support::{Folder, open};
+use tokio::sync::Barrier;
+
+const LONG: Duration = Duration::from_secs(600);
+
+async fn take(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Grant {
+    let acquire = Operation::Acquire(Acquire {
+        nonce: Hash::of(&[nonce.as_bytes()]),
+        owner: nonce.into(),
+        principal: None,
+        ttl: LONG,
+        mode: Mode::Exclusive,
+        fence: None,
+        floor: Fence::default(),
+    });
+    let patience = Patience {
+        wait,
+        within: Some(LONG),
+    };
+    match engine
+        .perform(name, acquire, patience)
+        .await
+        .expect("the store answers")
+        .take()
+    {
+        (Outcome::Granted(grant), Some(_)) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+async fn release(engine: &Engine, name: &Name, fence: Fence) {
+    let release = Operation::Release(Release {
+        who: Who::Fence(fence),
+        principal: None,
+    });
+    let patience = Patience {
+        wait: Duration::ZERO,
+        within: Some(LONG),
+    };
+    let outcome = engine
+        .perform(name, release, patience)
+        .await
+        .expect("the store answers")
+        .take()
+        .0;
+    assert_eq!(outcome, Outcome::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_clients_share_commits() {
+    let folder = Folder::new();
+    let engine = Engine::start(open(folder.join("leases.db")).await)
+        .await
+        .expect("starts");
+    let together = Arc::new(Barrier::new(64));
+    let clients: Vec<_> = (0..64)
+        .map(|client| {
+            let (engine, together) = (engine.clone(), Arc::clone(&together));
+            tokio::spawn(async move {
+                together.wait().await;
+                for cycle in 0..50 {
+                    let name =
+                        Name::lock(format!("client {client} cycle {cycle}")).expect("a good name");
+                    let grant = take(&engine, &name, "me", Duration::ZERO).await;
+                    release(&engine, &name, grant.fence).await;
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.expect("no panic");
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.operations, 64 * 50 * 2);
+    let per_commit = stats.operations as f64 / stats.swaps as f64;
+    assert!(
+        per_commit >= 8.0,
+        "{per_commit:.1} operations per commit: {stats:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_contended_hand_over_is_one_write() {
+    let folder = Folder::new();
+    let engine = Engine::start(open(folder.join("leases.db")).await)
+        .await
+        .expect("starts");
+    let job = Name::lock("job").expect("a good name");
+    let mut holder = take(&engine, &job, "first", Duration::ZERO).await;
+    let waiters: Vec<_> = (0..8)
+        .map(|number| {
+            let (engine, job) = (engine.clone(), job.clone());
+            tokio::spawn(async move { take(&engine, &job, &number.to_string(), LONG).await })
+        })
+        .collect();
+    while engine.waiters(&job) < 8 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let before = engine.stats().writes;
+    for waiter in waiters {
+        release(&engine, &job, holder.fence).await;
+        holder = waiter.await.expect("granted");
+    }
+    assert_eq!(engine.stats().writes - before, 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_on_one_file_with_waiters_on_one_name_take_turns() {
+    let folder = Folder::new();
+    let job = Name::lock("job").expect("a good name");
+    let (told, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..2 {
+        let engine = Engine::start(open(folder.join("leases.db")).await)
+            .await
+            .expect("starts");
+        // Always some of each in line: an engine could hand the name round among its own for ever.
+        for worker in 0..4 {
+            let (engine, job, told) = (engine.clone(), job.clone(), told.clone());
+            tokio::spawn(async move {
+                for turn in 0.. {
+                    let nonce = format!("{number} {worker} {turn}");
+                    let grant = take(&engine, &job, &nonce, LONG).await;
+                    if told.send((grant.fence, number)).is_err() {
+                        return;
+                    }
+                    release(&engine, &job, grant.fence).await;
+                }
+            });
+        }
+    }
+    let (mut last, mut changes) = ((Fence::default(), 0), 0);
+    for _ in 0..20_000 {
+        let turn = turns.recv().await.expect("the workers go on");
+        assert!(turn.0 > last.0, "fence {} after {}", turn.0, last.0);
+        changes += usize::from(turn.1 != last.1);
+        last = turn;
+        if changes == 10 {
+            return;
+        }
+    }
+    panic!("in 20,000 turns the name changed engines {changes} times only");
+}
