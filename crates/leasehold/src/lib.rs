@@ -98,6 +98,8 @@
 //! | clocks and random numbers, for simulations | [`host`] |
 
 pub mod client;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod duration;
 pub mod engine;
 mod error;

@@ -1,0 +1,91 @@
+//! Where each backend keeps what the tests write, and how the suite runs on it.
+#![allow(unreachable_pub)]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use leasehold::Result;
+use leasehold::conformance::{Case, Place};
+use leasehold::store::{self, BACKENDS, Store};
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+/// Runs these cases on every backend of the table, by what a case is called there and where it runs.
+pub fn run_suite(
+    cases: impl Iterator<Item = (String, Case)> + Clone,
+    place: impl Fn(Arc<dyn Place>) -> Arc<dyn Place>,
+) -> Conclusion {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut trials = Vec::new();
+    for backend in BACKENDS.iter().filter(|backend| backend.is_built()) {
+        let found = at(backend.scheme, &folder).map(&place);
+        for (name, case) in cases.clone() {
+            let name = format!("{}::{name}", backend.scheme);
+            trials.push(match &found {
+                Ok(place) => {
+                    let place = place.clone();
+                    Trial::test(name, move || run(case, place))
+                }
+                Err(missing) => {
+                    let missing = Failed::from(missing);
+                    Trial::test(name, move || Err(missing)).with_ignored_flag(!all_are_needed())
+                }
+            });
+        }
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials)
+}
+
+fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(case.run(place));
+    Ok(())
+}
+
+/// The place for the tests of a backend; otherwise what is missing.
+fn at(scheme: &str, folder: &TempDir) -> Result<Arc<dyn Place>, String> {
+    match scheme {
+        "memory" => Ok(Arc::new(Once(OnceCell::new()))),
+        "sqlite" => {
+            let file = folder.path().join("leases.db");
+            Ok(Arc::new(Url(format!("sqlite:{}", file.display()))))
+        }
+        server => {
+            let variable = format!("LEASEHOLD_TEST_{}", server.to_uppercase());
+            match std::env::var(&variable) {
+                Ok(url) => Ok(Arc::new(Url(url))),
+                Err(_) => Err(format!("set {variable} to the URL of a store to test on")),
+            }
+        }
+    }
+}
+
+/// Whether a backend that is not there is a failure.
+fn all_are_needed() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
+
+/// A database: each store that is opened has connections of its own.
+struct Url(String);
+
+#[async_trait]
+impl Place for Url {
+    async fn store(&self) -> Result<Arc<dyn Store>> {
+        store::open(&self.0).await
+    }
+}
+
+/// This process's memory: each `memory:` would be a store of its own.
+struct Once(OnceCell<Arc<dyn Store>>);
+
+#[async_trait]
+impl Place for Once {
+    async fn store(&self) -> Result<Arc<dyn Store>> {
+        let opened = self.0.get_or_try_init(|| store::open("memory:"));
+        opened.await.cloned()
+    }
+}
