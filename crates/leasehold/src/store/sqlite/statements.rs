@@ -44,6 +44,21 @@ pub(super) fn swap(
     connection: &mut Connection,
     writes: &[Write],
 ) -> Result<Vec<Swapped>> {
+    let doubtful = match try_swap(file, clock, connection, writes) {
+        Err(error @ Error::Indeterminate(_)) => error,
+        settled => return settled,
+    };
+    // A commit whose fsync failed is not seen by anybody, but stands in the log, and would be found there should all
+    // processes crash now. The next commit writes over it, so let that one be the same again.
+    try_swap(file, clock, connection, writes).map_err(|_| doubtful)
+}
+
+fn try_swap(
+    file: &File,
+    clock: &StoreClock,
+    connection: &mut Connection,
+    writes: &[Write],
+) -> Result<Vec<Swapped>> {
     file.check_in_place()?;
     let tx = file.begin(connection)?;
     clock.keep(file, &tx)?;
