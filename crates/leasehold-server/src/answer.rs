@@ -106,3 +106,52 @@ fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -
     headers.insert(CACHE_CONTROL, NO_STORE);
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation};
+    use leasehold::engine::{Engine, Patience};
+    use leasehold::store;
+
+    use super::*;
+
+    async fn granted(engine: &Engine, name: &Name) -> Answer {
+        let acquire = Operation::Acquire(Acquire {
+            nonce: Hash::of(&[b"nonce"]),
+            owner: "me".into(),
+            principal: None,
+            ttl: std::time::Duration::from_secs(60),
+            mode: Mode::Exclusive,
+            fence: None,
+            floor: Fence::default(),
+        });
+        let reply = engine.perform(name, acquire, Patience::NONE).await;
+        telling(reply.unwrap(), &"granted")
+    }
+
+    /// Whether a name is held once everything that its engine had to do is done.
+    async fn held_after(answer: impl AsyncFnOnce(Answer)) -> bool {
+        let store = store::open("memory:").await.unwrap();
+        let engine = Engine::start(store).await.unwrap();
+        let name = Name::lock("job").unwrap();
+        answer(granted(&engine, &name).await).await;
+        engine.close().await;
+        let view = engine.show(&name).await.unwrap().unwrap();
+        !view.record.holders.is_empty()
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_taken_when_its_answer_is_written() {
+        let written = async |answer: Answer| {
+            let body = answer.into_body().collect().await.unwrap();
+            assert_eq!(body.to_bytes(), "\"granted\"");
+        };
+        assert!(held_after(written).await);
+    }
+
+    #[tokio::test]
+    async fn a_grant_whose_answer_is_never_written_is_given_back() {
+        assert!(!held_after(async |answer| drop(answer)).await);
+    }
+}

@@ -46,6 +46,8 @@ pub async fn serve(
     tracing::info!(connections = connections.count(), "shutting down");
     let drained = async {
         tokio::join!(connections.shutdown(), engine.close());
+        // Grants that nobody took meanwhile are given back.
+        engine.close().await;
     };
     if tokio::time::timeout(config.drain_timeout, drained)
         .await

@@ -1,0 +1,225 @@
+//! Waiting in line over HTTP: hand-over, callers that go away, shutting down, and connections that misbehave.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use common::{Answer, PATIENCE, Server};
+use leasehold::Result;
+use leasehold::core::Name;
+use leasehold::engine::{self, Engine};
+use leasehold::host::Machine;
+use leasehold::store::memory::Memory;
+use leasehold::store::{self, Answer as Told, Facts, Page, Query, Store, Stored, Swapped, Write};
+use leasehold_server::Config;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+async fn read(mut stream: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+        .await
+        .expect("an answer in bounded time")
+        .unwrap();
+    Answer::parse(&bytes)
+}
+
+#[tokio::test]
+async fn a_release_hands_over_in_order_of_arrival() {
+    let server = Server::start_on_sqlite().await;
+    let mut fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        let target = format!("/locks/job?nonce=n{number}&owner=o{number}&wait=5m&ttl=1h");
+        waiting.push(server.begin("POST", &target, "", b"").await);
+        server.wait_for_waiters("job", number + 1).await;
+    }
+    for (number, stream) in waiting.into_iter().enumerate() {
+        server.delete(&format!("/locks/job/{fence}")).await.ok();
+        let granted = read(stream).await.ok();
+        assert_eq!(granted.fence(), fence + 1);
+        assert_eq!(granted.json["last"]["how"], "released");
+        fence = granted.fence();
+        let shown = server.get("/locks/job").await.ok();
+        assert_eq!(shown.json["holders"][0]["owner"], format!("o{number}"));
+    }
+}
+
+#[tokio::test]
+async fn a_wait_that_is_over_is_refused_as_held() {
+    let server = Server::start().await;
+    server
+        .acquire("/locks/job?nonce=first&ttl=1h&owner=first")
+        .await;
+    let started = Instant::now();
+    let refused = server.post("/locks/job?nonce=second&wait=100ms").await;
+    assert_eq!(refused.problem(409, "held").text("owner"), "first");
+    assert!(started.elapsed() >= Duration::from_millis(100));
+}
+
+#[tokio::test]
+async fn valid_for_counts_from_the_arrival_so_the_wait_is_part_of_it() {
+    let server = Server::start().await;
+    let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
+    let sent = Instant::now();
+    let waiting = server
+        .begin("POST", "/locks/job?nonce=second&ttl=10s&wait=5m", "", b"")
+        .await;
+    server.wait_for_waiters("job", 1).await;
+    let arrived = Instant::now();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let waited_at_least = arrived.elapsed();
+    server.delete(&format!("/locks/job/{fence}")).await.ok();
+    let granted = read(waiting).await.ok();
+    let waited_at_most = sent.elapsed();
+    let valid_for = Duration::from_millis(granted.json["validFor"].as_u64().unwrap());
+    let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(15));
+    assert!(valid_for >= waited_at_least + ttl - margin, "{valid_for:?}");
+    assert!(valid_for <= waited_at_most + ttl, "{valid_for:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_disconnects_leaves_nothing() {
+    let server = Server::start_on_sqlite().await;
+    let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
+    for body in [&b""[..], b"a body that nobody asked for"] {
+        let target = "/locks/job?nonce=gone&wait=5m";
+        let waiting = server.begin("POST", target, "", body).await;
+        server.wait_for_waiters("job", 1).await;
+        drop(waiting);
+        server.wait_for_waiters("job", 0).await;
+    }
+    server.delete(&format!("/locks/job/{fence}")).await.ok();
+    let next = server.post("/locks/job?nonce=next").await.ok();
+    assert_eq!(next.fence(), fence + 1, "nobody was granted in between");
+}
+
+#[tokio::test]
+async fn shutting_down_answers_those_who_wait() {
+    let mut server = Server::start_on_sqlite().await;
+    server.acquire("/locks/job?nonce=first&ttl=1h").await;
+    let mut waiting = Vec::new();
+    for number in 0..3 {
+        let target = format!("/locks/job?nonce=n{number}&wait=5m");
+        waiting.push(server.begin("POST", &target, "", b"").await);
+    }
+    server.wait_for_waiters("job", 3).await;
+    let idle = TcpStream::connect(server.address).await.unwrap();
+    server.stop().await;
+    for stream in waiting {
+        let refused = read(stream).await.problem(503, "store-unavailable");
+        assert!(refused.header("retry-after").is_some());
+    }
+    drop(idle);
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn connections_are_bounded_and_more_wait_for_room() {
+    let mut config = Config::default();
+    config.max_connections = 2;
+    let engine = Engine::start(store::open("memory:").await.unwrap());
+    let server = Server::start_with(engine.await.unwrap(), config).await;
+    let ask = b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(ask).await.unwrap();
+        stream.read_exact(&mut [0; 12]).await.unwrap();
+        kept.push(stream);
+    }
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    third.write_all(ask).await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), third.read_u8()).await;
+    assert!(early.is_err(), "there is no room yet");
+    kept.pop();
+    let late = tokio::time::timeout(PATIENCE, third.read_u8()).await;
+    assert_eq!(late.unwrap().unwrap(), b'H');
+}
+
+#[tokio::test]
+async fn slow_heads_and_bodies_are_cut_off() {
+    let mut config = Config::default();
+    config.head_timeout = Duration::from_millis(100);
+    config.body_timeout = Duration::from_millis(100);
+    let engine = Engine::start(store::open("memory:").await.unwrap());
+    let server = Server::start_with(engine.await.unwrap(), config).await;
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    slow.write_all(b"GET /healthz HT").await.unwrap();
+    let mut rest = Vec::new();
+    let cut = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut rest)).await;
+    assert!(cut.is_ok(), "cut off");
+    let mut slow = TcpStream::connect(server.address).await.unwrap();
+    let head = b"POST /locks/a/1 HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\nhalf";
+    slow.write_all(head).await.unwrap();
+    read(slow).await.problem(408, "request-timeout");
+    server.get("/healthz").await.ok();
+}
+
+/// A store that stops answering when told to.
+struct Hanging {
+    memory: Memory,
+    hangs: AtomicBool,
+}
+
+impl Hanging {
+    async fn perhaps(&self) {
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending().await
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Hanging {
+    fn facts(&self) -> Facts {
+        self.memory.facts()
+    }
+
+    async fn load(&self, names: &[Name]) -> Result<Told<Vec<Option<Stored>>>> {
+        self.perhaps().await;
+        self.memory.load(names).await
+    }
+
+    async fn swap(&self, writes: Vec<Write>) -> Result<Told<Vec<Swapped>>> {
+        self.perhaps().await;
+        self.memory.swap(writes).await
+    }
+
+    async fn find(&self, query: &Query) -> Result<Told<Page>> {
+        self.perhaps().await;
+        self.memory.find(query).await
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_a_problem_in_bounded_time() {
+    let store = Arc::new(Hanging {
+        memory: Memory::new(),
+        hangs: false.into(),
+    });
+    let mut limits = engine::Config::default();
+    limits.timeout = Duration::from_millis(200);
+    let engine = Engine::start_with(store.clone(), Machine::shared(), limits).await;
+    let mut config = Config::default();
+    config.ready_timeout = Duration::from_millis(200);
+    let mut server = Server::start_with(engine.unwrap(), config).await;
+    let fence = server.acquire("/locks/job?nonce=n").await;
+    store.hangs.store(true, Ordering::SeqCst);
+    server.get("/healthz").await.ok();
+    server
+        .get("/readyz")
+        .await
+        .problem(503, "store-unavailable");
+    server.get("/locks").await.problem(503, "store-unavailable");
+    server
+        .get("/locks/job")
+        .await
+        .problem(503, "store-unavailable");
+    let unsure = server.post(&format!("/locks/job/{fence}/heartbeat")).await;
+    assert!([503, 504].contains(&unsure.status), "{unsure:?}");
+    server.stop().await;
+}
