@@ -141,11 +141,12 @@ impl Input {
         // A timer of the boot clock, because a timeout of `poll` stands still while the machine is suspended.
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
         if let Some(alarm) = alarm {
-            let moment = TimeSpec::from_duration(Duration::from_micros(alarm.as_micros().max(1)));
-            timer.set(
-                Expiration::OneShot(moment),
-                TimerSetTimeFlags::TFD_TIMER_ABSTIME,
-            )?;
+            // Zero would mean never.
+            let left = alarm
+                .since(Machine.boot_time())
+                .max(Duration::from_nanos(1));
+            let left = Expiration::OneShot(TimeSpec::from_duration(left));
+            timer.set(left, TimerSetTimeFlags::empty())?;
         }
         let mut sources = [
             PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN),

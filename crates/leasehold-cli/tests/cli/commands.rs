@@ -1,0 +1,285 @@
+//! Every command but `run`, for people and for programs.
+
+use crate::support::Home;
+
+const NAMES: [&str; 7] = ["a/b/c", "a_b_c", "#?%", "..", "émoji 🔒", "-x", "it's"];
+
+#[test]
+fn a_lease_is_taken_renewed_updated_and_let_go() {
+    let home = Home::new();
+    let acquired = home
+        .run(["acquire", "job", "--owner", "me", "--ttl", "5m", "--json"])
+        .json();
+    assert_eq!(
+        (&acquired["name"], &acquired["ttl"]),
+        (&"job".into(), &300_000.into())
+    );
+    assert_eq!(acquired["nonce"].as_str().unwrap().len(), 32);
+    let fence = acquired["fence"].to_string();
+
+    let renewed = home.run(["renew", "job", &fence, "--json"]).json();
+    assert_eq!(renewed["fence"], acquired["fence"]);
+    assert_eq!(renewed["acquireTime"], acquired["acquireTime"]);
+    let updated = home
+        .run([
+            "update", "job", &fence, "half-way", "--state", "BUSY", "--json",
+        ])
+        .json();
+    assert_eq!(updated["body"], "half-way");
+
+    let shown = home.show("job");
+    assert_eq!(
+        (&shown["held"], &shown["body"], &shown["state"]),
+        (&true.into(), &"half-way".into(), &"BUSY".into())
+    );
+    assert_eq!(
+        (&shown["holders"][0]["owner"], &shown["holders"][0]["fence"]),
+        (&"me".into(), &acquired["fence"])
+    );
+    assert_eq!(
+        home.run(["release", "job", &fence, "--json"]).json()["released"],
+        true
+    );
+    assert!(!home.is_held("job"));
+    home.run(["renew", "job", &fence]).failed(76, "fence");
+    home.run(["update", "job", &fence, "x"]).failed(76, "fence");
+    assert_eq!(home.show("job")["body"], "half-way");
+}
+
+#[test]
+fn people_are_told_what_to_type_next() {
+    let home = Home::new();
+    let text = home.run(["acquire", "the job"]).ok().stdout;
+    let release = text
+        .lines()
+        .find_map(|line| line.strip_prefix("to let go:  "))
+        .unwrap();
+    let renew = text
+        .lines()
+        .find_map(|line| line.split_once(":  leasehold renew "))
+        .unwrap()
+        .1;
+    for line in [format!("leasehold renew {renew}"), release.to_owned()] {
+        let script = line.replace("leasehold", "\"$LEASEHOLD\"");
+        let output = home.program("sh").args(["-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+    }
+    assert!(!home.is_held("the job"));
+}
+
+#[test]
+fn a_nonce_repeats_an_acquisition_and_lets_go() {
+    let home = Home::new();
+    let acquire = ["acquire", "job", "-n", "--json", "--nonce", "n1"];
+    let first = home.run(acquire).json();
+    let again = home.run(acquire).json();
+    assert_eq!(again["granted"], "again");
+    assert!(again["fence"].as_u64() > first["fence"].as_u64());
+    let fence = again["fence"].to_string();
+    let kept = home.run(acquire.iter().chain(&["--fence", &*fence])).json();
+    assert_eq!(kept["fence"], again["fence"]);
+    let other = ["release", "job", "--nonce", "n2", "--json"];
+    assert_eq!(home.run(other).json()["released"], false);
+    home.run(["break", "job", "--nonce", "n2"])
+        .failed(76, "fence");
+    assert_eq!(
+        home.run(["release", "job", "--nonce", "n1", "--json"])
+            .json()["released"],
+        true
+    );
+    let everything = home.run(["list"]).ok().stdout + &home.run(["list", "--json"]).ok().stdout;
+    assert!(!everything.contains("n1"), "{everything}");
+}
+
+#[test]
+fn an_update_can_complete_a_lease_and_read_its_body_from_a_pipe() {
+    let home = Home::new();
+    let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
+    let mut update = home.start(["update", "job", &fence, "-"]);
+    update.write("line 1\nline 2\n");
+    update.ends_with(0);
+    assert_eq!(home.show("job")["body"], "line 1\nline 2\n");
+    let complete = [
+        "update",
+        "job",
+        &*fence,
+        "done",
+        "--state",
+        "DONE",
+        "--release",
+        "--json",
+    ];
+    assert_eq!(home.run(complete).json()["released"], true);
+    assert_eq!(
+        home.run(complete).json()["released"],
+        true,
+        "a repeated call had succeeded"
+    );
+    let shown = home.show("job");
+    assert_eq!(
+        (&shown["held"], &shown["last"]["how"]),
+        (&false.into(), &"completed".into())
+    );
+}
+
+#[test]
+fn a_broken_holder_stays_in_the_way_unless_that_is_overruled() {
+    let home = Home::new();
+    let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
+    let force = [
+        "break",
+        "job",
+        "--force",
+        "--reason",
+        "host is down",
+        "--json",
+    ];
+    let broken = home.run(force).json();
+    assert!(broken["until"].is_string(), "{broken}");
+    home.run(["renew", "job", &fence]).failed(76, "");
+    home.run(["acquire", "job", "-n"]).failed(75, "held");
+    let text = home.run(["show", "job"]).ok().stdout;
+    assert!(text.contains("broken: host is down"), "{text}");
+    let now = home.run(force.iter().chain(&["--now"])).json();
+    assert_eq!(now, serde_json::json!({ "broken": true }));
+    home.run(["acquire", "job", "-n"]).ok();
+
+    let own = home.run(["acquire", "own", "--json"]).json()["fence"].to_string();
+    home.run(["break", "own", "--fence", &own]).ok();
+    assert!(!home.is_held("own"));
+    let nobodys = ["break", "free", "--fence", "1", "--json"];
+    assert_eq!(home.run(nobodys).json()["broken"], false);
+}
+
+#[test]
+fn names_of_all_sorts_round_trip_and_never_meet() {
+    let home = Home::new();
+    for name in NAMES {
+        let run = home
+            .run(["run", "--", name, "sh", "-c", "echo \"$LEASEHOLD_NAME\""])
+            .ok();
+        assert_eq!(run.stdout, format!("{name}\n"));
+        let owner = format!("--owner={name}");
+        home.run(["acquire", "--json", "-n", &owner, "--", name])
+            .json();
+    }
+    let listed = home.run(["list", "--held", "--json"]).json();
+    let mut found: Vec<_> = listed["locks"].as_array().unwrap().iter().collect();
+    found.sort_by_key(|lock| lock["name"].as_str().unwrap().to_owned());
+    let mut names = NAMES;
+    names.sort_unstable();
+    assert_eq!(found.len(), names.len());
+    for (lock, name) in found.iter().zip(names) {
+        assert_eq!(
+            (&lock["name"], &lock["holders"][0]["owner"]),
+            (&name.into(), &name.into())
+        );
+        assert_eq!(home.show(name)["name"], name);
+    }
+}
+
+#[test]
+fn a_list_has_all_pages_and_lines_up() {
+    let home = Home::new();
+    let script = r#"i=0; while [ $i -lt 105 ]; do printf 'n-%03d\n' $i; i=$((i+1)); done"#;
+    let names = home
+        .program("sh")
+        .args(["-c", script])
+        .output()
+        .unwrap()
+        .stdout;
+    let names = String::from_utf8(names).unwrap();
+    let mut service = crate::service::Service::start(&home);
+    for name in names.lines() {
+        service.post(&format!("/locks/{name}?nonce=n&ttl=1h"));
+    }
+    drop(service);
+    let all = home.run(["list", "--json"]).json();
+    let listed: Vec<_> = all["locks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lock| lock["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(listed, names.lines().collect::<Vec<_>>());
+    let some = home
+        .run(["list", "--json", "--prefix", "n-01", "--limit", "3"])
+        .json();
+    assert_eq!(some["locks"].as_array().unwrap().len(), 3);
+
+    let text = home.run(["list", "--prefix", "n-00"]).ok().stdout;
+    let column = text.lines().next().unwrap().find("HELD BY").unwrap();
+    assert_eq!(text.lines().count(), 11);
+    assert!(
+        text.lines()
+            .all(|line| line.as_bytes()[column - 1] == b' ' && line.as_bytes()[column] != b' ')
+    );
+    let none = home.run(["list", "--free"]).ok();
+    assert_eq!((&*none.stdout, none.stderr.contains("nothing")), ("", true));
+}
+
+#[test]
+fn help_manual_and_completions_are_there() {
+    let home = Home::new();
+    let commands = [
+        "run",
+        "acquire",
+        "renew",
+        "update",
+        "release",
+        "break",
+        "show",
+        "list",
+        "serve",
+        "completions",
+        "man",
+    ];
+    let help = home.run(["--help"]).ok().stdout;
+    for words in [
+        "sqlite:PATH",
+        "http://HOST:PORT",
+        "LEASEHOLD_STORE",
+        "Examples:",
+        "75 ",
+    ]
+    .iter()
+    .chain(&commands)
+    {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+    assert!(!help.contains("__"), "{help}");
+    for command in commands {
+        let help = home.run([command, "--help"]).ok().stdout;
+        assert!(help.contains("Examples:"), "{help}");
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(
+            home.run(["completions", shell])
+                .ok()
+                .stdout
+                .contains("leasehold")
+        );
+        assert!(
+            home.run(["completions", shell, "--json"])
+                .json()
+                .is_string()
+        );
+    }
+    assert!(home.run(["man"]).ok().stdout.starts_with(".ie"));
+    assert!(home.run(["man", "--json"]).json().is_string());
+    home.run(["man", "--folder", "man1"]).ok();
+    for command in commands {
+        let page =
+            std::fs::read_to_string(home.file(&format!("man1/leasehold-{command}.1"))).unwrap();
+        assert!(
+            page.contains("EXTRA") || page.contains("Examples"),
+            "{page}"
+        );
+    }
+    assert!(
+        home.run(["--version"])
+            .ok()
+            .stdout
+            .starts_with("leasehold ")
+    );
+}

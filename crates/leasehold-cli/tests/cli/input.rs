@@ -1,0 +1,157 @@
+//! Input that is wrong: a clear line, a code, and nothing changed.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use crate::support::Home;
+
+#[test]
+fn wrong_arguments_are_refused_and_change_nothing() {
+    let home = Home::new();
+    let long_name = "x".repeat(600);
+    let long_nonce = "x".repeat(65);
+    let long_state = "x".repeat(65);
+    let long_owner = "x".repeat(129);
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "Usage"),
+        (&["fly"], "unrecognized subcommand"),
+        (&["run"], "required"),
+        (&["run", "job"], "required"),
+        (&["run", "", "true"], "the name is empty"),
+        (&["run", &long_name, "true"], "600 bytes"),
+        (&["run", "line\nbreak", "true"], "control character"),
+        (&["run", "job", "--ttl", "0s", "true"], "ttl"),
+        (&["run", "job", "--ttl", "-5s", "true"], "no duration"),
+        (&["run", "job", "--ttl", "banana", "true"], "no duration"),
+        (&["run", "job", "--ttl", "25h", "true"], "maximum"),
+        (&["run", "job", "--ttl", "30", "true"], "no duration"),
+        (&["run", "job", "-w", "soon", "true"], "no duration"),
+        (&["run", "job", "-n", "-w", "1s", "true"], "cannot be used"),
+        (&["run", "job", "-E", "300", "true"], "300"),
+        (&["run", "job", "--limit", "3", "true"], "--shared"),
+        (&["run", "job", "--shared", "--limit", "0", "true"], "limit"),
+        (
+            &["run", "job", "--shared", "--limit", "257", "true"],
+            "limit",
+        ),
+        (&["run", "job", "--owner", &long_owner, "true"], "owner"),
+        (&["run", "job", "--fly", "true"], "--fly"),
+        (&["acquire", "job", "--nonce", ""], "nonce"),
+        (&["acquire", "job", "--nonce", &long_nonce], "65 characters"),
+        (&["acquire", "job", "--fence", "1"], "--nonce"),
+        (&["acquire", "job", "--ttl", "0s"], "ttl"),
+        (&["renew", "job"], "required"),
+        (&["renew", "job", "first"], "a fence is a whole number"),
+        (&["renew", "job", "-1"], ""),
+        (
+            &["renew", "job", "9007199254740992"],
+            "a fence is a whole number",
+        ),
+        (&["renew", "job", "1", "--ttl", "0s"], "ttl"),
+        (&["update", "job", "1"], "required"),
+        (&["update", "job", "1", "--state", &long_state], "65 bytes"),
+        (&["release", "job"], "required"),
+        (&["release", "job", "1", "--nonce", "n"], "cannot be used"),
+        (&["break", "job"], "required"),
+        (&["break", "job", "--force"], "--reason"),
+        (&["break", "job", "--fence", "1", "--now"], "--force"),
+        (&["show", ""], "the name is empty"),
+        (&["list", "--held", "--free"], "cannot be used"),
+        (&["serve", "--listen", "nowhere"], "nowhere"),
+        (
+            &["serve", "--store", "http://127.0.0.1:1"],
+            "store of its own",
+        ),
+        (&["completions", "cobol"], "cobol"),
+    ];
+    for (arguments, words) in cases {
+        let ran = home.run(*arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{arguments:?}");
+        assert!(ran.stderr.contains(words), "{arguments:?}: {ran:?}");
+    }
+    let everything = home.run(["list", "--json"]).json();
+    assert_eq!(
+        everything["locks"].as_array().unwrap().len(),
+        0,
+        "{everything}"
+    );
+}
+
+#[test]
+fn a_name_that_is_not_utf_8_is_refused() {
+    let home = Home::new();
+    let name = OsStr::from_bytes(b"caf\xe9");
+    home.run([OsStr::new("show"), name]).failed(2, "UTF-8");
+}
+
+#[test]
+fn a_body_that_is_too_long_or_no_text_changes_nothing() {
+    let home = Home::new();
+    let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
+    home.run(["update", "job", &fence, "as it was"]).ok();
+    for (body, words) in [
+        (vec![b'x'; 70 * 1024], "65536 bytes"),
+        (b"caf\xe9".to_vec(), "UTF-8"),
+    ] {
+        std::fs::write(home.file("body"), body).unwrap();
+        let mut update = home.command(["update", "job", &fence, "-"]);
+        let output = update
+            .stdin(std::fs::File::open(home.file("body")).unwrap())
+            .output()
+            .unwrap();
+        crate::support::Ran::from(output).failed(2, words);
+    }
+    let argument = "x".repeat(70 * 1024);
+    home.run(["update", "job", &fence, &argument])
+        .failed(2, "65536");
+    assert_eq!(home.show("job")["body"], "as it was");
+}
+
+#[test]
+fn stores_that_cannot_be_are_refused_with_one_clear_line() {
+    let home = Home::new();
+    let text = "this is not a database, however long one looks at it: ".repeat(100);
+    std::fs::write(home.file("text.db"), &text).unwrap();
+    std::fs::create_dir(home.file("folder.db")).unwrap();
+    for (url, code, words) in [
+        ("leases.db", 2, "no scheme"),
+        ("oracle:leases", 2, "there is no store `oracle:`"),
+        ("sqlite:", 2, "path"),
+        ("sqlite:text.db", 77, "not a SQLite database"),
+        ("sqlite:folder.db", 77, "folder.db"),
+        ("sqlite:/proc/leases.db", 77, "/proc/leases.db"),
+        ("sqlite:no/such/folder/leases.db", 77, "no/such/folder"),
+        ("http://127.0.0.1:1", 69, ""),
+    ] {
+        for arguments in [
+            &["run", "job", "-n", "--", "touch", "ran"][..],
+            &["show", "job"],
+        ] {
+            let ran = home
+                .run(["--store", url].iter().chain(arguments))
+                .failed(code, words);
+            assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+            assert!(ran.stderr.starts_with("leasehold: "), "{ran:?}");
+        }
+        let ran = home
+            .run(["--store", url, "show", "job", "--json"])
+            .failed(code, words);
+        let problem: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert!(problem["detail"].is_string(), "{problem}");
+    }
+    assert!(!home.file("ran").exists());
+    assert_eq!(std::fs::read_to_string(home.file("text.db")).unwrap(), text);
+}
+
+#[test]
+fn without_a_home_a_store_must_be_named() {
+    let home = Home::new();
+    let mut show = home.command(["show", "job"]);
+    show.env_remove("HOME").env_remove("XDG_DATA_HOME");
+    let output = show.output().unwrap();
+    crate::support::Ran::from(output).failed(2, "name a store");
+
+    std::fs::write(home.file("data"), "in the way").unwrap();
+    home.run(["show", "job"]).failed(77, "cannot be made");
+}

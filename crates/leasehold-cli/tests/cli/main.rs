@@ -1,0 +1,10 @@
+//! The binary as its users have it: real processes, real files, real signals.
+
+mod commands;
+mod exclusion;
+mod input;
+mod run;
+mod service;
+mod support;
+mod terminal;
+mod watchdog;

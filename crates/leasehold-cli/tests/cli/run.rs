@@ -1,0 +1,197 @@
+//! `run`: who gets to run, what the command gets, and what comes back.
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::support::{Home, stat};
+
+/// Runs until its input is closed.
+const UNTIL_CLOSED: &str = "echo ready; cat >/dev/null";
+
+#[test]
+fn of_two_shells_one_runs_and_the_other_is_refused_or_waits() {
+    let home = Home::new();
+    let mut holder = home.hold(&["job"], UNTIL_CLOSED);
+
+    home.run(["run", "job", "-n", "--", "touch", "ran"])
+        .failed(75, "job is held by");
+    home.run(["run", "job", "-w", "50ms", "--", "touch", "ran"])
+        .failed(75, "job is held by");
+    home.run(["run", "job", "-n", "-E", "0", "--", "touch", "ran"])
+        .failed(0, "held by");
+    home.run(["run", "job", "-n", "-E", "42", "--", "touch", "ran"])
+        .failed(42, "held by");
+    home.run(["acquire", "job", "-n"]).failed(75, "held by");
+    assert!(!home.file("ran").exists());
+    home.run(["run", "other", "-n", "--", "true"]).ok();
+
+    let mut waiter = home.start(["run", "job", "--", "echo", "mine"]);
+    waiter.expect("waiting for job: held by");
+    holder.close_input();
+    waiter.expect("mine");
+    waiter.ends_with(0);
+    holder.ends_with(0);
+    assert!(!home.is_held("job"));
+}
+
+#[test]
+fn shared_leases_are_held_by_as_many_as_the_limit_says() {
+    let home = Home::new();
+    let shared = ["job", "--shared", "--limit", "2"];
+    let one = home.hold(&shared, UNTIL_CLOSED);
+    let two = home.hold(&shared, UNTIL_CLOSED);
+    let third = ["run", "job", "--shared", "--limit", "2", "-n", "true"];
+    home.run(third).failed(75, "held");
+    home.run(["run", "job", "-n", "true"]).failed(75, "held");
+    home.run(["run", "job", "--shared", "--limit", "3", "-n", "true"])
+        .failed(2, "limit");
+    one.ends_with(0);
+    home.run(third).ok();
+    two.ends_with(0);
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    let home = Home::new();
+    for (script, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),
+    ] {
+        let ran = home.run(["run", "job", "--", "sh", "-c", script]);
+        assert_eq!(ran.code, Some(code), "{script}: {ran:?}");
+    }
+    home.run(["run", "job", "--", "./missing"])
+        .failed(127, "./missing: there is no such command");
+    std::fs::write(home.file("text"), "no program").unwrap();
+    home.run(["run", "job", "--", "./text"])
+        .failed(126, "./text cannot be run");
+    assert!(!home.is_held("job"));
+}
+
+#[test]
+fn the_command_knows_its_lease_and_the_next_one_resumes() {
+    let home = Home::new();
+    let script = r#"
+        printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" "$LEASEHOLD_EXPIRES" "[$LEASEHOLD_BODY]"
+        cd / && "$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" 'step 3' >/dev/null"#;
+    let store = ["--store", "sqlite:here.db"];
+    let mut fences = Vec::new();
+    for body in ["[]", "[step 3]"] {
+        let ran = home
+            .run(
+                store
+                    .iter()
+                    .chain(&["run", "a b", "--", "sh", "-c", script]),
+            )
+            .ok();
+        let lines: Vec<_> = ran.stdout.lines().collect();
+        assert_eq!((lines[0], lines[3]), ("a b", body));
+        fences.push(lines[1].parse::<u64>().unwrap());
+        lines[2].parse::<jiff::Timestamp>().unwrap();
+    }
+    assert!(fences[0] < fences[1], "{fences:?}");
+    assert!(home.file("here.db").exists());
+}
+
+#[test]
+fn a_body_that_no_variable_can_hold_is_left_out() {
+    let home = Home::new();
+    let acquired = home.run(["acquire", "job", "--json"]).json();
+    let fence = acquired["fence"].to_string();
+    let mut update = home.start(["update", "job", &fence, "-", "--release"]);
+    update.write("a\0b");
+    update.ends_with(0);
+    let script = r#"echo "${LEASEHOLD_BODY-none}""#;
+    assert_eq!(
+        home.run(["run", "job", "--", "sh", "-c", script])
+            .ok()
+            .stdout,
+        "none\n"
+    );
+    assert_eq!(home.show("job")["body"], "a\0b");
+}
+
+#[test]
+fn the_default_store_is_for_nobody_else_to_look_into() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    home.run(["run", "job", "true"]).ok();
+    let folder = home.file("data/leasehold");
+    let mode = folder.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    assert!(folder.join("leases.db").exists());
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let home = Home::new();
+    for signal in ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"] {
+        let script = format!(
+            "trap 'echo got {signal}; exit 3' {signal}; echo ready; while :; do sleep 0.01; done"
+        );
+        let mut run = home.hold(&["job"], &script);
+        run.signal(format!("SIG{signal}").parse::<Signal>().unwrap());
+        run.expect(&format!("got {signal}"));
+        run.ends_with(3);
+        assert!(!home.is_held("job"), "{signal}");
+    }
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let home = Home::new();
+    let mut nohup = home.program("sh");
+    nohup.args([
+        "-c",
+        r#"trap '' HUP; exec "$LEASEHOLD" run job -- sh -c 'kill -HUP $$; echo alive'"#,
+    ]);
+    let output = nohup.output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "alive\n");
+    assert!(output.status.success());
+}
+
+#[test]
+fn a_waiter_that_is_interrupted_leaves_nothing_behind() {
+    let home = Home::new();
+    let holder = home.hold(&["job"], UNTIL_CLOSED);
+    let mut waiter = home.start(["run", "job", "--", "touch", "ran"]);
+    waiter.expect("waiting for job");
+    waiter.signal(Signal::SIGINT);
+    waiter.ends_with(130);
+    holder.ends_with(0);
+    home.run(["run", "job", "-n", "--", "true"]).ok();
+    assert!(!home.file("ran").exists());
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_ended_before_the_release() {
+    let home = Home::new();
+    // The one ends by itself when it is asked to; the other has to be killed, and after that nobody holds the lease.
+    for ignore in ["", "trap '' TERM; "] {
+        let script = format!("({ignore}while :; do sleep 0.01; done) >/dev/null & echo $!; exit 5");
+        let ran = home.run(["run", "job", "--ttl", "2s", "--", "sh", "-c", &script]);
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        let left = Pid::from_raw(ran.stdout.trim().parse().unwrap());
+        assert_eq!(stat(left), None);
+        assert!(!home.is_held("job"));
+    }
+}
+
+#[test]
+fn the_lease_is_renewed_for_as_long_as_the_command_runs() {
+    let home = Home::new();
+    let mut holder = home.hold(&["job", "--ttl", "1s"], UNTIL_CLOSED);
+    let first = home.show("job")["holders"][0].clone();
+    let expires = |holder: &serde_json::Value| holder["expireTime"].as_str().unwrap().to_owned();
+    crate::support::eventually("a third renewal", || {
+        let now = home.show("job")["holders"][0].clone();
+        assert_eq!(now["fence"], first["fence"]);
+        let ahead = expires(&now).parse::<jiff::Timestamp>().unwrap()
+            - expires(&first).parse::<jiff::Timestamp>().unwrap();
+        (ahead.get_milliseconds() + ahead.get_seconds() * 1000 > 1_000).then_some(())
+    });
+    holder.close_input();
+    holder.ends_with(0);
+}

@@ -1,0 +1,110 @@
+//! `serve`, and the other commands through it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Home, Running, eventually, stat};
+
+/// A running service on the default store.
+pub(crate) struct Service {
+    pub(crate) process: Running,
+    pub(crate) address: String,
+}
+
+impl Service {
+    pub(crate) fn start(home: &Home) -> Self {
+        let mut process = home.start(["serve", "--listen", "127.0.0.1:0"]);
+        let line = process.expect("listening on http://");
+        let (_, address) = line.split_once("http://").unwrap();
+        Self {
+            address: address.trim().to_owned(),
+            process,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The status and the body of the answer to a POST.
+    pub(crate) fn post(&mut self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+#[test]
+fn a_lease_is_the_same_through_the_service_and_the_file() {
+    let home = Home::new();
+    let mut service = Service::start(&home);
+    let answer = service.post("/locks/job?nonce=n&owner=web");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    home.run(["run", "job", "-n", "true"])
+        .failed(75, "held by web");
+    let listed = home.run(["list", "--json"]).json();
+    let through = home
+        .run(["list", "--json", "--store", &service.url()])
+        .json();
+    assert_eq!(listed["locks"][0]["fence"], through["locks"][0]["fence"]);
+    let script = r#""$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" remote"#;
+    home.run([
+        "run",
+        "other",
+        "--store",
+        &service.url(),
+        "--",
+        "sh",
+        "-c",
+        script,
+    ])
+    .ok();
+    assert_eq!(home.show("other")["body"], "remote");
+    home.run(["acquire", "job", "-n", "--store", &service.url()])
+        .failed(75, "held by web");
+
+    service.process.signal(Signal::SIGTERM);
+    service.process.ends_with(0);
+}
+
+#[test]
+fn it_logs_as_json_and_ends_politely() {
+    let home = Home::new();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut service = home.start(["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
+        let line = service.expect("listening on");
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["level"], "INFO");
+        service.signal(signal);
+        service.ends_with(0);
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_so() {
+    let home = Home::new();
+    let service = Service::start(&home);
+    home.run(["serve", "--listen", &service.address])
+        .failed(71, "cannot be listened on");
+}
+
+#[test]
+fn a_command_is_ended_when_its_service_is_gone() {
+    let home = Home::new();
+    let service = Service::start(&home);
+    let url = service.url();
+    let script = "echo ready; while :; do sleep 0.01; done";
+    let mut run = home.hold(&["job", "--ttl", "2s", "--store", &url], script);
+    let pid = run.pid();
+    drop(service);
+    run.expect("job is lost, and its command was ended");
+    run.ends_with(76);
+    eventually("the end", || stat(pid).is_none().then_some(()));
+}

@@ -1,0 +1,261 @@
+//! A home folder of one's own, and processes that end with the test.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program.
+pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// How long anything may take before the test gives up: nothing in here is meant to take long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A user's home, with a default store that nobody else uses.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: TempDir::new().unwrap(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// A program in this home; `$LEASEHOLD` is the one under test.
+    pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.path())
+            .env("HOME", self.path())
+            .env("XDG_DATA_HOME", self.path().join("data"))
+            .env("LEASEHOLD", LEASEHOLD)
+            .env_remove("LEASEHOLD_STORE")
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn command<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = self.program(LEASEHOLD);
+        command.args(arguments);
+        command
+    }
+
+    /// Runs `leasehold` with these arguments to its end.
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Ran {
+        Ran::from(self.command(arguments).output().unwrap())
+    }
+
+    /// Starts `leasehold` with these arguments.
+    pub(crate) fn start<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Running {
+        Running::start(&mut self.command(arguments))
+    }
+
+    /// Starts a `run` of a shell script, and waits until that has said `ready`.
+    pub(crate) fn hold(&self, arguments: &[&str], script: &str) -> Running {
+        let rest = ["--", "sh", "-c", script];
+        let mut running = self.start(["run"].iter().chain(arguments).chain(&rest));
+        running.expect("ready");
+        running
+    }
+
+    /// What `show --json` says of a name.
+    pub(crate) fn show(&self, name: &str) -> Value {
+        self.run(["show", "--json", "--", name]).json()
+    }
+
+    pub(crate) fn is_held(&self, name: &str) -> bool {
+        self.show(name)["held"].as_bool().unwrap()
+    }
+}
+
+/// A program that has run.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(self) -> Value {
+        let ran = self.ok();
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    }
+
+    /// It failed with this code, and with one line that says so and contains these words.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32, words: &str) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(
+            self.stderr.contains(words),
+            "{words:?} is missing: {self:?}"
+        );
+        self
+    }
+}
+
+/// A program that runs. It is killed when this is dropped.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = mpsc::channel();
+        let outputs: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().unwrap()),
+            Box::new(child.stderr.take().unwrap()),
+        ];
+        for output in outputs {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits for a line that contains these words, on either output.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, words: &str) -> String {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let left = give_up.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => self.seen.push(line),
+                Err(error) => panic!("no {words:?} ({error}), but {:?}", self.seen),
+            }
+        }
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    pub(crate) fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Waits for its end; the exit code and everything that was said and not yet expected.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> (ExitStatus, Vec<String>) {
+        self.close_input();
+        let status = eventually("the end", || self.child.try_wait().unwrap());
+        self.seen.extend(self.lines.try_iter());
+        (status, std::mem::take(&mut self.seen))
+    }
+
+    /// Waits for its end with this exit code; everything that was said and not yet expected.
+    #[track_caller]
+    pub(crate) fn ends_with(self, code: i32) -> Vec<String> {
+        let (status, lines) = self.wait();
+        assert_eq!(status.code(), Some(code), "{status:?} {lines:?}");
+        lines
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks again and again until it sees something. For what has no event to wait for.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < give_up, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the program's name; `None` once the process has ended.
+pub(crate) fn stat(pid: Pid) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = fields.split_whitespace().map(str::to_owned).collect();
+    (!matches!(&*fields[0], "Z" | "X")).then_some(fields)
+}
+
+/// The watchdog of a `leasehold run`.
+pub(crate) fn watchdog_of(run: Pid) -> Pid {
+    let is_it = |pid: &Pid| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        comm.trim() == "leasehold-watch"
+            && stat(*pid).is_some_and(|stat| stat[1] == run.to_string())
+    };
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .map(Pid::from_raw)
+        .find(is_it)
+        .expect("a running `leasehold run` has a watchdog")
+}

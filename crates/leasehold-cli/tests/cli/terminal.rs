@@ -1,0 +1,51 @@
+//! Job control on a terminal, which `script` makes.
+
+use crate::support::{Home, LEASEHOLD, Running};
+
+fn on_a_terminal(home: &Home, command: &str) -> Running {
+    let mut script = home.program("script");
+    script.args(["-q", "-e", "-c", command, "/dev/null"]);
+    Running::start(&mut script)
+}
+
+#[test]
+fn the_command_can_read_from_the_terminal() {
+    let home = Home::new();
+    let command =
+        format!("{LEASEHOLD} run job -- sh -c 'echo ready; read line; echo got:$line; exit 4'");
+    let mut run = on_a_terminal(&home, &command);
+    run.expect("ready");
+    run.write("hello\n");
+    run.expect("got:hello");
+    run.ends_with(4);
+}
+
+#[test]
+fn ctrl_c_interrupts_the_command_and_lets_go() {
+    let home = Home::new();
+    let script = "trap \"echo interrupted; exit 5\" INT; echo ready; while :; do sleep 0.01; done";
+    let mut run = on_a_terminal(&home, &format!("{LEASEHOLD} run job -- sh -c '{script}'"));
+    run.expect("ready");
+    run.write("\x03");
+    run.expect("interrupted");
+    run.ends_with(5);
+    assert!(!home.is_held("job"));
+}
+
+#[test]
+fn ctrl_z_stops_the_job_and_fg_goes_on() {
+    let home = Home::new();
+    let mut shell = on_a_terminal(&home, "bash --norc --noprofile -i");
+    let script = "echo re\"\"ady; read line; echo got:$line";
+    shell.write(&format!("{LEASEHOLD} run job -- sh -c '{script}'\n"));
+    shell.expect("ready");
+    shell.write("\x1a");
+    shell.expect("Stopped");
+    shell.write("echo sh\"\"ell; fg\n");
+    shell.expect("shell");
+    shell.write("hello\n");
+    shell.expect("got:hello");
+    shell.write("exit\n");
+    shell.ends_with(0);
+    assert!(!home.is_held("job"));
+}

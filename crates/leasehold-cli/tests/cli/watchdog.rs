@@ -1,0 +1,163 @@
+//! The parts of `run` that nobody sees: the watchdog, and the shim that becomes the command.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use leasehold::host::{Host as _, Machine};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use crate::support::{Home, LEASEHOLD, Running, eventually, stat, watchdog_of};
+
+const FOREVER: &str = "echo ready; while :; do sleep 0.01; done";
+const STUBBORN: &str = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.01; done";
+
+/// A process group to be watched.
+struct Group(Running);
+
+impl Group {
+    fn start(script: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0);
+        let mut group = Running::start(&mut command);
+        group.expect("ready");
+        Self(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = killpg(self.0.pid(), Signal::SIGKILL);
+    }
+}
+
+fn watchdog(ttl: Duration) -> Running {
+    let mut command = Command::new(LEASEHOLD);
+    let mut watchdog = Running::start(command.args(["__watchdog", &ttl.as_micros().to_string()]));
+    watchdog.expect("ready");
+    watchdog
+}
+
+/// Makes it watch a group, until so long from now.
+fn watch(watchdog: &mut Running, group: &Group, span: Duration) {
+    let deadline = (Machine.boot_time() + span).as_micros();
+    watchdog.write(&format!("watch {} {deadline}\n", group.0.pid()));
+    watchdog.expect("watching");
+}
+
+#[test]
+fn it_ends_a_group_before_the_deadline_even_one_that_ignores_term() {
+    for script in [FOREVER, STUBBORN] {
+        let group = Group::start(script);
+        let mut watchdog = watchdog(Duration::from_secs(2));
+        watch(&mut watchdog, &group, Duration::from_secs(1));
+        watchdog.expect("ended");
+        let (status, _) = watchdog.wait();
+        assert!(status.success());
+        eventually("the end of the group", || {
+            stat(group.0.pid()).is_none().then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_new_deadline_replaces_the_old_one_and_a_disarmed_one_does_nothing() {
+    let group = Group::start(FOREVER);
+    let mut watchdog = watchdog(Duration::from_secs(2));
+    watch(&mut watchdog, &group, Duration::from_secs(1));
+    watch(&mut watchdog, &group, Duration::from_secs(3600));
+    watchdog.write("disarm\n");
+    let lines = watchdog.ends_with(0);
+    assert!(lines.is_empty(), "{lines:?}");
+    assert!(stat(group.0.pid()).is_some());
+}
+
+#[test]
+fn the_end_of_its_input_means_that_nobody_renews_any_more() {
+    for script in [FOREVER, STUBBORN] {
+        let group = Group::start(script);
+        let mut watchdog = watchdog(Duration::from_secs(1));
+        watch(&mut watchdog, &group, Duration::from_secs(3600));
+        assert_eq!(watchdog.ends_with(0), ["ended"]);
+        eventually("the end of the group", || {
+            stat(group.0.pid()).is_none().then_some(())
+        });
+    }
+}
+
+#[test]
+fn it_keeps_nothing_open_and_nothing_reaches_it() {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        r#"exec 7</dev/null "$0" __watchdog 1000000"#,
+        LEASEHOLD,
+    ]);
+    let mut watchdog = Running::start(&mut command);
+    watchdog.expect("ready");
+    let pid = watchdog.pid();
+    let session = &stat(pid).unwrap()[3];
+    assert_eq!(*session, pid.to_string(), "a session of its own");
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let names = open.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!names.into_iter().any(|name| name == "7"));
+    for signal in [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
+        watchdog.signal(signal);
+    }
+    assert_eq!(watchdog.ends_with(0), Vec::<String>::new());
+}
+
+#[test]
+fn the_command_never_starts_if_nobody_lets_it() {
+    let home = Home::new();
+    let mut shim = home.command(["__exec", "0", "touch", "ran"]);
+    let status = shim.stdin(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(76));
+    assert!(!home.file("ran").exists());
+}
+
+#[test]
+fn a_command_without_a_watchdog_is_ended() {
+    let home = Home::new();
+    let script = "trap '' TERM; echo $$; echo ready; while :; do sleep 0.01; done";
+    let mut run = home.start(["run", "job", "--ttl", "2s", "--", "sh", "-c", script]);
+    let command = loop {
+        if let Ok(pid) = run.expect("").parse() {
+            break Pid::from_raw(pid);
+        }
+    };
+    run.expect("ready");
+    kill(watchdog_of(run.pid()), Signal::SIGKILL).unwrap();
+    run.expect("job is lost, and its command was ended: its watchdog was killed");
+    run.ends_with(76);
+    assert_eq!(stat(command), None);
+    assert!(!home.is_held("job"));
+}
+
+#[test]
+fn a_command_whose_lease_was_taken_away_is_ended() {
+    let home = Home::new();
+    for how in [&["--now"][..], &[]] {
+        let mut run = home.hold(&["job", "--ttl", "2s"], FOREVER);
+        let force = ["break", "job", "--force", "--reason", "maintenance"];
+        home.run(force.iter().chain(how)).ok();
+        run.expect("job is lost, and its command was ended");
+        run.ends_with(76);
+    }
+}
+
+#[test]
+fn nothing_of_a_run_is_left_after_it() {
+    let home = Home::new();
+    let mut run = home.hold(&["job"], "echo ready; cat >/dev/null");
+    let watchdog = watchdog_of(run.pid());
+    run.close_input();
+    run.ends_with(0);
+    assert_eq!(stat(watchdog), None);
+}
