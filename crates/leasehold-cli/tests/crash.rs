@@ -1,18 +1,17 @@
 //! The service is killed with -9 under load, again and again: nothing that it acknowledged is lost, and no fence comes
 //! twice. Two hundred times in all, by four tests side by side: most of the time goes into clients that try again.
 
+mod support;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::core::{Fence, Mode, Name, Nonce};
-use leasehold::host::{Host as _, Machine};
 use leasehold::{
     AcquireRequest, Acquired, Holding, Leases, Remote, Result, UpdateRequest, Updated,
 };
+use support::{Folder, Service};
 
 const CYCLES: usize = 50;
 const WORKERS: usize = 8;
@@ -36,49 +35,6 @@ enum Doubt {
     Release,
 }
 
-struct Service {
-    process: Child,
-    url: String,
-}
-
-impl Service {
-    fn start(store: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--store"])
-            .arg(format!("sqlite:{}", store.display()))
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the service starts");
-        let log = BufReader::new(process.stderr.take().expect("piped"));
-        let url = log
-            .lines()
-            .map_while(std::result::Result::ok)
-            .find_map(|line| {
-                let start = line.find("http://")?;
-                Some(line[start..].split_whitespace().next()?.to_owned())
-            })
-            .expect("the service says where it listens");
-        Self { process, url }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // std sends SIGKILL.
-        self.process.kill().expect("it was running");
-        self.process.wait().expect("it ends");
-    }
-}
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 macro_rules! fifty_lives {
     ($($name:ident)*) => {
         $(#[tokio::test]
@@ -91,9 +47,8 @@ macro_rules! fifty_lives {
 fifty_lives! { first_fifty second_fifty third_fifty fourth_fifty }
 
 async fn nothing_acknowledged_is_lost_and_no_fence_comes_twice() {
-    let folder = Folder(std::env::temp_dir().join(format!("leasehold-{:032x}", Machine.random())));
-    std::fs::create_dir(&folder.0).expect("a temporary folder");
-    let store = folder.0.join("leases.db");
+    let folder = Folder::new();
+    let store = folder.join("leases.db");
     let mut workers: Vec<_> = (0..WORKERS).map(|_| Knowledge::default()).collect();
     let fences = Arc::new(Mutex::new(BTreeSet::new()));
     for cycle in 0..CYCLES {

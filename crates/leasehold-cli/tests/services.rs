@@ -1,0 +1,94 @@
+//! Several services, and the command line, on one SQLite file: nobody starves.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use leasehold::core::{Fence, Mode, Name, Nonce};
+use leasehold::{AcquireRequest, Acquired, Holding, Leases, Remote};
+use support::{Folder, Service};
+use tokio::sync::mpsc;
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// Clients of a service that take one lease after another, without end: the service always has some in line.
+fn crowd(service: &Service, number: usize, turns: &mpsc::UnboundedSender<(Fence, usize)>) {
+    let remote = Remote::connect(&service.url).expect("a good URL");
+    for client in 0..4 {
+        let (remote, turns) = (remote.clone(), turns.clone());
+        tokio::spawn(async move {
+            let name = Name::lock("job").expect("a good name");
+            for turn in 0.. {
+                let request = AcquireRequest {
+                    name: name.clone(),
+                    nonce: Nonce::new(format!("{number} {client} {turn}")).expect("short"),
+                    owner: "crowd".into(),
+                    ttl: LONG,
+                    mode: Mode::Exclusive,
+                    fence: None,
+                    wait: LONG,
+                };
+                let fence = match remote.acquire(request).await.expect("the service answers") {
+                    Acquired::Granted(hold) => hold.grant.fence,
+                    Acquired::Held(held) => panic!("waited for ten minutes: {held:?}"),
+                };
+                if turns.send((fence, number)).is_err() {
+                    return;
+                }
+                remote
+                    .release(&name, Holding::Fence(fence))
+                    .await
+                    .expect("the service answers");
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn two_services_with_waiters_on_one_name_take_turns() {
+    let folder = Folder::new();
+    let services = [
+        Service::start(&folder.join("leases.db")),
+        Service::start(&folder.join("leases.db")),
+    ];
+    let (told, mut turns) = mpsc::unbounded_channel();
+    for (number, service) in services.iter().enumerate() {
+        crowd(service, number, &told);
+    }
+    let (mut last, mut changes) = ((Fence::default(), 0), 0);
+    for _ in 0..20_000 {
+        let turn = turns.recv().await.expect("the clients go on");
+        assert!(turn.0 > last.0, "fence {} after {}", turn.0, last.0);
+        changes += usize::from(turn.1 != last.1);
+        last = turn;
+        if changes == 6 {
+            return;
+        }
+    }
+    panic!("in 20,000 turns the name changed services {changes} times only");
+}
+
+#[tokio::test]
+async fn a_service_that_is_always_busy_does_not_keep_the_command_line_out() {
+    let folder = Folder::new();
+    let store = folder.join("leases.db");
+    let service = Service::start(&store);
+    let (told, mut turns) = mpsc::unbounded_channel();
+    crowd(&service, 0, &told);
+    turns.recv().await.expect("the crowd is there");
+    let run = tokio::task::spawn_blocking(move || run(&store));
+    let code = tokio::time::timeout(Duration::from_secs(60), run)
+        .await
+        .expect("it had its turn");
+    assert_eq!(code.expect("no panic"), Some(0));
+}
+
+fn run(store: &Path) -> Option<i32> {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    run.arg("--store")
+        .arg(format!("sqlite:{}", store.display()));
+    run.args(["run", "job", "-w", "50s", "--", "true"]);
+    run.status().expect("leasehold runs").code()
+}

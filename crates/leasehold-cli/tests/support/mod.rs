@@ -1,0 +1,64 @@
+//! A running service, and a folder for its file.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use leasehold::host::{Host as _, Machine};
+
+/// `leasehold serve` on a free port; killed with -9 when it is dropped.
+pub(crate) struct Service {
+    process: Child,
+    pub(crate) url: String,
+}
+
+impl Service {
+    pub(crate) fn start(store: &Path) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--store"])
+            .arg(format!("sqlite:{}", store.display()))
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the service starts");
+        let log = BufReader::new(process.stderr.take().expect("piped"));
+        let url = log
+            .lines()
+            .map_while(std::result::Result::ok)
+            .find_map(|line| {
+                let start = line.find("http://")?;
+                Some(line[start..].split_whitespace().next()?.to_owned())
+            })
+            .expect("the service says where it listens");
+        Self { process, url }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // std sends SIGKILL.
+        self.process.kill().expect("it was running");
+        self.process.wait().expect("it ends");
+    }
+}
+
+/// A folder of this test's own, deleted at its end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("leasehold-{:032x}", Machine.random()));
+        std::fs::create_dir(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
