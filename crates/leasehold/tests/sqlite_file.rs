@@ -82,6 +82,28 @@ async fn an_empty_file_becomes_a_store() {
 }
 
 #[tokio::test]
+async fn a_program_may_open_a_new_file_many_times_at_once() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let openings: Vec<_> = (0..8)
+        .map(|i| {
+            let path = path.clone();
+            tokio::spawn(async move {
+                let store = open(&path).await;
+                let name = Name::lock(format!("{i}")).unwrap();
+                swap_one(&*store, create(&name, record(1, ""))).await
+            })
+        })
+        .collect();
+    for opening in openings {
+        let swapped = opening.await.unwrap();
+        assert_eq!(swapped, Swapped::Written { tag: None });
+    }
+    assert_eq!(sqlite3(&path, "select count(*) from leases").trim(), "8");
+    assert_eq!(sqlite3(&path, "pragma integrity_check").trim(), "ok");
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let folder = Folder::new();
     for content in ["hello".to_owned(), "<html>".repeat(4096)] {

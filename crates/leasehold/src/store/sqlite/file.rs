@@ -4,6 +4,7 @@ use std::fs::{self, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
@@ -180,6 +181,10 @@ fn owner(connection: &Connection) -> rusqlite::Result<Owner> {
 
 /// Finds the file, or makes an empty one that only its owner may read.
 fn make(path: &Path) -> Result<Metadata> {
+    // Closing a file drops all locks that this process has on it, SQLite's included: so nobody may have got as far as
+    // SQLite while somebody else has just made the file and still has it open.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => OpenOptions::new()
             .append(true)

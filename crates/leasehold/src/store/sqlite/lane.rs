@@ -31,7 +31,6 @@ pub(super) enum Doubt {
 pub(super) struct Lane {
     jobs: SyncSender<Job>,
     doubt: Doubt,
-    patience: Duration,
 }
 
 impl Lane {
@@ -45,11 +44,7 @@ impl Lane {
                 }
             })
             .map_err(|error| Error::Unavailable(format!("no thread for {name}: {error}")))?;
-        Ok(Self {
-            jobs,
-            doubt,
-            patience: PATIENCE,
-        })
+        Ok(Self { jobs, doubt })
     }
 
     /// What `work` returns, in bounded time. An error of the lane itself is [`Error::Unavailable`] if `work` surely
@@ -58,13 +53,21 @@ impl Lane {
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_within(PATIENCE, work).await
+    }
+
+    async fn run_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         // Set by whoever is first: the thread to begin, or the caller to give up before it could.
         let decided = Arc::new(AtomicBool::new(false));
         let begun = decided.clone();
         let job = Box::new(move |connection: &mut Connection| {
-            if !begun.swap(true, Ordering::AcqRel) {
-                // The caller may be gone: then nobody wants the answer.
+            // Nobody waits for a call that was dropped: better not to begin it.
+            if !reply.is_closed() && !begun.swap(true, Ordering::AcqRel) {
                 let _ = reply.send(work(connection));
             }
         });
@@ -76,10 +79,10 @@ impl Lane {
                 TrySendError::Disconnected(_) => DEAD.into(),
             })
         })?;
-        let problem = match tokio::time::timeout(self.patience, answer).await {
+        let problem = match tokio::time::timeout(patience, answer).await {
             Ok(Ok(result)) => return result,
             Ok(Err(_)) => DEAD.into(),
-            Err(_) => format!("the SQLite file did not answer for {:?}", self.patience),
+            Err(_) => format!("the SQLite file did not answer for {patience:?}"),
         };
         let begun = decided.swap(true, Ordering::AcqRel);
         Err(match self.doubt {
@@ -95,29 +98,33 @@ mod tests {
 
     use super::*;
 
+    const SHORT: Duration = Duration::from_millis(20);
+
     fn lane(doubt: Doubt) -> Lane {
         let connection = Connection::open_in_memory().unwrap();
-        let mut lane = Lane::spawn("lane-test", doubt, connection).unwrap();
-        lane.patience = Duration::from_millis(50);
-        lane
+        Lane::spawn("lane-test", doubt, connection).unwrap()
     }
 
     #[tokio::test]
     async fn a_hung_call_and_those_behind_it_end_in_bounded_time() {
-        let lane = lane(Doubt::MayHaveWritten);
+        let lane = Arc::new(lane(Doubt::MayHaveWritten));
+        let (begin, has_begun) = oneshot::channel();
         let (go, hung) = mpsc::channel::<()>();
-        let stuck = lane.run(move |_| {
-            let _ = hung.recv();
-            Ok(())
+        let hanging = lane.clone();
+        let stuck = tokio::spawn(async move {
+            let hang = move |_: &mut Connection| {
+                let _ = begin.send(());
+                let _ = hung.recv();
+                Ok(())
+            };
+            hanging.run_within(Duration::from_millis(500), hang).await
         });
+        has_begun.await.unwrap();
         let (ran, has_run) = mpsc::channel();
-        let behind = lane.run(move |_| {
-            let _ = ran.send(());
-            Ok(())
-        });
-        let (stuck, behind) = tokio::join!(stuck, behind);
-        assert!(matches!(stuck, Err(Error::Indeterminate(_))), "{stuck:?}");
+        let behind = lane.run_within(SHORT, move |_| Ok(ran.send(()))).await;
         assert!(matches!(behind, Err(Error::Unavailable(_))), "{behind:?}");
+        let stuck = stuck.await.unwrap();
+        assert!(matches!(stuck, Err(Error::Indeterminate(_))), "{stuck:?}");
 
         drop(go);
         lane.run(|_| Ok(())).await.unwrap();

@@ -208,7 +208,10 @@ fn end_of(prefix: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Boot;
     use super::*;
+    use crate::host::{Host as _, Machine};
+    use crate::store::WriteId;
 
     #[test]
     fn a_prefix_ends_before_the_next_text() {
@@ -218,5 +221,47 @@ mod tests {
         for endless in ["", "\u{10FFFF}\u{10FFFF}"] {
             assert_eq!(end_of(endless), Value::Blob(Vec::new()));
         }
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_changes_nothing_and_says_so() {
+        let path = std::env::temp_dir().join(format!("leasehold-{:x}.db", Machine.random()));
+        let (file, mut connection) = File::open(&path).unwrap();
+        let clock = StoreClock::adopt(&file, &mut connection, Boot::current().unwrap()).unwrap();
+        let write = |name: &str, body: &str| {
+            let record = serde_json::json!({ "fence": 1, "holders": [], "body": body });
+            Write {
+                name: Name::lock(name).unwrap(),
+                expect: None,
+                put: Some((WriteId(1), serde_json::from_value(record).unwrap())),
+                body_changed: true,
+            }
+        };
+        connection
+            .pragma_update(None, "max_page_count", 12)
+            .unwrap();
+        let batch = [write("small", ""), write("large", &"x".repeat(60_000))];
+        let error = swap(&file, &clock, &mut connection, &batch).unwrap_err();
+        assert!(
+            matches!(&error, Error::Unavailable(why) if why.contains("full")),
+            "{error:?}"
+        );
+        let names = batch.map(|write| write.name);
+        assert_eq!(load(&file, &mut connection, &names).unwrap(), [None, None]);
+
+        connection
+            .pragma_update(None, "max_page_count", 1000)
+            .unwrap();
+        let batch = [write("small", ""), write("large", &"x".repeat(60_000))];
+        let swapped = swap(&file, &clock, &mut connection, &batch).unwrap();
+        assert_eq!(
+            swapped,
+            [
+                Swapped::Written { tag: None },
+                Swapped::Written { tag: None }
+            ]
+        );
+        drop(connection);
+        std::fs::remove_file(&path).unwrap();
     }
 }
