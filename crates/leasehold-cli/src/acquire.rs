@@ -10,7 +10,8 @@ use leasehold::{AcquireRequest, Acquired, Client, Error, Hold};
 use serde::Serialize;
 
 use crate::arguments::{self, Common, Taking};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
+use crate::signals::Signals;
 use crate::{output, store};
 
 const EXAMPLES: &str = "\
@@ -52,9 +53,17 @@ impl Acquire {
             Some(nonce) => Nonce::new(nonce)?,
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
+        let mut signals = Signals::catch()?;
         let client = store::connect(&store::url(common)?).await?;
-        let taken = self.take(&client, &nonce).await;
-        client.close().await;
+        let taken = tokio::select! {
+            taken = self.take(&client, &nonce) => Ok(taken),
+            signal = signals.end() => Err(exit::by(signal)),
+        };
+        store::close(&client).await;
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(interrupted) => return Ok(interrupted),
+        };
         let (hold, asked) = taken.map_err(|error| self.taking.failure(error))?;
         let name = self.taking.name.as_str();
         if common.json {

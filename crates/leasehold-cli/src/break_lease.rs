@@ -59,7 +59,7 @@ impl Break {
         };
         let client = store::connect(&store::url(common)?).await?;
         let broke = client.leases().break_lease(&self.name, how).await;
-        client.close().await;
+        store::close(&client).await;
         let broke = broke?;
         if common.json {
             let until = match broke {

@@ -25,6 +25,11 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command of `run` is not there.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// The code of a program that a signal has ended.
+pub(crate) fn by(signal: nix::sys::signal::Signal) -> u8 {
+    u8::try_from(128 + signal as i32).unwrap_or(1)
+}
+
 /// The codes, for `--help` and the manual.
 pub(crate) const TABLE: &str = "\
 Exit codes:

@@ -45,7 +45,7 @@ impl List {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let client = store::connect(&store::url(common)?).await?;
         let locks = self.all(&client).await;
-        client.close().await;
+        store::close(&client).await;
         let locks = locks?;
         if common.json {
             output::json(&Locks {

@@ -13,6 +13,7 @@ mod renew;
 mod run;
 mod serve;
 mod show;
+mod signals;
 mod store;
 mod update;
 

@@ -6,16 +6,21 @@ use clap::{Args, CommandFactory as _};
 use clap_mangen::Man as Page;
 
 use crate::arguments::{Arguments, Common};
-use crate::exit::Failure;
+use crate::exit::{Failure, USAGE};
 use crate::output;
 
-/// Print the manual page, or write one for every command.
+/// Print a manual page, or write them all into a folder.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   leasehold man | man -l -
+  leasehold man run | man -l -
   leasehold man --folder ~/.local/share/man/man1")]
 pub(crate) struct Man {
+    /// The page of this command.
+    #[arg(conflicts_with = "folder")]
+    command: Option<String>,
+
     /// Write a page for every command into this folder.
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
@@ -29,6 +34,10 @@ impl Man {
                 Failure::system(&format!("{} cannot be written", folder.display()), error)
             });
         }
+        let command = match &self.command {
+            Some(name) => subcommand(command, name)?,
+            None => command,
+        };
         let mut page = Vec::new();
         Page::new(command)
             .render(&mut page)
@@ -40,6 +49,18 @@ impl Man {
             output::text(&page)?;
         }
         Ok(0)
+    }
+}
+
+fn subcommand(mut command: clap::Command, name: &str) -> Result<clap::Command, Failure> {
+    // Now the commands get the options that they all have.
+    command.build();
+    match command.find_subcommand(name) {
+        Some(command) => Ok(command.clone().name(format!("leasehold-{name}"))),
+        None => Err(Failure::new(
+            USAGE,
+            format!("there is no command `{name}`: see `leasehold --help`"),
+        )),
     }
 }
 

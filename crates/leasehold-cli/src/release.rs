@@ -34,7 +34,7 @@ impl Release {
         let who = holding(self.fence, self.nonce.as_deref())?;
         let client = store::connect(&store::url(common)?).await?;
         let released = client.leases().release(&self.name, who).await;
-        client.close().await;
+        store::close(&client).await;
         let released = released?;
         if common.json {
             output::json(&wire::Released { released })?;

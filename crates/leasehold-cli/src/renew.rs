@@ -45,7 +45,7 @@ impl Renew {
         };
         let asked = Machine.boot_time();
         let renewed = client.leases().renew(vec![request], WITHIN).await;
-        client.close().await;
+        store::close(&client).await;
         let missing = || {
             Err(Error::Unavailable(
                 "the renewal was not answered: try again".into(),

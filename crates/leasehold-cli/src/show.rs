@@ -26,7 +26,7 @@ impl Show {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let client = store::connect(&store::url(common)?).await?;
         let view = client.leases().show(&self.name).await;
-        client.close().await;
+        store::close(&client).await;
         let lock = view?.map(|view| LockView::new(&self.name, &view));
         match lock {
             Some(lock) if common.json => output::json(&lock)?,

@@ -3,12 +3,16 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use leasehold::Client;
 use leasehold::store::BACKENDS;
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
+
+/// How long leaving may take. What is not released by then expires.
+const TIDY: Duration = Duration::from_secs(2);
 
 /// What `--help` says about `--store`.
 pub(crate) fn help() -> String {
@@ -39,6 +43,11 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
 /// Connects to the store.
 pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
     Ok(leasehold::connect(url).await?)
+}
+
+/// Leaves the store in good order: nobody waits in line any more, and what was granted and not taken is released.
+pub(crate) async fn close(client: &Client) {
+    let _ = tokio::time::timeout(TIDY, client.close()).await;
 }
 
 /// `sqlite:` with an absolute path, if the path is a relative one.

@@ -60,7 +60,7 @@ impl Update {
         let client = store::connect(&store::url(common)?).await?;
         let asked = Machine.boot_time();
         let updated = client.leases().update(request).await;
-        client.close().await;
+        store::close(&client).await;
         match updated? {
             Updated::Renewed(renewed) if common.json => {
                 let lease = wire::Lease::renewed(&renewed.renewal, asked, renewed.deadline);

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::{self, PipeWriter, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -65,8 +65,9 @@ impl Group {
     }
 
     /// Lets the command run.
-    pub(super) fn go(&mut self) -> io::Result<()> {
-        self.gate.write_all(b"!")
+    pub(super) fn go(&mut self) {
+        // It fails when the watchdog has ended the group already, which shows soon enough.
+        let _ = self.gate.write_all(b"!");
     }
 
     /// Sends a signal to every process of the group.
@@ -118,13 +119,9 @@ impl Group {
             .any(|stat| group_if_running(&stat) == Some(self.id))
     }
 
-    /// Takes the command's exit code, or 128 and the signal that ended it. The group's number is free from here on.
-    pub(super) fn reap(mut self) -> io::Result<u8> {
-        let status = self.leader.wait()?;
-        let code = status
-            .code()
-            .or_else(|| status.signal().map(|signal| 128 + signal));
-        Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    /// How the command ended. The group's number is free from here on.
+    pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
+        self.leader.wait()
     }
 }
 

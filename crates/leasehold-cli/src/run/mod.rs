@@ -1,8 +1,8 @@
 //! `leasehold run`: a command that runs only while it holds a lease.
 
 mod group;
+mod interrupted;
 mod shim;
-mod signals;
 mod supervise;
 mod terminal;
 mod watchdog;
@@ -13,20 +13,16 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold::{Client, Error, Lease};
-use nix::sys::signal::Signal;
 
 use crate::acquire::tell_of_waiting;
 use crate::arguments::{Common, Taking};
 use crate::exit::{self, Failure};
+use crate::signals::Signals;
 use crate::{output, store};
-use signals::Signals;
 use supervise::Outcome;
 
 /// This very program, also if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-
-/// How long to tidy up after a signal has ended the wait for a lease.
-const TIDY: Duration = Duration::from_secs(2);
 
 const EXPLANATION: &str = "\
 The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where the \
@@ -69,6 +65,7 @@ pub(crate) struct Run {
 pub(crate) fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match arguments.next()?.to_str()? {
         shim::WORD => Some(shim::main(arguments)),
+        interrupted::WORD => Some(interrupted::main(arguments.next()?.to_str()?)),
         watchdog::WORD => Some(watchdog::process::main(arguments.next()?.to_str()?)),
         _ => None,
     }
@@ -80,19 +77,31 @@ impl Run {
         if self.command.len() > 1 && self.command[0] == "--" {
             self.command.remove(0);
         }
-        let mut signals =
-            Signals::catch().map_err(|error| Failure::system("no signals can be caught", error))?;
+        let mut signals = Signals::catch()?;
         let url = store::url(common)?;
-        let client = store::connect(&url).await?;
+        let client = tokio::select! {
+            client = store::connect(&url) => client?,
+            signal = signals.end() => return Ok(exit::by(signal)),
+        };
         let ran = tokio::select! {
             lease = self.lease(&client) => match lease {
                 Ok(lease) => self.hold(lease, &url, &mut signals).await,
                 Err(error) => Err(self.taking.failure(error)),
             },
-            signal = signals.end() => Ok(ended_by(signal)),
+            signal = signals.end() => Ok(Outcome::Ended(exit::by(signal))),
         };
-        let _ = tokio::time::timeout(TIDY, client.close()).await;
-        ran
+        store::close(&client).await;
+        match ran? {
+            Outcome::Ended(code) => Ok(code),
+            Outcome::Interrupted(key) => Ok(interrupted::end_by(key)),
+            Outcome::Lost(reason) => Err(Failure::new(
+                exit::LOST,
+                format!(
+                    "{} is lost, and its command was ended: {reason}",
+                    self.taking.name
+                ),
+            )),
+        }
     }
 
     /// Takes the lease; says who holds it if that takes a while.
@@ -117,29 +126,22 @@ impl Run {
     }
 
     /// Runs the command, and lets go.
-    async fn hold(&self, lease: Lease, url: &str, signals: &mut Signals) -> Result<u8, Failure> {
+    async fn hold(
+        &self,
+        lease: Lease,
+        url: &str,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
         let environment = environment(&lease, url);
         let outcome = supervise::supervise(&lease, &self.command, environment, signals).await;
-        let name = lease.name().clone();
         let released = lease.release().await;
-        match outcome {
-            Ok(Outcome::Ended(code)) => {
-                if let Err(error) = released {
-                    eprintln!("leasehold: {name} is left to expire: {error}");
-                }
-                Ok(code)
-            }
-            Ok(Outcome::Lost(reason)) => Err(Failure::new(
-                exit::LOST,
-                format!("{name} is lost, and its command was ended: {reason}"),
-            )),
-            Err(error) => Err(Failure::system("the command cannot be started", error)),
+        let outcome =
+            outcome.map_err(|error| Failure::system("the command cannot be started", error))?;
+        if let (Err(error), Outcome::Ended(_)) = (released, &outcome) {
+            eprintln!("leasehold: {} is left to expire: {error}", self.taking.name);
         }
+        Ok(outcome)
     }
-}
-
-fn ended_by(signal: Signal) -> u8 {
-    u8::try_from(128 + signal as i32).unwrap_or(1)
 }
 
 /// What the command gets to know about its lease.

@@ -2,20 +2,25 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
+use std::process::ExitStatus;
 
 use leasehold::Lease;
+use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::group::{Doing, Group};
-use super::signals::Signals;
 use super::terminal::Terminal;
 use super::watchdog::{self, Watchdog};
+use crate::signals::Signals;
 
 /// How a supervised command ended.
 pub(super) enum Outcome {
     /// By itself, with this exit code.
     Ended(u8),
+    /// By a key that ends programs, on the terminal that was handed to it.
+    Interrupted(Signal),
     /// It was ended, because the lease was about to be lost.
     Lost(String),
 }
@@ -36,8 +41,8 @@ pub(super) async fn supervise(
     let mut group = Group::start(command, environment)?;
     let deadline = *deadlines.borrow_and_update();
     watchdog.watch(group.id(), deadline).await?;
-    terminal.hand_to(group.id());
-    group.go()?;
+    let foreground = terminal.hand_to(group.id());
+    group.go();
 
     let mut lost = pin!(lease.lost());
     let reason = loop {
@@ -68,11 +73,23 @@ pub(super) async fn supervise(
     terminal.take_from(group.id());
     // Before the group's number is free for others.
     let ended = watchdog.disarm().await;
-    let code = group.reap()?;
-    Ok(match reason.or_else(|| ended.then(|| LATE.to_owned())) {
-        Some(reason) => Outcome::Lost(reason),
-        None => Outcome::Ended(code),
+    let status = group.reap()?;
+    if let Some(reason) = reason.or_else(|| ended.then(|| LATE.to_owned())) {
+        return Ok(Outcome::Lost(reason));
+    }
+    Ok(match status.signal().map(Signal::try_from) {
+        Some(Ok(key @ (Signal::SIGINT | Signal::SIGQUIT))) if foreground => {
+            Outcome::Interrupted(key)
+        }
+        _ => Outcome::Ended(exit_code(status)),
     })
+}
+
+/// The command's exit code, or 128 and the signal that ended it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let signal = || status.signal().map(|signal| 128 + signal);
+    let code = status.code().or_else(signal);
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 const LATE: &str = "it was not renewed in time";

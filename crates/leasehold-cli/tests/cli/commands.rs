@@ -267,6 +267,13 @@ fn help_manual_and_completions_are_there() {
     }
     assert!(home.run(["man"]).ok().stdout.starts_with(".ie"));
     assert!(home.run(["man", "--json"]).json().is_string());
+    assert!(
+        home.run(["man", "run"])
+            .ok()
+            .stdout
+            .contains("LEASEHOLD_FENCE")
+    );
+    home.run(["man", "fly"]).failed(2, "no command `fly`");
     home.run(["man", "--folder", "man1"]).ok();
     for command in commands {
         let page =

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -48,6 +49,8 @@ impl Home {
             .env("LEASEHOLD", LEASEHOLD)
             .env_remove("LEASEHOLD_STORE")
             .env_remove("RUST_LOG")
+            // Not in the foreground of the terminal that the tests may run on: it would be handed around.
+            .process_group(0)
             .stdin(Stdio::null());
         command
     }

@@ -33,6 +33,22 @@ fn ctrl_c_interrupts_the_command_and_lets_go() {
 }
 
 #[test]
+fn ctrl_c_ends_the_script_around_it() {
+    let home = Home::new();
+    let run = format!("{LEASEHOLD} run job -- sh -c \"echo ready; exec sleep 60\"");
+    let mut script = on_a_terminal(
+        &home,
+        &format!("bash -c 'for i in 1 2; do {run}; echo next; done'"),
+    );
+    script.expect("ready");
+    script.write("\x03");
+    let (status, lines) = script.wait();
+    assert_eq!(status.code(), Some(130), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("next")), "{lines:?}");
+    assert!(!home.is_held("job"));
+}
+
+#[test]
 fn ctrl_z_stops_the_job_and_fg_goes_on() {
     let home = Home::new();
     let mut shell = on_a_terminal(&home, "bash --norc --noprofile -i");

@@ -7,10 +7,9 @@
 //! |---|---|---|
 //! | | `ready` | it is in a session of its own |
 //! | `watch GROUP DEADLINE` | `watching` | end this process group before this moment of the boot clock, in µs |
-//! | `disarm` | | leave the group alone: its number may soon be somebody else's |
 //!
-//! Disarmed, it ends. The end of the pipe without a `disarm` means that `leasehold run` is gone. It says `ended` when it has to end the
-//! group: TERM first, and KILL with some time to spare before the deadline.
+//! The end of the pipe means that `leasehold run` is gone. It says `ended` when it has to end the group: TERM first, and
+//! KILL with some time to spare before the deadline. It is disarmed by killing it, which works whatever it does.
 
 use std::io;
 use std::process::Stdio;
@@ -29,7 +28,6 @@ pub(super) const WORD: &str = "__watchdog";
 const READY: &str = "ready";
 const WATCH: &str = "watch";
 const WATCHING: &str = "watching";
-const DISARM: &str = "disarm";
 const ENDED: &str = "ended";
 
 /// How long before the deadline a command is told to end, so that it can do so by itself.
@@ -90,16 +88,15 @@ impl Watchdog {
         }
     }
 
-    /// Returns once it can do no harm any more, disarmed or gone. Whether it had to end the group before.
+    /// Ends it, so that it cannot end a group by a number that is somebody else's by then. Whether it had to end its
+    /// own before.
     pub(super) async fn disarm(mut self) -> bool {
         // It fails only if the watchdog is gone, which is as good.
-        let _ = self.input.write_all(format!("{DISARM}\n").as_bytes()).await;
-        drop(self.input);
+        let _ = self.process.kill().await;
         let mut ended = false;
         while let Ok(Some(line)) = self.answers.next_line().await {
             ended |= line == ENDED;
         }
-        let _ = self.process.wait().await;
         ended
     }
 

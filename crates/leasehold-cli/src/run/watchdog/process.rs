@@ -14,7 +14,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{Pid, close, read, setsid};
 
-use super::{DISARM, ENDED, READY, WATCH, WATCHING, grace};
+use super::{ENDED, READY, WATCH, WATCHING, grace};
 
 /// How often to look whether a group that was told to end has ended. Soon enough that its number cannot have gone
 /// round to somebody else.
@@ -61,61 +61,46 @@ fn say(word: &str) -> io::Result<()> {
 struct Watch {
     group: Option<Pid>,
     deadline: BootTime,
-    disarmed: bool,
 }
 
 impl Watch {
-    /// Takes in one line, and says what to answer. Anything unknown is ignored.
-    fn told(&mut self, line: &str) -> Option<&'static str> {
-        let mut words = line.split(' ');
-        match (words.next()?, words.next(), words.next()) {
-            (WATCH, Some(group), Some(deadline)) => {
-                let (group, deadline) = (group.parse().ok()?, deadline.parse().ok()?);
-                // Zero and one would mean this process's own group, and everybody's.
-                self.group = (group > 1).then(|| Pid::from_raw(group));
-                self.deadline = BootTime::from_micros(deadline);
-                Some(WATCHING)
-            }
-            (DISARM, None, None) => {
-                self.disarmed = true;
-                None
-            }
-            _ => None,
-        }
+    /// Takes in one line. Whether it means anything.
+    fn told(&mut self, line: &str) -> bool {
+        let numbers = line.strip_prefix(WATCH).and_then(|rest| {
+            let (group, deadline) = rest.strip_prefix(' ')?.split_once(' ')?;
+            Some((group.parse().ok()?, deadline.parse().ok()?))
+        });
+        // Zero and one would mean this process's own group, and everybody's.
+        let Some((group @ 2.., deadline)) = numbers else {
+            return false;
+        };
+        self.group = Some(Pid::from_raw(group));
+        self.deadline = BootTime::from_micros(deadline);
+        true
     }
 }
 
-/// Watches until disarmed, or until the group has ended.
+/// Watches until the group has to be ended, and ends it.
 fn watch(grace: Duration) {
     let mut input = Input::default();
     let mut watch = Watch::default();
-    let mut gone = false;
-    while !gone && (watch.group.is_none() || Machine.boot_time() < watch.deadline - grace) {
+    let mut more = true;
+    while more && (watch.group.is_none() || Machine.boot_time() < watch.deadline - grace) {
         let alarm = watch.group.map(|_| watch.deadline - grace);
-        gone = !input.wait(alarm, &mut watch);
-        if watch.disarmed {
-            return;
-        }
+        more = input.wait(alarm, &mut watch);
     }
     let Some(group) = watch.group else {
         return;
     };
     // Whoever reads this may be gone.
     let _ = say(ENDED);
+    let _ = killpg(group, Signal::SIGTERM);
+    // What is stopped cannot end by itself.
+    let _ = killpg(group, Signal::SIGCONT);
     // Some of the grace is kept for the kernel to take the group down.
     let kill_at = (watch.deadline - grace / 4).min(Machine.boot_time() + grace);
-    let _ = killpg(group, Signal::SIGTERM);
-    let _ = killpg(group, Signal::SIGCONT);
     while Machine.boot_time() < kill_at && killpg(group, None) != Err(Errno::ESRCH) {
-        let look = (Machine.boot_time() + LOOK).min(kill_at);
-        if gone {
-            std::thread::sleep(look.since(Machine.boot_time()));
-        } else {
-            gone = !input.wait(Some(look), &mut watch);
-        }
-        if watch.disarmed {
-            return;
-        }
+        std::thread::sleep(LOOK.min(kill_at.since(Machine.boot_time())));
     }
     let _ = killpg(group, Signal::SIGKILL);
 }
@@ -161,9 +146,9 @@ impl Input {
         self.unread.extend_from_slice(&chunk[..length]);
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
-            if let Some(answer) = watch.told(&String::from_utf8_lossy(&line[..end])) {
+            if watch.told(&String::from_utf8_lossy(&line[..end])) {
                 // Whoever reads this may be gone: the end of the input will tell.
-                let _ = say(answer);
+                let _ = say(WATCHING);
             }
         }
         Ok(length > 0)
@@ -175,16 +160,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_the_group_the_deadline_and_the_end() {
+    fn it_is_told_the_group_and_the_deadline() {
         let mut watch = Watch::default();
-        assert_eq!(watch.told("watch 42 1000"), Some(WATCHING));
-        for nonsense in ["", "watch", "watch 42", "watch 43 x", "disarm now"] {
-            assert_eq!(watch.told(nonsense), None, "{nonsense}");
+        assert!(watch.told("watch 42 1000"));
+        for nonsense in [
+            "",
+            "watch",
+            "watch 42",
+            "watch 43 x",
+            "watch 1 1",
+            "watch -7 1",
+        ] {
+            assert!(!watch.told(nonsense), "{nonsense}");
         }
         assert_eq!(watch.group, Some(Pid::from_raw(42)));
         assert_eq!(watch.deadline, BootTime::from_micros(1000));
-        assert!(!watch.disarmed);
-        assert_eq!(watch.told("disarm"), None);
-        assert!(watch.disarmed);
     }
 }

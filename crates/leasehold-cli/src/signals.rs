@@ -1,10 +1,10 @@
-//! The signals that are handed on to the command.
-
-use std::io;
+//! The signals that end a wait, or are handed on to a command.
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+use crate::exit::Failure;
 
 /// What people and supervisors send to a program to make it do something. The rest is the command's own affair.
 const FORWARDED: [Signal; 7] = [
@@ -18,20 +18,21 @@ const FORWARDED: [Signal; 7] = [
 ];
 
 /// The signals that this process gets from now on, instead of ending by them.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     arrived: mpsc::Receiver<Signal>,
 }
 
 impl Signals {
     /// Starts to catch them; those that are ignored (`nohup`, a shell's background job) stay so, here and in the command.
-    pub(super) fn catch() -> io::Result<Self> {
+    pub(crate) fn catch() -> Result<Self, Failure> {
         let ignored = ignored();
         let (sender, arrived) = mpsc::channel(16);
         for number in FORWARDED {
             if ignored & (1 << (number as u64 - 1)) != 0 {
                 continue;
             }
-            let mut stream = signal(SignalKind::from_raw(number as i32))?;
+            let mut stream = signal(SignalKind::from_raw(number as i32))
+                .map_err(|error| Failure::system("no signals can be caught", error))?;
             let sender = sender.clone();
             tokio::spawn(async move {
                 while stream.recv().await.is_some() && sender.send(number).await.is_ok() {}
@@ -41,7 +42,7 @@ impl Signals {
     }
 
     /// The next one.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         match self.arrived.recv().await {
             Some(signal) => signal,
             // All of them are ignored.
@@ -50,7 +51,7 @@ impl Signals {
     }
 
     /// The next one by which a program ends unless it says otherwise.
-    pub(super) async fn end(&mut self) -> Signal {
+    pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
             if signal != Signal::SIGWINCH {
