@@ -56,7 +56,7 @@ fn subcommand(mut command: clap::Command, name: &str) -> Result<clap::Command, F
     // Now the commands get the options that they all have.
     command.build();
     match command.find_subcommand(name) {
-        Some(command) => Ok(command.clone().name(format!("leasehold-{name}"))),
+        Some(command) => Ok(command.clone()),
         None => Err(Failure::new(
             USAGE,
             format!("there is no command `{name}`: see `leasehold --help`"),
