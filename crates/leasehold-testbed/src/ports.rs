@@ -1,0 +1,54 @@
+//! Free ports that stay ours while a server is down.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+/// A port of loopback for one server. No other test takes it, even while the server is down.
+pub(crate) struct Port {
+    number: u16,
+    /// Holding the number for UDP keeps other tests from choosing it for TCP, and leaves nothing behind.
+    _reservation: UdpSocket,
+}
+
+impl Port {
+    /// A free one.
+    ///
+    /// Never one that the kernel gives to outgoing connections: a client that retries while the server is down could
+    /// otherwise be given the server's port, and connect to itself.
+    pub(crate) fn free() -> Self {
+        let (low, high) = outside_ephemeral();
+        loop {
+            let random = RandomState::new().hash_one(());
+            let number = low + (random % u64::from(high - low)) as u16;
+            let at = (Ipv4Addr::LOCALHOST, number);
+            if let Ok(reservation) = UdpSocket::bind(at)
+                && TcpListener::bind(at).is_ok()
+            {
+                return Self {
+                    number,
+                    _reservation: reservation,
+                };
+            }
+        }
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+/// Ports that the kernel gives to nobody by itself.
+fn outside_ephemeral() -> (u16, u16) {
+    const LOW: u16 = 15_000;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let first = range
+        .ok()
+        .and_then(|range| range.split_whitespace().next()?.parse().ok())
+        .unwrap_or(32_768);
+    if first > LOW + 1_000 {
+        (LOW, first)
+    } else {
+        (LOW, 32_768)
+    }
+}

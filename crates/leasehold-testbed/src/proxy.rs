@@ -1,0 +1,240 @@
+//! A proxy between a client and a server, to take the network away and to count what crosses it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+
+use crate::ports::Port;
+
+/// Forwards a port of loopback to another one. Works from any runtime; ends when it is dropped.
+pub struct Proxy {
+    port: Port,
+    state: watch::Sender<State>,
+    counted: Arc<Counted>,
+}
+
+/// What crossed a proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Connections that were made.
+    pub connections: u64,
+    /// How often a client spoke after it had heard an answer, or for the first time: the round trips, if it sends one
+    /// request at a time on a connection.
+    pub round_trips: u64,
+    /// Bytes to the server.
+    pub sent: u64,
+    /// Bytes from it.
+    pub received: u64,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    mode: Mode,
+    delay: Duration,
+    /// Connections that were made in an earlier one are cut.
+    generation: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Forward,
+    Blackhole,
+    Refuse,
+}
+
+#[derive(Default)]
+struct Counted {
+    connections: AtomicU64,
+    round_trips: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Proxy {
+    /// A proxy to this port of loopback.
+    pub async fn to(target: u16) -> Self {
+        let port = Port::free();
+        let (state, watched) = watch::channel(State {
+            mode: Mode::Forward,
+            delay: Duration::ZERO,
+            generation: 0,
+        });
+        let counted = Arc::<Counted>::default();
+        let (is_open, opened) = oneshot::channel();
+        let front = Front {
+            port: port.number(),
+            target,
+            state: watched,
+            counted: counted.clone(),
+        };
+        // A thread of its own: a test's runtime may be paused, busy or gone while others use the proxy.
+        std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime for the proxy")
+                .block_on(front.serve(is_open));
+        });
+        opened.await.expect("the proxy's port is free");
+        Self {
+            port,
+            state,
+            counted,
+        }
+    }
+
+    /// Where it listens, on loopback.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Forwards nothing from now on, either way. Connections stay open, new ones are made and hear nothing.
+    pub fn blackhole(&self) {
+        self.state.send_modify(|state| state.mode = Mode::Blackhole);
+    }
+
+    /// Cuts all connections and refuses new ones.
+    pub fn refuse(&self) {
+        self.state.send_modify(|state| {
+            state.mode = Mode::Refuse;
+            state.generation += 1;
+        });
+    }
+
+    /// Cuts the connections that there are. New ones are welcome.
+    pub fn cut(&self) {
+        self.state.send_modify(|state| state.generation += 1);
+    }
+
+    /// Keeps everything back for so long, each way.
+    pub fn delay(&self, each_way: Duration) {
+        self.state.send_modify(|state| state.delay = each_way);
+    }
+
+    /// Forwards again, at once. What a blackhole kept back arrives.
+    pub fn forward(&self) {
+        self.state.send_modify(|state| {
+            state.mode = Mode::Forward;
+            state.delay = Duration::ZERO;
+        });
+    }
+
+    /// What has crossed it so far.
+    pub fn traffic(&self) -> Traffic {
+        let counted = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        Traffic {
+            connections: counted(&self.counted.connections),
+            round_trips: counted(&self.counted.round_trips),
+            sent: counted(&self.counted.sent),
+            received: counted(&self.counted.received),
+        }
+    }
+}
+
+/// The side that clients see.
+#[derive(Clone)]
+struct Front {
+    port: u16,
+    target: u16,
+    state: watch::Receiver<State>,
+    counted: Arc<Counted>,
+}
+
+impl Front {
+    async fn serve(self, is_open: oneshot::Sender<()>) {
+        let mut is_open = Some(is_open);
+        loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
+                .await
+                .expect("the proxy's port is its own");
+            if let Some(is_open) = is_open.take() {
+                let _ = is_open.send(());
+            }
+            // The listener goes while connections are refused, and all goes with the proxy.
+            let mut state = self.state.clone();
+            tokio::select! {
+                () = self.accept(&listener) => {}
+                _ = state.wait_for(|state| state.mode == Mode::Refuse) => {}
+            }
+            drop(listener);
+            let again = state.wait_for(|state| state.mode != Mode::Refuse);
+            if again.await.is_err() || state.has_changed().is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn accept(&self, listener: &TcpListener) {
+        while let Ok((client, _)) = listener.accept().await {
+            self.counted.connections.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(self.clone().carry(client));
+        }
+    }
+
+    /// Carries one connection until either end closes it or it is cut.
+    async fn carry(self, client: TcpStream) {
+        let mut state = self.state.clone();
+        let generation = state.borrow().generation;
+        let is_cut = |state: &State| state.generation != generation || state.mode == Mode::Refuse;
+        tokio::select! {
+            _ = self.forward(client) => {}
+            _ = state.wait_for(is_cut) => {}
+        }
+    }
+
+    async fn forward(&self, client: TcpStream) -> std::io::Result<()> {
+        self.passable().await?;
+        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let heard = AtomicBool::new(true);
+        let up = self.pump(from_client, to_server, |bytes| {
+            self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
+            if heard.swap(false, Ordering::SeqCst) {
+                self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let down = self.pump(from_server, to_client, |bytes| {
+            self.counted.received.fetch_add(bytes, Ordering::SeqCst);
+            heard.store(true, Ordering::SeqCst);
+        });
+        tokio::try_join!(up, down).map(drop)
+    }
+
+    async fn pump(
+        &self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+        count: impl Fn(u64),
+    ) -> std::io::Result<()> {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = from.read(&mut buffer).await?;
+            let delay = self.passable().await?;
+            tokio::time::sleep(delay).await;
+            self.passable().await?;
+            if read == 0 {
+                return to.shutdown().await;
+            }
+            count(read as u64);
+            to.write_all(&buffer[..read]).await?;
+        }
+    }
+
+    /// Waits until bytes may pass; after how long they arrive.
+    async fn passable(&self) -> std::io::Result<Duration> {
+        let mut state = self.state.clone();
+        let state = state.wait_for(|state| state.mode == Mode::Forward).await;
+        state
+            .map(|state| state.delay)
+            .map_err(|_| std::io::ErrorKind::ConnectionAborted.into())
+    }
+}

@@ -1,0 +1,112 @@
+//! PostgreSQL: trusts everybody on loopback; the user is `postgres`, the database `leasehold`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::Missing;
+use crate::recipe::{Member, Node, Recipe, as_user, command_line, from_template, run};
+use crate::{probe, programs};
+
+pub(crate) struct Postgres;
+
+/// Debian keeps the programs of each major version in a folder of its own. The newest.
+fn program(name: &str) -> Result<PathBuf, Missing> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let newest = versions
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|version| {
+            let number: u32 = version.file_name().to_str()?.parse().ok()?;
+            let program = version.path().join("bin").join(name);
+            program.is_file().then_some((number, program))
+        })
+        .max();
+    match newest {
+        Some((_, program)) => Ok(program),
+        None => programs::on_path("postgres", name),
+    }
+}
+
+fn make(data: &Path, initdb: &Path, postgres: &Path) -> io::Result<()> {
+    let mut command = as_user("postgres");
+    command.extend(command_line![
+        initdb,
+        "-D",
+        data,
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "--encoding=UTF8",
+        "--locale=C.UTF-8",
+        "--no-sync",
+    ]);
+    run(&command, data, "")?;
+    let mut command = as_user("postgres");
+    command.extend(command_line![postgres, "--single", "-D", data, "postgres"]);
+    run(&command, data, "create database leasehold\n")
+}
+
+impl Recipe for Postgres {
+    fn scheme(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn installed(&self) -> Result<(), Missing> {
+        program("postgres").and(program("initdb")).map(drop)
+    }
+
+    fn prepare(&self, node: &Node<'_>) -> io::Result<()> {
+        let initdb = program("initdb").map_err(io::Error::other)?;
+        let postgres = program("postgres").map_err(io::Error::other)?;
+        if programs::is_root() {
+            let command = command_line!["chown", "postgres:", node.data];
+            run(&command, Path::new("/"), "")?;
+        }
+        let version = initdb
+            .parent()
+            .and_then(Path::parent)
+            .and_then(Path::file_name);
+        let template = format!("postgres-{}", version.unwrap_or_default().display());
+        from_template(node.data, &template, |data| make(data, &initdb, &postgres))
+    }
+
+    fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
+        let mut command = as_user("postgres");
+        command.extend(command_line![
+            program("postgres")?,
+            "-D",
+            node.data,
+            "-p",
+            node.port().to_string(),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            format!("unix_socket_directories={}", node.data.display()),
+            // In its own folder, so that nothing stays behind after a kill.
+            "-c",
+            "dynamic_shared_memory_type=mmap",
+        ]);
+        Ok(command)
+    }
+
+    /// A fast shutdown: it would otherwise wait until every client has gone.
+    fn stop_signal(&self) -> &'static str {
+        "INT"
+    }
+
+    fn is_ready(&self, member: Member) -> io::Result<bool> {
+        let mut hello = Vec::from(196_608_i32.to_be_bytes());
+        hello.extend(b"user\0postgres\0database\0leasehold\0\0");
+        let length = i32::try_from(hello.len() + 4).expect("a few bytes");
+        let packet = [&length.to_be_bytes()[..], &hello].concat();
+        // `E` while it recovers.
+        Ok(probe::ask(member.port, &packet)? == *b"R")
+    }
+
+    fn url(&self, ports: &[u16]) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/leasehold", ports[0])
+    }
+}

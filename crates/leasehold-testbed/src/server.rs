@@ -1,0 +1,193 @@
+//! One running server.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::Missing;
+use crate::keeper::Keeper;
+use crate::ports::Port;
+use crate::recipe::{Member, Recipe};
+use crate::start;
+
+/// A real server of a test's own, on loopback. It ends when this is dropped, and when this process ends however it does.
+///
+/// Methods panic, with the end of the server's log, where it does not come up.
+pub struct Server {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) recipe: &'static dyn Recipe,
+    /// Before the ports: they are free only once the server has ended.
+    pub(crate) keeper: Mutex<Keeper>,
+    pub(crate) port: Port,
+    pub(crate) peer: Port,
+    pub(crate) folder: PathBuf,
+}
+
+impl Server {
+    /// Starts the server for a store URL's scheme, with nothing in it, and waits until it serves.
+    pub async fn start(scheme: &str) -> Result<Self, Missing> {
+        Builder::new(scheme).start().await
+    }
+
+    /// The same, with arguments of one's own or with a clock that can be stepped.
+    pub fn builder(scheme: &str) -> Builder {
+        Builder::new(scheme)
+    }
+
+    /// The store URL that leads to it.
+    pub fn url(&self) -> String {
+        self.url_at(self.port())
+    }
+
+    /// The same store URL with another port, such as a proxy's.
+    pub fn url_at(&self, port: u16) -> String {
+        self.inner.recipe.url(&[port])
+    }
+
+    /// The port of loopback where it serves clients.
+    pub fn port(&self) -> u16 {
+        self.inner.port.number()
+    }
+
+    /// The folder that has its data and its log, and that goes with it.
+    pub fn folder(&self) -> &Path {
+        &self.inner.folder
+    }
+
+    /// Ends it with `kill -9`, all its processes at once.
+    pub async fn kill(&self) {
+        self.blocking(|server| server.keeper().crash()).await;
+    }
+
+    /// Ends it in good order.
+    pub async fn stop(&self) {
+        self.blocking(|server| server.keeper().stop()).await;
+    }
+
+    /// Starts it again on the same data and port, and waits until it serves. One that still runs is stopped first.
+    pub async fn restart(&self) {
+        self.blocking(|server| {
+            server.keeper().stop();
+            server.start();
+        })
+        .await;
+    }
+
+    /// Freezes it: connections stay open, nothing is answered.
+    pub async fn pause(&self) {
+        self.blocking(|server| server.keeper().pause()).await;
+    }
+
+    /// Lets a frozen one go on.
+    pub async fn resume(&self) {
+        self.blocking(|server| server.keeper().resume()).await;
+    }
+
+    /// Steps the clock of a server that was built [with its own](Builder::own_clock): so many seconds ahead of this
+    /// machine's, or behind it.
+    pub fn step_clock(&self, seconds: i32) {
+        start::set_clock(&self.inner.folder, seconds).expect("the clock's file can be written");
+    }
+
+    pub(crate) async fn blocking(&self, act: impl FnOnce(&Inner) + Send + 'static) {
+        let inner = self.inner.clone();
+        let acting = tokio::task::spawn_blocking(move || act(&inner));
+        if let Err(died) = acting.await {
+            std::panic::resume_unwind(died.into_panic());
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn member(&self) -> Member {
+        Member {
+            port: self.port.number(),
+            peer: self.peer.number(),
+        }
+    }
+
+    pub(crate) fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts it, and waits until it serves.
+    pub(crate) fn start(&self) {
+        self.keeper().start();
+        if let Err(log) = self.wait_until_ready() {
+            panic!("{} did not start:\n{log}", self.recipe.scheme());
+        }
+    }
+
+    /// Waits until it serves; the end of its log if it never does.
+    pub(crate) fn wait_until_ready(&self) -> Result<(), String> {
+        let is_ready = || self.recipe.is_ready(self.member()).unwrap_or(false);
+        start::wait_until(is_ready, || self.keeper().is_up()).map_err(|()| self.end_of_log())
+    }
+
+    pub(crate) fn end_of_log(&self) -> String {
+        let log = std::fs::read(self.folder.join("log")).unwrap_or_default();
+        let end = &log[log.len().saturating_sub(4096)..];
+        String::from_utf8_lossy(end).into_owned()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({})", self.url())
+    }
+}
+
+/// How to start a server.
+pub struct Builder {
+    scheme: String,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) own_clock: bool,
+}
+
+impl Builder {
+    fn new(scheme: &str) -> Self {
+        Self {
+            scheme: scheme.to_owned(),
+            arguments: Vec::new(),
+            own_clock: false,
+        }
+    }
+
+    /// Adds an argument to the server's command line.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Gives it a wall clock that [`Server::step_clock`] can step. At first it shows this machine's time.
+    #[must_use]
+    pub fn own_clock(mut self) -> Self {
+        self.own_clock = true;
+        self
+    }
+
+    /// Starts it with nothing in it, and waits until it serves.
+    pub async fn start(self) -> Result<Server, Missing> {
+        let mut servers = self.start_many(1).await?;
+        Ok(servers.remove(0))
+    }
+
+    /// Starts a cluster of so many.
+    pub(crate) async fn start_many(self, nodes: usize) -> Result<Vec<Server>, Missing> {
+        let starting =
+            tokio::task::spawn_blocking(move || start::start(&self.scheme, nodes, &self));
+        match starting.await {
+            Ok(servers) => servers,
+            Err(died) => std::panic::resume_unwind(died.into_panic()),
+        }
+    }
+}
+
+/// How long a server may take to come up: minutes would hide a hang, and a busy machine needs more than seconds.
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(60);

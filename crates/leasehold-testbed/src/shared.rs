@@ -1,0 +1,46 @@
+//! One server for all tests of a process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::{Missing, Server, recipes};
+
+type Shared = Arc<OnceCell<Arc<Server>>>;
+
+/// The server of this process for a store URL's scheme, started when it is first asked for. It ends with the process.
+///
+/// For tests that leave it as it is, and keep to names of their own.
+pub async fn shared(scheme: &str) -> Result<Arc<Server>, Missing> {
+    static SERVERS: OnceLock<Mutex<HashMap<String, Shared>>> = OnceLock::new();
+    let cell = SERVERS
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(scheme.to_owned())
+        .or_default()
+        .clone();
+    let server = cell.get_or_try_init(|| async { Server::start(scheme).await.map(Arc::new) });
+    server.await.cloned()
+}
+
+/// A store URL to test on: `LEASEHOLD_TEST_<SCHEME>` if that is set, otherwise that of the [`shared`] server.
+pub async fn url(scheme: &str) -> Result<String, Missing> {
+    match given(scheme) {
+        Some(url) => Ok(url),
+        None => Ok(shared(scheme).await?.url()),
+    }
+}
+
+/// What [`url`] would lack, if anything. Starts nothing.
+pub fn installed(scheme: &str) -> Result<(), Missing> {
+    match given(scheme) {
+        Some(_) => Ok(()),
+        None => recipes::of(scheme)?.installed(),
+    }
+}
+
+fn given(scheme: &str) -> Option<String> {
+    std::env::var(format!("LEASEHOLD_TEST_{}", scheme.to_uppercase())).ok()
+}

@@ -1,0 +1,147 @@
+//! Starting servers: ports, folders, readiness.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::keeper::Keeper;
+use crate::ports::Port;
+use crate::recipe::{Member, Node, Recipe, command_line};
+use crate::server::{Builder, Inner, READY_WITHIN, Server};
+use crate::{Missing, recipes};
+
+const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+
+/// Starts the members of a cluster, all at once, and waits until it serves.
+pub(crate) fn start(scheme: &str, nodes: usize, options: &Builder) -> Result<Vec<Server>, Missing> {
+    let recipe = recipes::of(scheme)?;
+    recipe.installed()?;
+    if options.own_clock && !Path::new(LIBFAKETIME).exists() {
+        return Err(Missing::Program {
+            scheme: recipe.scheme(),
+            what: LIBFAKETIME.to_owned(),
+        });
+    }
+    // Once more with other ports: a program that is none of ours may have taken one in the meantime.
+    let again = start_once(recipe, nodes, options).or_else(|_| start_once(recipe, nodes, options));
+    Ok(again.unwrap_or_else(|failure| panic!("{scheme} did not start:\n{failure}")))
+}
+
+fn start_once(
+    recipe: &'static dyn Recipe,
+    nodes: usize,
+    options: &Builder,
+) -> Result<Vec<Server>, String> {
+    let ports: Vec<_> = (0..nodes).map(|_| (Port::free(), Port::free())).collect();
+    let members: Vec<_> = ports
+        .iter()
+        .map(|(port, peer)| Member {
+            port: port.number(),
+            peer: peer.number(),
+        })
+        .collect();
+    let mut servers = Vec::new();
+    for (index, (port, peer)) in ports.into_iter().enumerate() {
+        let (folder, mut keeper) =
+            set_up(recipe, index, &members, options).map_err(|error| error.to_string())?;
+        keeper.start();
+        let inner = Arc::new(Inner {
+            recipe,
+            keeper: Mutex::new(keeper),
+            port,
+            peer,
+            folder,
+        });
+        servers.push(Server { inner });
+    }
+    let first = &servers[0].inner;
+    wait_until(|| recipe.form(&members).is_ok(), || first.keeper().is_up())
+        .map_err(|()| first.end_of_log())?;
+    for server in &servers {
+        server.inner.wait_until_ready()?;
+    }
+    Ok(servers)
+}
+
+/// Makes a server's folder, and hands both to a keeper.
+fn set_up(
+    recipe: &dyn Recipe,
+    index: usize,
+    members: &[Member],
+    options: &Builder,
+) -> io::Result<(PathBuf, Keeper)> {
+    // Others may pass through it: not every server runs as root.
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("leasehold-{}-", recipe.scheme()))
+        .permissions(std::fs::Permissions::from_mode(0o711))
+        .tempdir()?;
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data)?;
+    let node = Node {
+        data: &data,
+        index,
+        members,
+    };
+    recipe.prepare(&node)?;
+    let mut command = Vec::new();
+    if options.own_clock {
+        set_clock(folder.path(), 0)?;
+        command.extend(with_clock(folder.path()));
+    }
+    command.extend(recipe.command(&node).map_err(io::Error::other)?);
+    command.extend(options.arguments.iter().cloned());
+    let keeper = Keeper::of(folder.path(), recipe.stop_signal(), &command)?;
+    // From here on the keeper removes it.
+    Ok((folder.keep(), keeper))
+}
+
+fn clock_file(folder: &Path) -> PathBuf {
+    folder.join("clock")
+}
+
+/// Tells libfaketime how far off the server's clock is.
+pub(crate) fn set_clock(folder: &Path, seconds: i32) -> io::Result<()> {
+    // Renamed into place: the server must never read half of it.
+    let draft = folder.join("clock.new");
+    std::fs::write(&draft, format!("{seconds:+}"))?;
+    std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o644))?;
+    std::fs::rename(&draft, clock_file(folder))
+}
+
+/// What to put before a command to give it that clock.
+fn with_clock(folder: &Path) -> Vec<OsString> {
+    command_line![
+        "env",
+        // The C library's own malloc goes first: jemalloc, which Redis brings, asks for the time too early.
+        format!("LD_PRELOAD={LIBFAKETIME} libc.so.6"),
+        format!("FAKETIME_TIMESTAMP_FILE={}", clock_file(folder).display()),
+        "FAKETIME_NO_CACHE=1",
+        // It would stay behind after a kill.
+        "FAKETIME_DISABLE_SHM=1",
+        // Timeouts go on as before: only the wall clock steps.
+        "FAKETIME_DONT_FAKE_MONOTONIC=1",
+    ]
+}
+
+/// Asks again and again, for as long as the server lives and within bounds.
+pub(crate) fn wait_until(
+    mut is_ready: impl FnMut() -> bool,
+    mut is_up: impl FnMut() -> bool,
+) -> Result<(), ()> {
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(5);
+    while started.elapsed() < READY_WITHIN {
+        if is_ready() {
+            return Ok(());
+        }
+        if !is_up() {
+            return Err(());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    Err(())
+}
