@@ -8,7 +8,7 @@ use std::path::Path;
 use leasehold::Error;
 use leasehold::core::Name;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{self, Store as _, Swapped};
+use leasehold::store::{self, Level, Store as _, Swapped};
 use rusqlite::Connection;
 
 mod sqlite_support;
@@ -68,9 +68,11 @@ async fn a_new_file_is_for_its_owner_only() {
 async fn commits_are_logged_and_lasting() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    let _store = open(&path).await;
+    let store = open(&path).await;
     assert_eq!(sqlite3(&path, "pragma journal_mode").trim(), "wal");
-    assert_eq!(sqlite3(&path, "pragma user_version").trim(), "1");
+    let checks = store.check().await.unwrap();
+    assert_eq!(checks[0].level, Level::Green, "{checks:?}");
+    assert!(checks[0].what.contains("synchronous=FULL"), "{checks:?}");
 }
 
 #[tokio::test]

@@ -29,9 +29,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{Name, Stamp};
 
-use super::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
+use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
 
+mod check;
 mod clock;
 mod failure;
 mod file;
@@ -180,6 +181,13 @@ impl Store for Sqlite {
             .run(move |connection| statements::find(&file, connection, &query))
             .await?;
         Ok(self.answer(page))
+    }
+
+    async fn check(&self) -> Result<Vec<Check>> {
+        let file = self.file.clone();
+        self.writer
+            .run(move |connection| check::check(&file, connection))
+            .await
     }
 }
 

@@ -1,0 +1,113 @@
+//! What makes leases safe or unsafe in this file.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use nix::sys::statfs::statfs;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::file::File;
+use crate::store::Check;
+use crate::{Error, Result};
+
+/// File systems by the numbers that the kernel gives them. `fuse` may be anything, but mostly is one of these.
+const NETWORK: [(u32, &str); 9] = [
+    (0x6969, "nfs"),
+    (0x517B, "smb"),
+    (0xFF53_4D42, "cifs"),
+    (0xFE53_4D42, "smb2"),
+    (0x00C3_6400, "ceph"),
+    (0x0102_1997, "9p"),
+    (0x5346_414F, "afs"),
+    (0x0BD0_0BD0, "lustre"),
+    (0x6573_5546, "fuse"),
+];
+const MEMORY: [(u32, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58F6, "ramfs")];
+
+pub(super) fn check(file: &File, connection: &Connection) -> Result<Vec<Check>> {
+    file.check_in_place()?;
+    let path = file.path();
+    let io = |error: std::io::Error| Error::Unavailable(format!("`{}`: {error}", path.display()));
+    let found = statfs(path).map_err(|error| io(error.into()))?;
+    let permissions = fs::metadata(path).map_err(io)?.permissions();
+    Ok(vec![
+        durability(file, connection)?,
+        place(path, found.filesystem_type().0 as u32),
+        access(path, &permissions),
+    ])
+}
+
+fn durability(file: &File, connection: &Connection) -> Result<Check> {
+    let setting = |name| {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, Value>(0))
+            .map_err(|error| file.before_commit(&error))
+    };
+    Ok(match (setting("journal_mode")?, setting("synchronous")?) {
+        (Value::Text(mode), Value::Integer(2..)) if mode == "wal" => {
+            Check::green("every commit waits for the disk: write-ahead log, synchronous=FULL")
+        }
+        (mode, synchronous) => Check::red(
+            format!(
+                "commits may be forgotten: journal_mode is {mode:?}, synchronous is {synchronous:?}"
+            ),
+            "restart all programs that have the file open",
+        ),
+    })
+}
+
+fn place(path: &Path, kind: u32) -> Check {
+    let named = |table: &[(u32, &'static str)]| {
+        table
+            .iter()
+            .find_map(|(number, name)| (*number == kind).then_some(*name))
+    };
+    let path = path.display();
+    if let Some(name) = named(&NETWORK) {
+        Check::red(
+            format!("`{path}` lies on a network file system ({name}), whose locks do not hold"),
+            "move it to a local disk, or share leases between machines through `leasehold serve`",
+        )
+    } else if let Some(name) = named(&MEMORY) {
+        Check::yellow(
+            format!("`{path}` lies in memory ({name}): a reboot forgets it"),
+            "move it to a disk",
+        )
+    } else {
+        Check::green(format!("`{path}` lies on a local file system"))
+    }
+}
+
+fn access(path: &Path, permissions: &Permissions) -> Check {
+    let path = path.display();
+    match permissions.mode() & 0o007 {
+        0 => Check::green(format!("`{path}` is closed to other users")),
+        _ => Check::yellow(
+            format!("every user of this machine may get at `{path}`"),
+            format!("chmod o= {path}"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Level;
+
+    #[test]
+    fn a_network_or_memory_is_no_place_for_it() {
+        let level = |kind| place(Path::new("x"), kind).level;
+        assert_eq!(level(0x6969), Level::Red);
+        assert_eq!(level(0x0102_1994), Level::Yellow);
+        assert_eq!(level(0xEF53), Level::Green);
+    }
+
+    #[test]
+    fn other_users_are_noticed() {
+        let level = |mode| access(Path::new("x"), &Permissions::from_mode(mode)).level;
+        assert_eq!(level(0o100_660), Level::Green);
+        assert_eq!(level(0o100_644), Level::Yellow);
+    }
+}
