@@ -54,13 +54,10 @@ fn at(scheme: &str, folder: &TempDir) -> Result<Arc<dyn Place>, String> {
             let file = folder.path().join("leases.db");
             Ok(Arc::new(Url(format!("sqlite:{}", file.display()))))
         }
-        server => {
-            let variable = format!("LEASEHOLD_TEST_{}", server.to_uppercase());
-            match std::env::var(&variable) {
-                Ok(url) => Ok(Arc::new(Url(url))),
-                Err(_) => Err(format!("set {variable} to the URL of a store to test on")),
-            }
-        }
+        server => match leasehold_testbed::installed(server) {
+            Ok(()) => Ok(Arc::new(Server(server.to_owned()))),
+            Err(missing) => Err(missing.to_string()),
+        },
     }
 }
 
@@ -76,6 +73,17 @@ struct Url(String);
 impl Place for Url {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         store::open(&self.0).await
+    }
+}
+
+/// A server of this process's own, or the one that `LEASEHOLD_TEST_<SCHEME>` names.
+struct Server(String);
+
+#[async_trait]
+impl Place for Server {
+    async fn store(&self) -> Result<Arc<dyn Store>> {
+        let url = leasehold_testbed::url(&self.0).await;
+        store::open(&url.expect("it is installed")).await
     }
 }
 
