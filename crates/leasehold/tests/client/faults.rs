@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Hangs,
     /// The request never arrives, and an error says so.
     Fails(Error),
+    /// The request takes this long to arrive.
+    Delayed(Duration),
     /// The request is performed, its answer takes this long.
     Slow(Duration),
     /// The request is performed, and an error is the answer.
@@ -126,6 +128,10 @@ impl Faulty {
             Fault::None => Ok(perform.await),
             Fault::Hangs => std::future::pending().await,
             Fault::Fails(error) => Err(error),
+            Fault::Delayed(delay) => {
+                tokio::time::sleep(delay).await;
+                Ok(perform.await)
+            }
             Fault::Slow(delay) => {
                 let answer = perform.await;
                 tokio::time::sleep(delay).await;

@@ -10,8 +10,8 @@ mod renewal;
 mod run;
 mod write;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::Client;
@@ -34,9 +34,11 @@ fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
 }
 
-/// A host in the runtime's own time, which tests pause. Counts how often somebody looks at its clock.
+/// A host in the runtime's own time, which tests pause; but while it is suspended only its boot clock runs. Counts
+/// how often somebody looks at that.
 struct Simulated {
     start: tokio::time::Instant,
+    suspended: Mutex<Duration>,
     looks: AtomicU64,
     randoms: AtomicU64,
 }
@@ -44,7 +46,7 @@ struct Simulated {
 impl Host for Simulated {
     fn boot_time(&self) -> BootTime {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        BootTime::from_micros(1_000_000) + self.start.elapsed()
+        BootTime::from_micros(1_000_000) + self.start.elapsed() + *self.suspended.lock().unwrap()
     }
 
     fn random(&self) -> u128 {
@@ -65,6 +67,7 @@ impl World {
     async fn new() -> Self {
         let host = Arc::new(Simulated {
             start: tokio::time::Instant::now(),
+            suspended: Mutex::default(),
             looks: AtomicU64::new(0),
             randoms: AtomicU64::new(0),
         });
@@ -83,6 +86,11 @@ impl World {
 
     fn now(&self) -> BootTime {
         self.host.boot_time()
+    }
+
+    /// The machine sleeps for so long: its timers stand still meanwhile.
+    fn suspend(&self, span: Duration) {
+        *self.host.suspended.lock().unwrap() += span;
     }
 
     /// How many live holders the store knows.

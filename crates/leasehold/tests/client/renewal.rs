@@ -70,6 +70,42 @@ async fn failures_are_tried_again_until_one_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn even_the_shortest_lease_has_a_second_chance() {
+    let world = World::new().await;
+    let lease = world.client.lease("x").ttl(ms(90)).acquire().await.unwrap();
+    for _ in 0..20 {
+        world.faulty.once(Op::Renew, Fault::Fails(down()));
+        sleep(ms(200)).await;
+        assert!(!lease.is_lost());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_is_not_late_beside_a_long_one() {
+    let world = World::new().await;
+    let _long = world
+        .client
+        .lease("long")
+        .ttl(secs(600))
+        .acquire()
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        sleep(ms(17)).await;
+        let short = world
+            .client
+            .lease("short")
+            .ttl(ms(60))
+            .acquire()
+            .await
+            .unwrap();
+        sleep(ms(100)).await;
+        assert!(!short.is_lost());
+        short.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hung_attempt_is_given_up_in_time_for_another() {
     let world = World::new().await;
     let lease = world

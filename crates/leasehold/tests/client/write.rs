@@ -172,6 +172,24 @@ async fn completing_that_is_cancelled_leaves_the_lease_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_after_completing_is_no_loss() {
+    let world = World::new().await;
+    let lease = world
+        .client
+        .lease("x")
+        .ttl(secs(30))
+        .acquire()
+        .await
+        .unwrap();
+    world.faulty.always(Op::Renew, Fault::Delayed(secs(2)));
+    world.faulty.always(Op::Update, Fault::Slow(secs(3)));
+    while world.faulty.calls(Op::Renew) == 0 {
+        sleep(ms(10)).await;
+    }
+    assert_eq!(lease.complete("result", "DONE").await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn completing_never_outlasts_the_lease() {
     let world = World::new().await;
     let lease = world
