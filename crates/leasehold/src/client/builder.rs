@@ -88,7 +88,11 @@ impl LeaseBuilder {
 
     /// Takes the lease: [`Error::Held`] when somebody else has it, also after waiting.
     ///
-    /// A call that is dropped while it waits leaves nothing behind.
+    /// A call that is dropped while it waits leaves nothing behind. After [`Error::Indeterminate`] the lease may be
+    /// taken, until its ttl is over: the same [`nonce`](Self::nonce) gets it.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
     pub async fn acquire(self) -> Result<Lease> {
         let runtime = Handle::current();
         let mut request = self.request()?;

@@ -57,10 +57,13 @@ impl Keeper {
         let due = self.third(&standing);
         let mut table = self.table();
         let id = table.insert(standing, due);
-        if !std::mem::replace(&mut table.attended, true) {
-            tokio::spawn(self.clone().attend());
-        }
+        let attended = std::mem::replace(&mut table.attended, true);
         self.hurry(&table);
+        drop(table);
+        if !attended {
+            // Not under the lock: a runtime that shuts down drops the attendance at once.
+            tokio::spawn(Attendance::of(self.clone()).attend());
+        }
         id
     }
 
@@ -69,19 +72,6 @@ impl Keeper {
         if table.next().is_some_and(|next| next < table.planned) {
             self.wake.notify_one();
         }
-    }
-
-    async fn attend(self: Arc<Self>) {
-        let attendance = Attendance(&self);
-        let mut idle = false;
-        while let Some(next) = self.look(&mut idle) {
-            tokio::select! {
-                () = sleep_until(&*self.host, next) => {}
-                () = self.wake.notified() => {}
-            }
-        }
-        // Ended as it should: the table may have the next attendant by now.
-        std::mem::forget(attendance);
     }
 
     /// Gives up what is over, starts the renewals that are due, and tells when to look again; `None` when there has
@@ -286,13 +276,39 @@ impl Keeper {
     }
 }
 
-/// While this lives, the table is attended.
-struct Attendance<'k>(&'k Keeper);
+/// The task that looks after a keeper's table.
+struct Attendance {
+    keeper: Arc<Keeper>,
+    ended: bool,
+}
 
-impl Drop for Attendance<'_> {
+impl Attendance {
+    fn of(keeper: Arc<Keeper>) -> Self {
+        Self {
+            keeper,
+            ended: false,
+        }
+    }
+
+    async fn attend(mut self) {
+        let (keeper, mut idle) = (&self.keeper, false);
+        while let Some(next) = keeper.look(&mut idle) {
+            tokio::select! {
+                () = sleep_until(&*keeper.host, next) => {}
+                () = keeper.wake.notified() => {}
+            }
+        }
+        self.ended = true;
+    }
+}
+
+impl Drop for Attendance {
     fn drop(&mut self) {
-        let mut table = self.0.table();
-        // Nothing is left, unless the runtime has gone: then nobody renews these any more, nor watches the time.
+        if self.ended {
+            return;
+        }
+        // The runtime has gone: nobody renews what is left any more, nor watches the time.
+        let mut table = self.keeper.table();
         table.attended = false;
         for standing in table.drain() {
             standing.end(Over::Lost(Error::Expired));

@@ -116,8 +116,10 @@ impl Lease {
     /// Completes once the lease is lost: [`Error::Expired`] if it could not be renewed in time, [`Error::Fenced`] if
     /// somebody broke it or took it over with the same nonce. Whatever is done under the lease must stop then.
     ///
-    /// A local timer sees to it, so it fires in time even when the network hangs. It can be awaited any number of
-    /// times, and does not borrow the lease: where it outlives the guard, it completes when that is released.
+    /// A local timer sees to it, so it fires in time even when the network hangs, but not while the runtime is kept
+    /// from running: work that blocks asks [`is_lost`](Self::is_lost), which looks at the clock itself. It can be
+    /// awaited any number of times, and does not borrow the lease: where it outlives the guard, it completes when
+    /// that is released.
     pub fn lost(&self) -> impl Future<Output = Error> + Send + use<> {
         let standing = self.standing.clone();
         async move { standing.wait_for(|| standing.over()).await.reason() }

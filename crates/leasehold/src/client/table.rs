@@ -125,16 +125,19 @@ impl Table {
     }
 
     /// Up to [`BATCH`] leases to be renewed now, marked as being renewed; empty when none is due. Those that are due
-    /// soon come along, so that leases taken one by one are renewed together before long.
+    /// soon come along, so that leases taken one by one are renewed together before long. Those that failed go on
+    /// their own: the little time that they have left would be all that the others get.
     pub(super) fn take_due(&mut self, now: BootTime) -> Vec<(Id, Arc<Standing>)> {
-        if self.dues.first().is_none_or(|&(due, _)| due > now) {
+        let Some(first) = self.dues.first().filter(|(due, _)| *due <= now) else {
             return Vec::new();
-        }
+        };
+        let failing = self.kept[&first.1].is_failing();
         let batch: Vec<Id> = self
             .dues
             .iter()
+            .take_while(|(due, id)| *due <= now + self.kept[id].early())
+            .filter(|(_, id)| self.kept[id].is_failing() == failing)
             .take(BATCH)
-            .take_while(|(due, id)| *due <= now + early(&self.kept[id]))
             .map(|&(_, id)| id)
             .collect();
         batch.into_iter().filter_map(|id| self.start(id)).collect()
@@ -159,11 +162,17 @@ impl Table {
     }
 }
 
-/// How much earlier than due a lease may be renewed for company. Retries are not: they wait on purpose.
-fn early(kept: &Kept) -> Duration {
-    if kept.failures == 0 {
-        kept.standing.ttl / 12
-    } else {
-        Duration::ZERO
+impl Kept {
+    fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// How much earlier than due it may be renewed for company. Retries wait on purpose.
+    fn early(&self) -> Duration {
+        if self.is_failing() {
+            Duration::ZERO
+        } else {
+            self.standing.ttl / 12
+        }
     }
 }
