@@ -1,0 +1,415 @@
+//! `Remote` against services that hang, die, lose answers, or are none.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use common::Server;
+use leasehold::core::{Fence, Granted, Mode, Name, Nonce};
+use leasehold::{
+    AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, ListRequest, Remote,
+    RenewRequest, UpdateRequest, Updated,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+fn job() -> Name {
+    Name::lock("job").unwrap()
+}
+
+fn acquire() -> AcquireRequest {
+    AcquireRequest {
+        name: job(),
+        nonce: Nonce::new("mine").unwrap(),
+        owner: "me".into(),
+        ttl: Duration::from_secs(30),
+        mode: Mode::Exclusive,
+        fence: None,
+        wait: Duration::ZERO,
+    }
+}
+
+fn update(fence: u64, then_release: bool) -> UpdateRequest {
+    UpdateRequest {
+        name: job(),
+        fence: Fence::new(fence).unwrap(),
+        body: Some("new".into()),
+        state: None,
+        then_release,
+    }
+}
+
+fn renewal(fence: u64) -> RenewRequest {
+    RenewRequest {
+        name: job(),
+        fence: Fence::new(fence).unwrap(),
+        ttl: None,
+    }
+}
+
+/// Listens, and gives each connection to `serve` with its number.
+async fn listen<F>(serve: impl Fn(TcpStream, u32) -> F + Send + 'static) -> (Remote, Arc<AtomicU32>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let number = counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(serve(stream, number));
+        }
+    });
+    (Remote::connect(&url).unwrap(), count)
+}
+
+/// Reads until a request's head is here.
+async fn read_head(stream: &mut TcpStream) {
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => seen.push(byte),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Answers everything with these bytes, and closes.
+async fn always(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
+    listen(move |mut stream, _| async move {
+        read_head(&mut stream).await;
+        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.shutdown().await;
+        // What is still sent must not turn into a reset that eats the answer.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_renewal_that_hangs_returns_before_its_time_is_over() {
+    let (remote, _) = listen(|stream, _| async move {
+        std::future::pending::<()>().await;
+        drop(stream);
+    })
+    .await;
+    let within = Duration::from_millis(500);
+    let started = Instant::now();
+    let renewed = remote.renew(vec![renewal(1), renewal(2)], within).await;
+    assert!(started.elapsed() < within, "{:?}", started.elapsed());
+    for renewed in renewed {
+        assert!(
+            matches!(renewed, Err(Error::Indeterminate(_))),
+            "{renewed:?}"
+        );
+    }
+}
+
+/// Passes bytes both ways until one side ends, or for ever nothing once it is told to be silent.
+async fn relay(mut near: TcpStream, mut far: TcpStream, silent: Arc<AtomicBool>) {
+    let (mut up, mut down) = ([0; 1024], [0; 1024]);
+    loop {
+        let (bytes, to) = tokio::select! {
+            read = near.read(&mut up) => (&up[..read.unwrap_or(0)], &mut far),
+            read = far.read(&mut down) => (&down[..read.unwrap_or(0)], &mut near),
+        };
+        if silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if bytes.is_empty() || to.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_whose_service_hangs_is_lost_in_time() {
+    let server = Server::start().await;
+    let address = server.address;
+    let silent = Arc::new(AtomicBool::new(false));
+    let silenced = silent.clone();
+    let (remote, _) = listen(move |near, _| {
+        let silent = silenced.clone();
+        async move {
+            let far = TcpStream::connect(address).await.unwrap();
+            relay(near, far, silent).await;
+        }
+    })
+    .await;
+    let client = leasehold::Client::new(Arc::new(remote));
+    let ttl = Duration::from_millis(600);
+    let started = Instant::now();
+    let lease = client.lease("job").ttl(ttl).acquire().await.unwrap();
+    silent.store(true, Ordering::SeqCst);
+    tokio::time::timeout(common::PATIENCE, lease.lost())
+        .await
+        .expect("lost, although nobody answers");
+    // At most one renewal was answered before the silence; and then a busy machine.
+    assert!(started.elapsed() <= ttl * 4, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_unavailable() {
+    // A port that is taken, and that nobody listens on.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let remote = Remote::connect(&url).unwrap();
+    let acquired = remote.acquire(acquire()).await;
+    assert!(
+        matches!(&acquired, Err(Error::Unavailable(why)) if why.contains(&url)),
+        "{acquired:?}"
+    );
+    let updated = remote.update(update(1, false)).await;
+    assert!(matches!(updated, Err(Error::Unavailable(_))), "{updated:?}");
+    let renewed = remote.renew(vec![renewal(1)], Duration::from_secs(1)).await;
+    assert!(
+        matches!(renewed[0], Err(Error::Unavailable(_))),
+        "{renewed:?}"
+    );
+}
+
+#[tokio::test]
+async fn only_what_is_safe_to_repeat_is_sent_again() {
+    // Takes each request and dies.
+    let dies = || {
+        listen(|mut stream, _| async move {
+            read_head(&mut stream).await;
+        })
+    };
+    let (remote, attempts) = dies().await;
+    let acquired = remote.acquire(acquire()).await;
+    assert!(
+        matches!(acquired, Err(Error::Indeterminate(_))),
+        "{acquired:?}"
+    );
+    assert_eq!(attempts.load(Ordering::SeqCst), 4);
+
+    let (remote, attempts) = dies().await;
+    let released = remote
+        .release(&job(), Holding::Fence(Fence::new(1).unwrap()))
+        .await;
+    assert!(
+        matches!(released, Err(Error::Indeterminate(_))),
+        "{released:?}"
+    );
+    assert_eq!(attempts.load(Ordering::SeqCst), 4);
+
+    let (remote, attempts) = dies().await;
+    let shown = remote.show(&job()).await;
+    assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
+    assert_eq!(attempts.load(Ordering::SeqCst), 4);
+
+    let (remote, attempts) = dies().await;
+    let updated = remote.update(update(1, false)).await;
+    assert!(
+        matches!(updated, Err(Error::Indeterminate(_))),
+        "{updated:?}"
+    );
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
+
+    let (remote, attempts) = dies().await;
+    let force = BreakRequest::Force {
+        fence: None,
+        reason: "why".into(),
+        now: true,
+    };
+    let broken = remote.break_lease(&job(), force).await;
+    assert!(matches!(broken, Err(Error::Indeterminate(_))), "{broken:?}");
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
+}
+
+/// In front of a service: passes requests on, and loses the answers to the first so many.
+async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
+    listen(move |mut near, number| async move {
+        let mut far = TcpStream::connect(address).await.unwrap();
+        if number >= lost {
+            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            return;
+        }
+        let mut request = vec![0; 4096];
+        let length = near.read(&mut request).await.unwrap();
+        far.write_all(&request[..length]).await.unwrap();
+        // The answer is read, so that the service has done its part, and then lost.
+        let _ = far.read(&mut request).await.unwrap();
+    })
+    .await
+}
+
+#[tokio::test]
+async fn lost_answers_are_asked_for_again() {
+    let server = Server::start().await;
+    let (remote, connections) = losing(server.address, 2).await;
+    let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
+        panic!("nobody else wants it");
+    };
+    assert_eq!(hold.grant.granted, Granted::Again);
+    assert_eq!(connections.load(Ordering::SeqCst), 3);
+    let fence = hold.grant.fence.get();
+
+    let (remote, _) = losing(server.address, 1).await;
+    let renewed = remote.renew(vec![renewal(fence)], common::PATIENCE).await;
+    assert_eq!(renewed[0].as_ref().unwrap().renewal.fence.get(), fence);
+
+    let (remote, _) = losing(server.address, 1).await;
+    assert_eq!(
+        remote.update(update(fence, true)).await,
+        Ok(Updated::Completed)
+    );
+
+    let (remote, _) = losing(server.address, 1).await;
+    let released = remote
+        .release(&job(), Holding::Fence(hold.grant.fence))
+        .await;
+    assert_eq!(released, Ok(true));
+}
+
+#[tokio::test]
+async fn what_may_have_been_written_is_not_called_fenced() {
+    let server = Server::start().await;
+    let fence = server.acquire("/locks/job?nonce=mine").await;
+    let (remote, _) = losing(server.address, 1).await;
+    let task = tokio::spawn(async move { remote.update(update(fence, true)).await });
+    // Between the lost answer and the next attempt somebody else comes and goes.
+    let other = server.acquire("/locks/job?nonce=other&wait=30s").await;
+    server.delete(&format!("/locks/job/{other}")).await.ok();
+    let updated = task.await.unwrap();
+    assert!(
+        matches!(
+            updated,
+            Err(Error::Indeterminate(_)) | Ok(Updated::Completed)
+        ),
+        "{updated:?}"
+    );
+    assert_eq!(server.get("/locks/job").await.ok().text("body"), "new");
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let server = Server::start().await;
+    let (remote, connections) = losing(server.address, 0).await;
+    for _ in 0..20 {
+        remote.acquire(acquire()).await.unwrap();
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_service_has_closed_is_replaced() {
+    let store = leasehold::store::open("memory:").await.unwrap();
+    let engine = leasehold::engine::Engine::start(store).await.unwrap();
+    let mut config = leasehold_server::Config::default();
+    config.head_timeout = Duration::from_millis(50);
+    let server = Server::start_with(engine, config).await;
+    let address = server.address;
+    let ended = Arc::new(AtomicU32::new(0));
+    let counted = ended.clone();
+    let (remote, connections) = listen(move |near, _| {
+        let ended = counted.clone();
+        async move {
+            let far = TcpStream::connect(address).await.unwrap();
+            relay(near, far, Arc::default()).await;
+            ended.fetch_add(1, Ordering::SeqCst);
+        }
+    })
+    .await;
+    let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
+        panic!("nobody else wants it");
+    };
+    while ended.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // An update is never sent twice, so it must not be sent into the dead connection.
+    let fence = hold.grant.fence.get();
+    remote.update(update(fence, false)).await.unwrap();
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+    assert_eq!(server.get("/locks/job").await.ok().text("body"), "new");
+}
+
+#[tokio::test]
+async fn other_servers_are_told_apart() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found",
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+    ] {
+        let (remote, _) = always(answer).await;
+        let acquired = remote.acquire(acquire()).await;
+        let told = matches!(&acquired, Err(Error::Denied(why)) if why.contains("check the URL"));
+        assert!(told, "{answer}: {acquired:?}");
+        let shown = remote.show(&job()).await;
+        assert!(
+            matches!(shown, Err(Error::Denied(_))),
+            "{answer}: {shown:?}"
+        );
+        let listed = remote.list(ListRequest::default()).await;
+        assert!(
+            matches!(listed, Err(Error::Denied(_))),
+            "{answer}: {listed:?}"
+        );
+    }
+    for answer in [
+        "220 mail.example ESMTP\r\n",
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"fence\"",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad",
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let (remote, _) = always(answer).await;
+        let updated = remote.update(update(1, false)).await;
+        assert!(
+            matches!(updated, Err(Error::Indeterminate(_))),
+            "{answer}: {updated:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_dies_and_comes_back_is_found_again() {
+    let mut first = Server::start().await;
+    let second = Server::start().await;
+    // Where the service is; port 0 while it is nowhere.
+    let port = Arc::new(AtomicU16::new(first.address.port()));
+    let looked = port.clone();
+    let (remote, _) = listen(move |near, _| {
+        let port = looked.load(Ordering::SeqCst);
+        async move {
+            if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
+                relay(near, far, Arc::default()).await;
+            }
+        }
+    })
+    .await;
+    remote.acquire(acquire()).await.unwrap();
+    first.stop().await;
+    port.store(0, Ordering::SeqCst);
+    let down = remote.acquire(acquire()).await;
+    assert!(matches!(down, Err(Error::Indeterminate(_))), "{down:?}");
+    port.store(second.address.port(), Ordering::SeqCst);
+    remote.acquire(acquire()).await.unwrap();
+}
+
+#[test]
+fn urls_are_looked_at_first() {
+    for bad in [
+        "https://localhost",
+        "ftp://a",
+        "http://",
+        "http://a:b",
+        "http://u:p@a",
+    ] {
+        let refused = Remote::connect(bad).map(drop);
+        assert!(
+            matches!(refused, Err(Error::Invalid(_))),
+            "{bad}: {refused:?}"
+        );
+    }
+}
