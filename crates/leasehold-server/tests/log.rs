@@ -1,0 +1,65 @@
+//! What the log tells, and what it keeps to itself.
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use common::Server;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn requests_are_logged_without_nonces_queries_or_bodies() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // For this thread, which is all that this test's runtime has.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start_on_sqlite().await;
+    let fence = server
+        .acquire("/locks/my-job?nonce=top-secret&owner=somebody-quiet")
+        .await;
+    let header = "Leasehold-Nonce: top-secret\r\n";
+    server
+        .send_with("POST", "/locks/my-job", header, b"")
+        .await
+        .ok();
+    let target = format!("/locks/my-job/{}", fence + 1);
+    server.send("POST", &target, b"private body").await.ok();
+    server
+        .post("/locks/my-job?nonce=top-secret-2")
+        .await
+        .problem(409, "held");
+    server
+        .post("/locks/my-job?nonce=top-secret&unknown=x")
+        .await
+        .problem(400, "bad-request");
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for told in [
+        "/locks/my-job",
+        "POST",
+        "status=200",
+        "status=409",
+        "status=400",
+    ] {
+        assert!(log.contains(told), "{told} is not in:\n{log}");
+    }
+    for secret in ["top-secret", "private body", "somebody-quiet", "nonce="] {
+        assert!(!log.contains(secret), "{secret} is in:\n{log}");
+    }
+}
