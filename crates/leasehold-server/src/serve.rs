@@ -13,7 +13,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use leasehold::core::Text;
 use leasehold::engine::Engine;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::service::Service;
@@ -23,82 +23,84 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
 /// gets an answer, and returns once all requests are answered or [`Config::drain_timeout`] is over.
+///
+/// Dropping the future ends all connections at once.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) {
-    let config = Arc::new(config);
-    let connections = GracefulShutdown::new();
-    let service = Service {
-        engine: engine.clone(),
-        config: config.clone(),
+    let drain_timeout = config.drain_timeout;
+    let mut connections = Connections {
+        service: Service {
+            engine: engine.clone(),
+            config: Arc::new(config),
+        },
+        open: JoinSet::new(),
+        graceful: GracefulShutdown::new(),
     };
     {
-        let accepting = pin!(accept(listener, &service, &connections));
-        let shutdown = pin!(shutdown);
+        let accepting = pin!(connections.accept(listener));
         tokio::select! {
             () = shutdown => {}
             () = accepting => {}
         }
     }
-    tracing::info!(connections = connections.count(), "shutting down");
+    let Connections { open, graceful, .. } = connections;
+    tracing::info!(connections = open.len(), "shutting down");
     let drained = async {
-        tokio::join!(connections.shutdown(), engine.close());
+        tokio::join!(graceful.shutdown(), engine.close());
         // Grants that nobody took meanwhile are given back.
         engine.close().await;
     };
-    if tokio::time::timeout(config.drain_timeout, drained)
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(drain_timeout, drained).await.is_err() {
         tracing::warn!("some requests were not finished in time");
     }
 }
 
-async fn accept(listener: TcpListener, service: &Service, connections: &GracefulShutdown) {
-    let room = Arc::new(Semaphore::new(service.config.max_connections));
-    loop {
-        let Ok(permit) = room.clone().acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let peer = Text::from(peer.to_string());
-                connect(stream, peer, service.clone(), connections, permit);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+struct Connections {
+    service: Service,
+    /// One task for each connection; dropped, they end.
+    open: JoinSet<()>,
+    graceful: GracefulShutdown,
+}
+
+impl Connections {
+    async fn accept(&mut self, listener: TcpListener) {
+        let most = self.service.config.max_connections.max(1);
+        loop {
+            tokio::select! {
+                accepted = listener.accept(), if self.open.len() < most => match accepted {
+                    Ok((stream, peer)) => self.connect(stream, peer.to_string().into()),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept connections");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = self.open.join_next() => {}
             }
         }
     }
-}
 
-fn connect(
-    stream: TcpStream,
-    peer: Text,
-    service: Service,
-    connections: &GracefulShutdown,
-    permit: OwnedSemaphorePermit,
-) {
-    leasehold::host::tune(&stream);
-    let config = service.config.clone();
-    let answer = service_fn(move |request| {
-        let (service, peer) = (service.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_header_size(config.max_head)
-        .serve_connection(TokioIo::new(stream), answer);
-    let connection = connections.watch(connection);
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection ended");
-        }
-        drop(permit);
-    });
+    fn connect(&mut self, stream: TcpStream, peer: Text) {
+        leasehold::host::tune(&stream);
+        let service = self.service.clone();
+        let config = service.config.clone();
+        let answer = service_fn(move |request| {
+            let (service, peer) = (service.clone(), peer.clone());
+            async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.head_timeout)
+            .max_header_size(config.max_head)
+            .serve_connection(TokioIo::new(stream), answer);
+        let connection = self.graceful.watch(connection);
+        self.open.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+    }
 }
