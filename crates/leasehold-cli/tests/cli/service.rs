@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
-use crate::support::{Home, Running, eventually, stat};
+use crate::support::{Home, Running, stat};
 
 /// A running service on the default store.
 pub(crate) struct Service {
@@ -96,15 +97,29 @@ fn a_port_that_is_taken_is_said_so() {
 }
 
 #[test]
-fn a_command_is_ended_when_its_service_is_gone() {
-    let home = Home::new();
-    let service = Service::start(&home);
-    let url = service.url();
-    let script = "echo ready; while :; do sleep 0.01; done";
-    let mut run = home.hold(&["job", "--ttl", "2s", "--store", &url], script);
-    let pid = run.pid();
-    drop(service);
-    run.expect("job is lost, and its command was ended");
-    run.ends_with(76);
-    eventually("the end", || stat(pid).is_none().then_some(()));
+fn a_command_is_ended_when_its_service_is_gone_or_hangs() {
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let home = Home::new();
+        let service = Service::start(&home);
+        let script = "echo $$; echo ready; while :; do sleep 0.01; done";
+        let run = [
+            "run",
+            "job",
+            "--ttl",
+            "2s",
+            "--store",
+            &service.url(),
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let mut run = home.start(run);
+        let command = Pid::from_raw(run.expect("").parse().unwrap());
+        run.expect("ready");
+        service.process.signal(signal);
+        run.expect("job is lost, and its command was ended");
+        assert_eq!(stat(command), None);
+        run.ends_with(76);
+    }
 }

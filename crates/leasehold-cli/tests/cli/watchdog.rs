@@ -150,6 +150,41 @@ fn a_command_whose_lease_was_taken_away_is_ended() {
 }
 
 #[test]
+fn a_run_that_is_killed_at_any_moment_leaves_no_command_behind() {
+    let home = Home::new();
+    let mark = home.path().display().to_string();
+    for millis in 0..40 {
+        let name = format!("job-{millis}");
+        let script = "while :; do sleep 0.01; done";
+        let run = home.start(["run", &name, "--ttl", "1s", "--", "sh", "-c", script, &mark]);
+        // Not to wait for anything: each time another moment of its start.
+        std::thread::sleep(Duration::from_millis(millis));
+        run.signal(Signal::SIGKILL);
+        run.wait();
+    }
+    let is_left = |pid: String| {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split('\0').any(|word| word == mark)
+    };
+    eventually("the end of every command", || {
+        let mut processes = std::fs::read_dir("/proc").unwrap();
+        let left =
+            processes.any(|entry| is_left(entry.unwrap().file_name().into_string().unwrap()));
+        (!left).then_some(())
+    });
+}
+
+#[test]
+fn a_watchdog_that_is_stopped_holds_nobody_up() {
+    let home = Home::new();
+    let mut run = home.hold(&["job"], "echo ready; cat >/dev/null; exit 6");
+    kill(watchdog_of(run.pid()), Signal::SIGSTOP).unwrap();
+    run.close_input();
+    run.ends_with(6);
+    assert!(!home.is_held("job"));
+}
+
+#[test]
 fn nothing_of_a_run_is_left_after_it() {
     let home = Home::new();
     let mut run = home.hold(&["job"], "echo ready; cat >/dev/null");
