@@ -116,12 +116,15 @@ fn swap_one(connection: &Connection, write: &Write) -> rusqlite::Result<Swapped>
 
 /// A page of records. Names are compared byte by byte, which is SQLite's default.
 pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> Result<Page> {
-    let (since, after) = match (&query.state, query.cursor.as_deref()) {
-        (Some(_), Some(cursor)) => parse_state_cursor(cursor)?,
-        (None, Some(cursor)) => (i64::MIN, cursor),
-        // Before every time, and before every name.
-        (_, None) => (i64::MIN, ""),
-    };
+    // Before every time, and before every name.
+    let (mut since, mut after) = (i64::MIN, "");
+    let mut from = query.prefix.clone();
+    match (&query.state, query.cursor.as_deref()) {
+        (Some(_), Some(cursor)) => (since, after) = parse_state_cursor(cursor)?,
+        // The next text after it. One lower bound and not two, of which SQLite would only seek to the one.
+        (None, Some(cursor)) => from = from.max(format!("{cursor}\0")),
+        (_, None) => {}
+    }
     let (held_from, held_to) = match query.availability {
         None => (i64::MIN, i64::MAX),
         Some(Availability::Free(at)) => (i64::MIN, as_bound(at) - 1),
@@ -136,7 +139,7 @@ pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> R
         })?;
         let values: [&dyn ToSql; 9] = [
             &query.kind.as_str(),
-            &query.prefix,
+            &from,
             &end_of(&query.prefix),
             &held_from,
             &held_to,
@@ -153,13 +156,13 @@ pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> R
     Ok(page(records, query))
 }
 
-/// `?1` to `?3` are the kind and the prefix, `?4` and `?5` the availability, `?6` the limit, `?7` where to go on; by
-/// state, `?8` goes with it and `?9` is the state.
+/// `?1` to `?3` are the kind and the range of names, `?4` and `?5` the availability, `?6` the limit; by state, `?7` and
+/// `?8` are where to go on, and `?9` is the state.
 const BY_NAME: &str = concat!(
     "select ",
     columns!(),
     " from records where kind = ?1 and name >= ?2 and name < ?3 and held_until between ?4 and ?5 \
-     and name > ?7 order by name limit ?6"
+     order by name limit ?6"
 );
 const BY_STATE: &str = concat!(
     "select ",
@@ -263,5 +266,20 @@ mod tests {
         );
         drop(connection);
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn searches_walk_along_an_index_and_sort_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch(include_str!("schema.sql"))
+            .unwrap();
+        for (search, index) in [(BY_NAME, "autoindex_records"), (BY_STATE, "by_state")] {
+            let plan: Vec<String> = connection
+                .prepare(&format!("explain query plan {search}"))
+                .and_then(|mut plan| plan.raw_query().mapped(|row| row.get(3)).collect())
+                .unwrap();
+            assert!(plan.len() == 1 && plan[0].contains(index), "{plan:?}");
+        }
     }
 }
