@@ -120,7 +120,9 @@ pub(crate) fn tell_of_waiting(name: &str, held: &Held) {
         owner => owner,
     };
     let since = output::second(held.since);
-    eprintln!("leasehold: waiting for {name}: held by {owner} since {since}");
+    output::note(&format!(
+        "waiting for {name}: held by {owner} since {since}"
+    ));
 }
 
 fn for_people(name: &str, hold: &Hold) -> String {

@@ -6,6 +6,8 @@ use leasehold::Error;
 use leasehold::wire::Problem;
 use serde_json::json;
 
+use crate::output;
+
 /// The call is wrong: an unknown flag, a bad name or ttl.
 pub(crate) const USAGE: u8 = 2;
 /// What is stored makes no sense.
@@ -70,9 +72,9 @@ impl Failure {
     /// Tells it on standard error, as one line.
     pub(crate) fn tell(&self, json: bool) -> ExitCode {
         match &self.problem {
-            Some(problem) if json => eprintln!("{}", json!(problem)),
-            None if json => eprintln!("{}", json!({ "detail": self.message })),
-            _ => eprintln!("leasehold: {}", self.message.replace('\n', " ")),
+            Some(problem) if json => output::error(&json!(problem).to_string()),
+            None if json => output::error(&json!({ "detail": self.message }).to_string()),
+            _ => output::note(&self.message.replace('\n', " ")),
         }
         ExitCode::from(self.code)
     }

@@ -53,7 +53,7 @@ impl List {
                 cursor: None,
             })?;
         } else if locks.is_empty() {
-            eprintln!("leasehold: nothing to list");
+            output::note("nothing to list");
         } else {
             output::text(&table(&locks))?;
         }

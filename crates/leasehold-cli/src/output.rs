@@ -36,6 +36,16 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     text(&line)
 }
 
+/// Says something to people, on standard error.
+pub(crate) fn note(line: &str) {
+    error(&format!("leasehold: {line}"));
+}
+
+/// Prints a line to standard error. Nobody can be told if that does not work.
+pub(crate) fn error(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// A moment of the store's time as RFC 3339, in UTC.
 pub(crate) fn time(time: Time) -> String {
     i64::try_from(time.as_micros())

@@ -39,19 +39,24 @@ impl Group {
     /// Starts a command that does not run before [`go`](Self::go), and never does if this process dies before that.
     pub(super) fn start(
         command: &[OsString],
-        environment: impl IntoIterator<Item = (&'static str, String)>,
+        environment: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> io::Result<Self> {
         let (waiting, gate) = io::pipe()?;
         // Only this end may outlive the exec; the shim closes it before it becomes the command.
         fcntl(&waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        let leader = Command::new(THIS_PROGRAM)
-            .arg0("leasehold")
+        let mut shim = Command::new(THIS_PROGRAM);
+        shim.arg0("leasehold")
             .arg(shim::WORD)
             .arg(waiting.as_raw_fd().to_string())
             .args(command)
-            .envs(environment)
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        for (name, value) in environment {
+            match value {
+                Some(value) => shim.env(name, value),
+                None => shim.env_remove(name),
+            };
+        }
+        let leader = shim.spawn()?;
         let id = i32::try_from(leader.id()).map_err(io::Error::other)?;
         Ok(Self {
             leader,

@@ -138,14 +138,15 @@ impl Run {
         let outcome =
             outcome.map_err(|error| Failure::system("the command cannot be started", error))?;
         if let (Err(error), Outcome::Ended(_)) = (released, &outcome) {
-            eprintln!("leasehold: {} is left to expire: {error}", self.taking.name);
+            let name = &self.taking.name;
+            output::note(&format!("{name} is left to expire: {error}"));
         }
         Ok(outcome)
     }
 }
 
-/// What the command gets to know about its lease.
-fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, String)> {
+/// What the command gets to know about its lease. `None`: it shall not be there, not even from a `run` around this one.
+fn environment(lease: &Lease, url: &str) -> [(&'static str, Option<String>); 5] {
     let variables = [
         ("LEASEHOLD_STORE", url.to_owned()),
         ("LEASEHOLD_NAME", lease.name().to_string()),
@@ -154,8 +155,5 @@ fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, String)> {
         ("LEASEHOLD_EXPIRES", output::time(lease.expires_at())),
     ];
     // No variable can hold a NUL; a body that does is still there for `show --json`.
-    variables
-        .into_iter()
-        .filter(|(_, value)| !value.contains('\0'))
-        .collect()
+    variables.map(|(name, value)| (name, (!value.contains('\0')).then_some(value)))
 }

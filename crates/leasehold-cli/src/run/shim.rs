@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-use crate::exit;
+use crate::{exit, output};
 
 /// The word that makes this program a shim.
 pub(super) const WORD: &str = "__exec";
@@ -28,10 +28,10 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let error = Command::new(&program).args(arguments).exec();
     let program = program.to_string_lossy();
     if error.kind() == ErrorKind::NotFound {
-        eprintln!("leasehold: {program}: there is no such command");
+        output::note(&format!("{program}: there is no such command"));
         ExitCode::from(exit::NOT_FOUND)
     } else {
-        eprintln!("leasehold: {program} cannot be run: {error}");
+        output::note(&format!("{program} cannot be run: {error}"));
         ExitCode::from(exit::NOT_EXECUTABLE)
     }
 }

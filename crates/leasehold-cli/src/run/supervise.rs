@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use leasehold::Lease;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use super::group::{Doing, Group};
 use super::terminal::Terminal;
@@ -29,7 +30,7 @@ pub(super) enum Outcome {
 pub(super) async fn supervise(
     lease: &Lease,
     command: &[OsString],
-    environment: Vec<(&'static str, String)>,
+    environment: [(&'static str, Option<String>); 5],
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
     let mut deadlines = lease.watch_deadline();
@@ -64,12 +65,10 @@ pub(super) async fn supervise(
         }
     };
 
-    group.end(watchdog::grace(lease.ttl())).await;
+    let grace = watchdog::grace(lease.ttl());
+    group.end(grace).await;
     // As long as the lease is held, it is held for whatever the kernel cannot end at once.
-    tokio::select! {
-        () = group.gone() => {}
-        _ = lease.lost() => {}
-    }
+    while timeout(grace, group.gone()).await.is_err() && !lease.is_lost() {}
     terminal.take_from(group.id());
     // Before the group's number is free for others.
     let ended = watchdog.disarm().await;

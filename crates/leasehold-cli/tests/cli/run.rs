@@ -104,12 +104,9 @@ fn a_body_that_no_variable_can_hold_is_left_out() {
     update.write("a\0b");
     update.ends_with(0);
     let script = r#"echo "${LEASEHOLD_BODY-none}""#;
-    assert_eq!(
-        home.run(["run", "job", "--", "sh", "-c", script])
-            .ok()
-            .stdout,
-        "none\n"
-    );
+    let mut run = home.command(["run", "job", "--", "sh", "-c", script]);
+    let output = run.env("LEASEHOLD_BODY", "of another").output().unwrap();
+    assert_eq!(output.stdout, b"none\n");
     assert_eq!(home.show("job")["body"], "a\0b");
 }
 
@@ -150,6 +147,15 @@ fn what_was_ignored_stays_ignored() {
     let output = nohup.output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "alive\n");
     assert!(output.status.success());
+}
+
+#[test]
+fn nobody_has_to_listen() {
+    let home = Home::new();
+    let script =
+        r#"{ sleep 0.1; "$LEASEHOLD" --store oracle: run job true; echo $? >code; } 2>&1 | true"#;
+    home.program("sh").args(["-c", script]).output().unwrap();
+    assert_eq!(std::fs::read_to_string(home.file("code")).unwrap(), "2\n");
 }
 
 #[test]
