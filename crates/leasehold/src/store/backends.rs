@@ -40,6 +40,15 @@ pub const BACKENDS: &[Backend] = &[
         open: None,
     },
     Backend {
+        scheme: "postgres",
+        url: "postgres://USER@HOST/DATABASE",
+        about: "a PostgreSQL database",
+        #[cfg(feature = "postgres")]
+        open: Some(|url| Box::pin(super::postgres::open(url))),
+        #[cfg(not(feature = "postgres"))]
+        open: None,
+    },
+    Backend {
         scheme: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",

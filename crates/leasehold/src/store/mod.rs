@@ -12,6 +12,10 @@ use crate::{Error, Result};
 mod backends;
 mod check;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "postgres")]
+mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -1,0 +1,145 @@
+//! Hints that a name may have changed, by `NOTIFY` and `LISTEN`.
+//!
+//! `NOTIFY` in the transaction that writes would make all such transactions of a database commit one after the other,
+//! each with its own wait for the disk. So hints are sent on their own just after, many at once, without such a wait.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Kind, Mode, Name, Record};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::failure::Doubt;
+use super::pool::{Pool, Value};
+use super::schema::quoted;
+use crate::host::{Host, Machine};
+use crate::store::Changes;
+
+/// Hints that may wait to be sent or taken. More are dropped: those who wait look by themselves, too.
+const QUEUE: usize = 4_096;
+/// How long hints are collected after some were sent.
+const PAUSE: Duration = Duration::from_millis(3);
+/// How long to leave a server alone that gives no connection.
+const RETRY: Duration = Duration::from_millis(500);
+
+const TELL: &str = "select pg_notify($1, told), set_config('synchronous_commit', 'off', true) \
+    from unnest($2::text[]) told";
+
+/// Whether somebody may wait for what this write did. One that leaves an exclusive holder frees nothing.
+pub(super) fn is_worth_telling(put: Option<&Record>) -> bool {
+    put.is_none_or(|record| {
+        record
+            .holders
+            .iter()
+            .all(|holder| holder.mode != Mode::Exclusive)
+    })
+}
+
+/// Tells other processes of changes, in the background. Ends with the store.
+#[derive(Clone)]
+pub(super) struct Herald {
+    names: mpsc::Sender<Name>,
+    /// Marks what this process has told, which it need not hear.
+    mark: Arc<str>,
+    channel: Arc<str>,
+}
+
+impl Herald {
+    pub(super) fn start(pool: Arc<Pool>, channel: String) -> Self {
+        let (names, queue) = mpsc::channel(QUEUE);
+        let herald = Self {
+            names,
+            mark: format!("{:016x}", Machine.random() as u64).into(),
+            channel: channel.into(),
+        };
+        let (mark, channel) = (herald.mark.clone(), herald.channel.clone());
+        tokio::spawn(tell(pool, queue, mark, channel));
+        herald
+    }
+
+    pub(super) fn changed(&self, name: &Name) {
+        let _ = self.names.try_send(name.clone());
+    }
+
+    /// What others tell, on a connection of its own, which is made again whenever it is lost.
+    pub(super) fn listen(&self, server: Config, tls: MakeRustlsConnect) -> Changes {
+        let (sender, changes) = mpsc::channel(QUEUE);
+        let herald = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let heard = herald.hear(&server, &tls, &sender);
+                tokio::select! {
+                    () = sender.closed() => return,
+                    Err(error) = heard => tracing::debug!(%error, "changes in PostgreSQL are not heard of"),
+                }
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = tokio::time::sleep(RETRY) => {}
+                }
+            }
+        });
+        changes
+    }
+
+    /// Hands on what is told until the connection ends.
+    async fn hear(
+        &self,
+        server: &Config,
+        tls: &MakeRustlsConnect,
+        sender: &mpsc::Sender<Name>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let (client, mut connection) = server.connect(tls.clone()).await?;
+        let listening = format!("listen {}", quoted(&self.channel));
+        let mut asked = Box::pin(client.batch_execute(&listening));
+        let mut answered = false;
+        loop {
+            let message = tokio::select! {
+                message = poll_fn(|context| connection.poll_message(context)) => message,
+                listening = &mut asked, if !answered => {
+                    listening?;
+                    answered = true;
+                    continue;
+                }
+            };
+            match message.transpose()? {
+                None => return Ok(()),
+                Some(AsyncMessage::Notification(told)) => {
+                    if let Some(name) = self.read(told.payload()) {
+                        let _ = sender.try_send(name);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn read(&self, payload: &str) -> Option<Name> {
+        let (mark, name) = payload.split_once(' ')?;
+        let (kind, name) = name.split_once(' ')?;
+        (*mark != *self.mark).then_some(())?;
+        Name::new(Kind::parse(kind)?, name).ok()
+    }
+}
+
+async fn tell(pool: Arc<Pool>, mut queue: mpsc::Receiver<Name>, mark: Arc<str>, channel: Arc<str>) {
+    let mut names = Vec::new();
+    while queue.recv_many(&mut names, QUEUE).await > 0 {
+        let told: HashSet<_> = names
+            .drain(..)
+            .map(|name| format!("{mark} {} {name}", name.kind().as_str()))
+            .collect();
+        let told: Vec<_> = told.into_iter().collect();
+        let values: [Value<'_>; 2] = [(&&*channel, Type::TEXT), (&told, Type::TEXT_ARRAY)];
+        let deadline = Instant::now() + RETRY;
+        if let Err(error) = pool.ask(deadline, Doubt::None, TELL, &values).await {
+            tracing::debug!(%error, "a change was not told");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,202 @@
+//! A record as a row, and back.
+
+use std::borrow::Cow;
+
+use leasehold_core::Name;
+use tokio_postgres::Row;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+use super::failure;
+use super::pool::Value;
+use crate::store::sql::Columns;
+use crate::store::{Stored, Write, WriteId};
+use crate::{Error, Result};
+
+/// What [`stored`] reads, in its order.
+pub(super) const COLUMNS: [&str; 12] = [
+    "kind",
+    "name",
+    "write_id",
+    "fence",
+    "state",
+    "state_since",
+    "holders::text",
+    "last::text",
+    "next::text",
+    "put",
+    "body",
+    "body_bytes",
+];
+
+/// A version as PostgreSQL's `uuid`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Uuid(pub(super) WriteId);
+
+impl ToSql for Uuid {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    accepts!(UUID);
+    to_sql_checked!();
+}
+
+impl<'r> FromSql<'r> for Uuid {
+    fn from_sql(_: &Type, raw: &'r [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(WriteId(u128::from_be_bytes(raw.try_into()?))))
+    }
+
+    accepts!(UUID);
+}
+
+/// The record in the columns from this one on; `None` if there is none.
+pub(super) fn stored(row: &Row, from: usize) -> Result<Option<(Name, Stored)>> {
+    match row.try_get(from).map_err(failure::answered_oddly)? {
+        None => Ok(None),
+        Some(kind) => read(row, from, kind)
+            .map_err(failure::answered_oddly)?
+            .map(Some),
+    }
+}
+
+fn read(
+    row: &Row,
+    from: usize,
+    kind: &str,
+) -> Result<Result<(Name, Stored)>, tokio_postgres::Error> {
+    let name = row.try_get(from + 1)?;
+    let Uuid(write) = row.try_get(from + 2)?;
+    let columns = Columns {
+        fence: row.try_get(from + 3)?,
+        held_until: 0,
+        state: row.try_get(from + 4)?,
+        state_since: row.try_get(from + 5)?,
+        holders: row.try_get(from + 6)?,
+        last: row.try_get(from + 7)?,
+        next: row.try_get(from + 8)?,
+        put: row.try_get(from + 9)?,
+        body: String::new(),
+    };
+    let body = match row.try_get::<_, Option<&[u8]>>(from + 11)? {
+        None => Ok(row.try_get::<_, &str>(from + 10)?),
+        Some(bytes) => str::from_utf8(bytes),
+    };
+    Ok(match body {
+        Ok(body) => Columns {
+            body: body.to_owned(),
+            ..columns
+        }
+        .stored(kind, name, write),
+        Err(error) => Err(Error::Corrupt(format!(
+            "the record `{kind}` `{name}` makes no sense: {error}"
+        ))),
+    })
+}
+
+/// What [`Batch::values`] sends, in its order.
+pub(super) const INPUT: &str = "unnest($1::text[], $2::text[], $3::uuid[], $4::uuid[], $5::int8[], $6::int8[], \
+     $7::text[], $8::int8[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bytea[]) \
+     with ordinality as i(kind, name, expect, write_id, fence, held_until, state, state_since, holders, last, \
+     next, put, body, body_bytes, n)";
+
+/// Writes as one array for each column.
+#[derive(Default)]
+pub(super) struct Batch<'w> {
+    kind: Vec<&'static str>,
+    name: Vec<&'w str>,
+    expect: Vec<Option<Uuid>>,
+    write_id: Vec<Option<Uuid>>,
+    fence: Vec<Option<i64>>,
+    held_until: Vec<Option<i64>>,
+    state: Vec<Option<String>>,
+    state_since: Vec<Option<i64>>,
+    holders: Vec<Option<String>>,
+    last: Vec<Option<String>>,
+    next: Vec<Option<String>>,
+    put: Vec<Option<String>>,
+    body: Vec<Option<Cow<'w, str>>>,
+    body_bytes: Vec<Option<&'w [u8]>>,
+}
+
+impl<'w> Batch<'w> {
+    pub(super) fn new(writes: &[&'w Write]) -> Result<Self> {
+        let mut batch = Self::default();
+        for write in writes {
+            batch.push(write)?;
+        }
+        Ok(batch)
+    }
+
+    fn push(&mut self, write: &'w Write) -> Result<()> {
+        let version = write.expect.as_ref().map(|version| Uuid(version.write));
+        let put = write.put.as_ref();
+        let columns = put.map(|(_, record)| Columns::of(record)).transpose()?;
+        let moved = write.body_changed || write.expect.is_none();
+        let body = put.filter(|_| moved).map(|(_, record)| &*record.body);
+        self.kind.push(write.name.kind().as_str());
+        self.name.push(write.name.as_str());
+        self.expect.push(version);
+        self.write_id.push(put.map(|(id, _)| Uuid(*id)));
+        self.fence
+            .push(columns.as_ref().map(|columns| columns.fence));
+        self.held_until
+            .push(columns.as_ref().map(|columns| columns.held_until));
+        self.state_since
+            .push(columns.as_ref().and_then(|columns| columns.state_since));
+        // PostgreSQL's text has no NUL: such a body is kept as bytes, and as a text for people.
+        self.body_bytes
+            .push(body.filter(|body| body.contains('\0')).map(str::as_bytes));
+        self.body.push(body.map(shown));
+        let (state, holders, last, next, put) = match columns {
+            None => Default::default(),
+            Some(columns) => (
+                columns.state,
+                Some(columns.holders),
+                columns.last,
+                columns.next,
+                columns.put,
+            ),
+        };
+        self.state.push(state);
+        self.holders.push(holders);
+        self.last.push(last);
+        self.next.push(next);
+        self.put.push(put);
+        Ok(())
+    }
+
+    /// The values of [`INPUT`].
+    pub(super) fn values(&self) -> Vec<Value<'_>> {
+        vec![
+            (&self.kind, Type::TEXT_ARRAY),
+            (&self.name, Type::TEXT_ARRAY),
+            (&self.expect, Type::UUID_ARRAY),
+            (&self.write_id, Type::UUID_ARRAY),
+            (&self.fence, Type::INT8_ARRAY),
+            (&self.held_until, Type::INT8_ARRAY),
+            (&self.state, Type::TEXT_ARRAY),
+            (&self.state_since, Type::INT8_ARRAY),
+            (&self.holders, Type::TEXT_ARRAY),
+            (&self.last, Type::TEXT_ARRAY),
+            (&self.next, Type::TEXT_ARRAY),
+            (&self.put, Type::TEXT_ARRAY),
+            (&self.body, Type::TEXT_ARRAY),
+            (&self.body_bytes, Type::BYTEA_ARRAY),
+        ]
+    }
+}
+
+/// A body as PostgreSQL's text can hold it.
+fn shown(body: &str) -> Cow<'_, str> {
+    if body.contains('\0') {
+        body.replace('\0', "\u{2400}").into()
+    } else {
+        body.into()
+    }
+}

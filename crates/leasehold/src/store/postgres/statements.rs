@@ -1,0 +1,298 @@
+//! Load, swap and find, each one statement: one round trip, one transaction, no session.
+//!
+//! A statement sees the table as of one moment, its start, and that moment is where each answer is true:
+//!
+//! - A version other than the expected one, or no record, was really there then: a conflict, whoever has locked the
+//!   row since.
+//! - A row with the expected version is locked, skipping those that somebody else has locked, in the order of names.
+//!   PostgreSQL looks at the newest version of a row before it locks it, so a row that has changed since the start is
+//!   not among the locked ones.
+//! - What was locked is written. What is not there is inserted, unless somebody was faster.
+//! - What remains (locked or changed by somebody in this very moment) is [tried again](super::Postgres::alone) alone.
+
+use std::time::{Duration, SystemTime};
+
+use leasehold_core::{Name, Stamp, Time};
+use tokio::time::Instant;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::failure::{self, Doubt};
+use super::pool::{Pool, Value};
+use super::row::{self, COLUMNS, INPUT};
+use super::schema::Place;
+use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
+use crate::{Error, Result};
+
+/// The statements, for one table.
+pub(super) struct Statements {
+    table: String,
+    load: String,
+    by_name: String,
+    by_state: String,
+}
+
+/// Whether a statement waits for rows that somebody else has locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locks {
+    Skip,
+    Wait,
+}
+
+impl Statements {
+    pub(super) fn new(place: &Place) -> Self {
+        let table = place.records();
+        let columns = columns();
+        let head = "select h.*, r.n, ";
+        let moment = "from (select clock_timestamp(), pg_is_in_recovery()) h left join ";
+        let range = "kind = $1 and name >= $2 and ($3::text is null or name < $3) and held_until between $4 and $5";
+        Self {
+            load: format!(
+                "{head}{columns} {moment} (select i.n, r.* from unnest($1::text[], $2::text[]) with ordinality \
+                 as i(kind, name, n) cross join lateral (select * from {table} r \
+                 where r.kind = i.kind and r.name = i.name limit 1) r) r on true"
+            ),
+            by_name: format!(
+                "{head}{columns} {moment} (select 0::int8 as n, * from {table} where {range} and name > $7 \
+                 order by name limit $6) r on true order by r.name"
+            ),
+            by_state: format!(
+                "{head}{columns} {moment} (select 0::int8 as n, * from {table} where {range} and state = $9 \
+                 and (state_since, name) > ($8, $7) order by state_since, name limit $6) r on true \
+                 order by r.state_since, r.name"
+            ),
+            table,
+        }
+    }
+
+    /// The records under these names, all as of one moment.
+    pub(super) async fn load(
+        &self,
+        pool: &Pool,
+        deadline: Instant,
+        names: &[Name],
+    ) -> Result<Answer<Vec<Option<Stored>>>> {
+        let (kinds, names) = keys(names.iter());
+        let values: [Value<'_>; 2] = [(&kinds, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+        let rows = pool
+            .ask(deadline, Doubt::None, &self.load, &values)
+            .await?
+            .map_err(|error| failure::answered(&error, Doubt::None))?;
+        loaded(&rows, names.len())
+    }
+
+    /// The statement that [`loaded`] reads, for one name.
+    pub(super) fn load_one(&self) -> &str {
+        &self.load
+    }
+
+    /// A page of records. Names are compared byte by byte: the columns are of the collation `C`.
+    pub(super) async fn find(
+        &self,
+        pool: &Pool,
+        deadline: Instant,
+        query: &Query,
+    ) -> Result<Answer<Page>> {
+        let search = sql::Search::new(query)?;
+        let (kind, state) = (query.kind.as_str(), query.state.as_deref());
+        let mut values: Vec<Value<'_>> = vec![
+            (&kind, Type::TEXT),
+            (&search.from, Type::TEXT),
+            (&search.to, Type::TEXT),
+            (&search.held.0, Type::INT8),
+            (&search.held.1, Type::INT8),
+            (&search.limit, Type::INT8),
+            (&search.after, Type::TEXT),
+        ];
+        let statement = if state.is_some() {
+            values.push((&search.since, Type::INT8));
+            values.push((&state, Type::TEXT));
+            &self.by_state
+        } else {
+            &self.by_name
+        };
+        let rows = pool
+            .ask(deadline, Doubt::None, statement, &values)
+            .await?
+            .map_err(|error| failure::answered(&error, Doubt::None))?;
+        let mut records = Vec::new();
+        for row in &rows {
+            records.extend(row::stored(row, 3)?);
+        }
+        Ok(Answer {
+            value: sql::page(records, query),
+            stamp: stamp(&rows)?,
+        })
+    }
+
+    /// The statement that swaps these writes, which [`swapped`] reads. Only the parts that they need: a shorter
+    /// statement is planned faster.
+    pub(super) fn swap(&self, writes: &[&Write], locks: Locks) -> String {
+        let table = &self.table;
+        let updates = writes
+            .iter()
+            .any(|write| write.put.is_some() && write.expect.is_some());
+        let inserts = writes.iter().any(|write| is_insert(write));
+        let deletes = writes
+            .iter()
+            .any(|write| write.put.is_none() && write.expect.is_some());
+        let skip = match locks {
+            Locks::Skip => "skip locked",
+            Locks::Wait => "",
+        };
+        let strength = if deletes { "update" } else { "no key update" };
+        let mut parts = vec![format!(
+            "input as materialized (select i.*, p.patience \
+             from (select set_config('lock_timeout', $15, true) as patience) p cross join {INPUT})"
+        )];
+        let mut written = Vec::new();
+        if updates || deletes {
+            parts.push(format!(
+                "locked as materialized (select i.*, r.at from input i cross join lateral (select r.ctid as at \
+                 from {table} r where r.kind = i.kind and r.name = i.name and r.write_id = i.expect \
+                 for {strength} {skip}) r)"
+            ));
+        }
+        if updates {
+            parts.push(format!(
+                "updated as (update {table} r set write_id = l.write_id, fence = l.fence, held_until = l.held_until, \
+                 state = l.state, state_since = l.state_since, holders = l.holders::json, last = l.last::json, \
+                 next = l.next::json, put = l.put, body = coalesce(l.body, r.body), \
+                 body_bytes = case when l.body is null then r.body_bytes else l.body_bytes end \
+                 from locked l where r.ctid = l.at and l.write_id is not null returning l.n)"
+            ));
+            written.push("select n from updated");
+        }
+        if deletes {
+            parts.push(format!(
+                "deleted as (delete from {table} r using locked l where r.ctid = l.at and l.write_id is null \
+                 returning l.n)"
+            ));
+            written.push("select n from deleted");
+        }
+        if inserts {
+            // An insert waits for whoever is inserting the same: in the order of names, so that nobody waits in a circle.
+            parts.push(format!(
+                "inserted as (insert into {table} (kind, name, write_id, fence, held_until, state, state_since, \
+                 holders, last, next, put, body, body_bytes) select kind, name, write_id, fence, held_until, state, \
+                 state_since, holders::json, last::json, next::json, put, body, body_bytes from input i \
+                 where i.expect is null and i.write_id is not null and not exists \
+                 (select from {table} r where r.kind = i.kind and r.name = i.name) order by i.n \
+                 on conflict (kind, name) do nothing returning kind, name)"
+            ));
+            written.push("select i.n from inserted join input i using (kind, name)");
+        }
+        let written = match written.is_empty() {
+            true => "'{}'::int8[]".to_owned(),
+            false => format!("array({})", written.join(" union all ")),
+        };
+        format!(
+            "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), {written} as written) h \
+             left join lateral (select i.n, c.* from input i left join lateral (select * from {table} r \
+             where r.kind = i.kind and r.name = i.name limit 1) c on true where i.n <> all (h.written)) r on true",
+            parts.join(", "),
+            columns()
+        )
+    }
+}
+
+/// Whether this write creates a record.
+pub(super) fn is_insert(write: &Write) -> bool {
+    write.put.is_some() && write.expect.is_none()
+}
+
+fn columns() -> String {
+    COLUMNS.map(|column| format!("r.{column}")).join(", ")
+}
+
+/// Names as two arrays.
+pub(super) fn keys<'n>(names: impl Iterator<Item = &'n Name>) -> (Vec<&'static str>, Vec<&'n str>) {
+    names
+        .map(|name| (name.kind().as_str(), name.as_str()))
+        .unzip()
+}
+
+/// The answer to [`Statements::load`].
+pub(super) fn loaded(rows: &[Row], count: usize) -> Result<Answer<Vec<Option<Stored>>>> {
+    let stamp = stamp(rows)?;
+    let mut value = vec![None; count];
+    for row in rows {
+        if let Some((_, stored)) = row::stored(row, 3)? {
+            *slot(&mut value, row, 2)? = Some(stored);
+        }
+    }
+    Ok(Answer { value, stamp })
+}
+
+/// The answer to [`Statements::swap`]; `None` where somebody is at that record in this moment.
+pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
+    let stamp = stamp(rows)?;
+    let mut fates: Vec<_> = writes.iter().map(|_| None).collect();
+    let written: Vec<i64> = match rows.first() {
+        Some(row) => row.try_get(2).map_err(failure::answered_oddly)?,
+        None => Vec::new(),
+    };
+    for n in written {
+        *number(&mut fates, Some(n))? = Some(Swapped::Written { tag: None });
+    }
+    for row in rows {
+        let Some(n) = row
+            .try_get::<_, Option<i64>>(3)
+            .map_err(failure::answered_oddly)?
+        else {
+            continue;
+        };
+        let write = *number(&mut writes.to_vec(), Some(n))?;
+        *number(&mut fates, Some(n))? = match row::stored(row, 4) {
+            Ok(current) => lost(write, current.map(|(_, stored)| stored)),
+            Err(corrupt) => Some(Swapped::Failed(corrupt)),
+        };
+    }
+    Ok(Answer {
+        value: fates,
+        stamp,
+    })
+}
+
+/// What a write that did not write means, where this was there; `None`: somebody is in the way.
+pub(super) fn lost(write: &Write, current: Option<Stored>) -> Option<Swapped> {
+    let found = current.as_ref().map(|stored| stored.version.write);
+    let expected = write.expect.as_ref().map(|version| version.write);
+    match (found == expected, &write.put) {
+        (false, _) => Some(Swapped::Conflict(current)),
+        // Nothing was to be deleted, and nothing is there.
+        (true, None) if expected.is_none() => Some(Swapped::Written { tag: None }),
+        (true, _) => None,
+    }
+}
+
+fn slot<'v, T>(values: &'v mut [T], row: &Row, column: usize) -> Result<&'v mut T> {
+    number(
+        values,
+        row.try_get(column).map_err(failure::answered_oddly)?,
+    )
+}
+
+/// The value with this number, counted from one.
+fn number<T>(values: &mut [T], n: Option<i64>) -> Result<&mut T> {
+    n.and_then(|n| values.get_mut(usize::try_from(n).ok()?.checked_sub(1)?))
+        .ok_or_else(|| Error::Corrupt("PostgreSQL answered what was not asked".into()))
+}
+
+/// The server's time; an error if it only follows another one.
+fn stamp(rows: &[Row]) -> Result<Stamp> {
+    let row = rows
+        .first()
+        .ok_or_else(|| Error::Corrupt("PostgreSQL answered nothing".into()))?;
+    if row.try_get(1).map_err(failure::answered_oddly)? {
+        return Err(failure::standby());
+    }
+    let time: SystemTime = row.try_get(0).map_err(failure::answered_oddly)?;
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Stamp {
+        time: Time::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)),
+        resolution: Duration::from_micros(1),
+    })
+}

@@ -1,0 +1,253 @@
+//! Writes: all together, and those that somebody is in the way of once more, alone.
+
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{Name, Stamp};
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+
+use super::Postgres;
+use super::failure::{self, Doubt};
+use super::pool::Value;
+use super::row::Batch;
+use super::statements::{self, Locks};
+use crate::store::{Answer, Swapped, Write};
+use crate::{Error, Result};
+
+/// How long a write waits for somebody else's lock while others wait for its answer, and while none do.
+const WAIT_IN_COMPANY: Duration = Duration::from_millis(100);
+const WAIT_ALONE: Duration = Duration::from_millis(1_500);
+/// How long a write waits for one of the connections that wait for locks.
+const WAIT_FOR_TURN: Duration = Duration::from_millis(250);
+/// How long a row that stayed locked is not waited for in company again.
+const STUCK: Duration = Duration::from_secs(2);
+/// How often a batch is sent again that met another transaction.
+const TRIES: usize = 5;
+
+impl Postgres {
+    /// Swaps these writes, of which there are some.
+    pub(super) async fn swap_all(
+        &self,
+        writes: &[Write],
+        deadline: Instant,
+    ) -> Result<Answer<Vec<Swapped>>> {
+        let mut order: Vec<_> = (0..writes.len()).collect();
+        order.sort_by(|a, b| writes[*a].name.cmp(&writes[*b].name));
+        let sorted: Vec<_> = order.iter().map(|index| &writes[*index]).collect();
+        let (fates, stamp) = self.batch(&sorted, deadline).await?;
+
+        let in_company = writes.len() > 1;
+        let done = join_all(
+            sorted
+                .iter()
+                .zip(fates)
+                .map(async |(write, fate)| match fate {
+                    Some(swapped) => (swapped, None),
+                    None => {
+                        let wait = self.wait_for(&write.name, in_company);
+                        self.alone(write, wait, deadline).await
+                    }
+                }),
+        )
+        .await;
+        let stamp = done.iter().find_map(|(_, stamp)| *stamp).or(stamp);
+        let mut swapped: Vec<_> = order.into_iter().zip(done).collect();
+        swapped.sort_by_key(|(index, _)| *index);
+        let swapped: Vec<_> = swapped
+            .into_iter()
+            .map(|(_, (swapped, _))| swapped)
+            .collect();
+        match stamp {
+            Some(stamp) => Ok(Answer {
+                value: swapped,
+                stamp,
+            }),
+            None => Err(all_failed(swapped)),
+        }
+    }
+
+    /// What became of writes that were sent together, and the server's time.
+    async fn batch(
+        &self,
+        writes: &[&Write],
+        deadline: Instant,
+    ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
+        let (fates, stamp) = self.together(writes, deadline).await?;
+        if stamp.is_some() {
+            return Ok((fates, stamp));
+        }
+        // Undone as a whole, because an insert met one of somebody's open transaction. Without inserts it will do.
+        let others = writes
+            .iter()
+            .copied()
+            .filter(|write| !statements::is_insert(write));
+        let others: Vec<_> = others.collect();
+        if others.is_empty() {
+            return Ok((fates, None));
+        }
+        let (others, stamp) = self.together(&others, deadline).await?;
+        let mut others = others.into_iter();
+        let fates = writes
+            .iter()
+            .map(|write| match statements::is_insert(write) {
+                true => None,
+                false => others.next().flatten(),
+            });
+        Ok((fates.collect(), stamp))
+    }
+
+    /// Sends writes as one statement, in the order of names. Those that somebody is in the way of are not waited for.
+    async fn together(
+        &self,
+        writes: &[&Write],
+        deadline: Instant,
+    ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
+        let statement = self.statements.swap(writes, Locks::Skip);
+        let batch = Batch::new(writes)?;
+        let patience = milliseconds(WAIT_IN_COMPANY);
+        let mut values = batch.values();
+        values.push((&patience, Type::TEXT));
+        for _ in 0..TRIES {
+            let doubt = Doubt::MayHaveWritten;
+            match self.pool.ask(deadline, doubt, &statement, &values).await? {
+                Ok(rows) => {
+                    let answer = statements::swapped(&rows, writes)?;
+                    return Ok((answer.value, Some(answer.stamp)));
+                }
+                Err(error) if failure::is_locked(&error) => break,
+                Err(_) => {}
+            }
+        }
+        Ok((writes.iter().map(|_| None).collect(), None))
+    }
+
+    /// Swaps one record that somebody is in the way of: waits for them, for so long, on a connection for such.
+    async fn alone(
+        &self,
+        write: &Write,
+        wait: Duration,
+        deadline: Instant,
+    ) -> (Swapped, Option<Stamp>) {
+        let until = deadline.min(Instant::now() + wait);
+        let mut stamp = None;
+        while Instant::now() < until {
+            match self.wait_once(write, until, deadline).await {
+                Ok(None) => break,
+                Ok(Some(answer)) => {
+                    stamp = Some(answer.stamp);
+                    if let Some(swapped) = answer.value {
+                        self.stuck().remove(&write.name);
+                        return (swapped, stamp);
+                    }
+                }
+                Err(error) => return (Swapped::Failed(error), stamp),
+            }
+        }
+        self.note_stuck(&write.name);
+        let problem = format!(
+            "`{}` is locked by another transaction in PostgreSQL: see pg_stat_activity and pg_locks",
+            write.name
+        );
+        (Swapped::Failed(Error::Unavailable(problem)), stamp)
+    }
+
+    /// Waits for the row's lock, writes, and right behind that looks at what is there now, in one round trip: the
+    /// write sees the table as it was before it began to wait. `None` if the lock did not go away in time.
+    async fn wait_once(
+        &self,
+        write: &Write,
+        until: Instant,
+        deadline: Instant,
+    ) -> Result<Option<Answer<Option<Swapped>>>> {
+        let writes = [write];
+        let swap = self.statements.swap(&writes, Locks::Wait);
+        let batch = Batch::new(&writes)?;
+        let (kinds, names) = statements::keys([&write.name].into_iter());
+        let load: [Value<'_>; 2] = [(&kinds, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+        // Where many rows are locked, few are waited for: there must be room for calls that need not wait.
+        let turn = until.min(Instant::now() + WAIT_FOR_TURN);
+        let Ok(lent) = self.reserved.link(turn).await else {
+            return Ok(None);
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let patience = milliseconds(left.max(Duration::from_millis(1)));
+        let mut values = batch.values();
+        values.push((&patience, Type::TEXT));
+        let (written, loaded) = tokio::join!(
+            lent.ask(deadline, Doubt::MayHaveWritten, &swap, &values),
+            lent.ask(deadline, Doubt::None, self.statements.load_one(), &load),
+        );
+        lent.give_back(&loaded);
+        let rows = match written? {
+            Ok(rows) => rows,
+            Err(error) if failure::is_locked(&error) => return Ok(None),
+            Err(_) => Vec::new(),
+        };
+        if !rows.is_empty() {
+            let answer = statements::swapped(&rows, &writes)?;
+            if let [Some(swapped @ (Swapped::Written { .. } | Swapped::Failed(_)))] =
+                &answer.value[..]
+            {
+                return Ok(Some(Answer {
+                    value: Some(swapped.clone()),
+                    stamp: answer.stamp,
+                }));
+            }
+        }
+        let loaded = loaded?.map_err(|error| failure::answered(&error, Doubt::None))?;
+        let Answer { mut value, stamp } = statements::loaded(&loaded, 1)?;
+        Ok(Some(Answer {
+            value: statements::lost(write, value.remove(0)),
+            stamp,
+        }))
+    }
+
+    fn stuck(&self) -> MutexGuard<'_, HashMap<Name, Instant>> {
+        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_stuck(&self, name: &Name) {
+        let now = Instant::now();
+        let mut stuck = self.stuck();
+        stuck.retain(|_, seen| now - *seen < STUCK);
+        stuck.insert(name.clone(), now);
+    }
+
+    /// How long to wait for a record that somebody is in the way of.
+    fn wait_for(&self, name: &Name, in_company: bool) -> Duration {
+        let is_stuck = self
+            .stuck()
+            .get(name)
+            .is_some_and(|seen| seen.elapsed() < STUCK);
+        match (in_company, is_stuck) {
+            (false, _) => WAIT_ALONE,
+            (true, false) => WAIT_IN_COMPANY,
+            (true, true) => Duration::ZERO,
+        }
+    }
+}
+
+/// The error of a batch of which nothing was answered: the one that leaves most open.
+fn all_failed(swapped: Vec<Swapped>) -> Error {
+    let mut errors: Vec<_> = swapped
+        .into_iter()
+        .filter_map(|swapped| match swapped {
+            Swapped::Failed(error) => Some(error),
+            _ => None,
+        })
+        .collect();
+    let open = errors
+        .iter()
+        .position(|error| matches!(error, Error::Indeterminate(_)));
+    match errors.is_empty() {
+        true => Error::Indeterminate("PostgreSQL did not tell its time".into()),
+        false => errors.swap_remove(open.unwrap_or(0)),
+    }
+}
+
+fn milliseconds(span: Duration) -> String {
+    format!("{}ms", span.as_millis())
+}

@@ -1,0 +1,167 @@
+//! Whom to trust: `sslmode` as libpq has it, by rustls.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::{Error, Result};
+
+/// How a server has to prove who it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// No TLS.
+    Plain,
+    /// TLS where the server offers it, whoever it is.
+    Prefer,
+    /// TLS, whoever it is.
+    Encrypted,
+    /// TLS, with a certificate that one of these authorities vouches for.
+    Authority(Roots),
+    /// The same, and for the host that the URL names.
+    Host(Roots),
+}
+
+/// Who vouches for servers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Roots {
+    /// Those that this system trusts.
+    System,
+    /// Those in a file of PEM certificates.
+    File(String),
+}
+
+impl Trust {
+    pub(super) fn parse(mode: Option<&str>, file: Option<String>) -> Result<Self> {
+        let roots = match file.as_deref() {
+            None | Some("system") => Roots::System,
+            Some(file) => Roots::File(file.to_owned()),
+        };
+        match (mode, roots) {
+            (Some("disable"), _) => Ok(Self::Plain),
+            // As libpq: with a root at hand, what can be checked is checked.
+            (Some("require"), roots @ Roots::File(_)) => Ok(Self::Authority(roots)),
+            (Some("require"), Roots::System) => Ok(Self::Encrypted),
+            (Some("verify-ca"), roots) => Ok(Self::Authority(roots)),
+            (Some("verify-full"), roots) => Ok(Self::Host(roots)),
+            (None | Some("prefer"), _) => Ok(Self::Prefer),
+            _ => Err(Error::invalid(
+                "`sslmode` in the store URL is one of disable, prefer, require, verify-ca, verify-full",
+            )),
+        }
+    }
+
+    /// What makes TLS connections.
+    pub(super) fn connector(&self) -> Result<MakeRustlsConnect> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = match self {
+            Self::Plain | Self::Prefer | Self::Encrypted => Verifier {
+                authorities: None,
+                any_host: true,
+                provider: provider.clone(),
+            },
+            Self::Authority(roots) | Self::Host(roots) => Verifier {
+                authorities: Some(roots.verifier(&provider)?),
+                any_host: matches!(self, Self::Authority(_)),
+                provider: provider.clone(),
+            },
+        };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::Denied(format!("TLS cannot be used: {error}")))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(MakeRustlsConnect::new(config))
+    }
+}
+
+impl Roots {
+    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>> {
+        let mut store = RootCertStore::empty();
+        let source = match self {
+            Self::System => {
+                store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+                "this system".to_owned()
+            }
+            Self::File(path) => {
+                let certificates = CertificateDer::pem_file_iter(path)
+                    .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                    .map_err(|error| {
+                        Error::Denied(format!("`sslrootcert`: cannot read `{path}`: {error}"))
+                    })?;
+                store.add_parsable_certificates(certificates);
+                format!("`{path}`")
+            }
+        };
+        WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
+            .build()
+            .map_err(|error| {
+                Error::Denied(format!(
+                    "{source} has no certificates to trust ({error}): name a file of them by `sslrootcert`"
+                ))
+            })
+    }
+}
+
+/// Checks as much of a certificate as was asked for; that the server has its key, always.
+#[derive(Debug)]
+struct Verifier {
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    any_host: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.any_host => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
