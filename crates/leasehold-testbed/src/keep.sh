@@ -20,7 +20,8 @@ family() {
     done
 }
 
-is_alive() { grep -qs '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; }
+# Not one that merely waits to be reaped, by whoever its parent is now.
+is_alive() { grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
 
 signal() {
     local all

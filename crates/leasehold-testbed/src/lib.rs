@@ -20,8 +20,7 @@
 //! (a panic, a signal, `kill -9`), its servers end and their folders go: each is kept by a shell that holds the other
 //! end of a pipe.
 
-#![allow(dead_code)] // until the clusters are here
-
+mod cluster;
 mod keeper;
 mod ports;
 mod probe;
@@ -33,7 +32,9 @@ mod server;
 mod shared;
 mod start;
 
+pub use cluster::Cluster;
 pub use programs::Missing;
 pub use proxy::{Proxy, Traffic};
+pub use recipes::SERVERS;
 pub use server::{Builder, Server};
 pub use shared::{installed, shared, url};

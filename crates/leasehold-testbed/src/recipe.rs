@@ -9,9 +9,9 @@ use crate::Missing;
 use crate::programs;
 
 /// One database's way of running. Each is one file in `recipes/`.
-pub(crate) trait Recipe: Sync {
-    /// The store URL's scheme.
-    fn scheme(&self) -> &'static str;
+pub(crate) trait Recipe: Send + Sync {
+    /// What it is started by: the store URL's scheme, where that has one server only.
+    fn name(&self) -> &'static str;
 
     /// What is not installed, if anything.
     fn installed(&self) -> Result<(), Missing>;
@@ -40,9 +40,9 @@ pub(crate) trait Recipe: Sync {
     /// The store URL of a server, or of a cluster with these ports.
     fn url(&self, ports: &[u16]) -> String;
 
-    /// Which member of a cluster leads.
+    /// Which member leads, once one does.
     fn leader(&self, _members: &[Member]) -> io::Result<Option<usize>> {
-        Ok(None)
+        Ok(Some(0))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::Missing;
 use crate::keeper::Keeper;
 use crate::ports::Port;
 use crate::recipe::{Member, Recipe};
+use crate::recipes::{self, Pgbouncer};
 use crate::start;
 
 /// A real server of a test's own, on loopback. It ends when this is dropped, and when this process ends however it does.
@@ -20,11 +21,13 @@ pub struct Server {
 }
 
 pub(crate) struct Inner {
-    pub(crate) recipe: &'static dyn Recipe,
+    pub(crate) recipe: Arc<dyn Recipe>,
     /// Before the ports: they are free only once the server has ended.
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) port: Port,
     pub(crate) peer: Port,
+    /// All of its cluster, itself included.
+    pub(crate) members: Vec<Member>,
     pub(crate) folder: PathBuf,
 }
 
@@ -57,6 +60,15 @@ impl Server {
     /// The folder that has its data and its log, and that goes with it.
     pub fn folder(&self) -> &Path {
         &self.inner.folder
+    }
+
+    /// A PgBouncer in transaction mode in front of this PostgreSQL.
+    pub async fn behind_pgbouncer(&self) -> Result<Self, Missing> {
+        let recipe = Arc::new(Pgbouncer {
+            target: self.port(),
+        });
+        let mut servers = Builder::new("pgbouncer").start_recipe(recipe, 1).await?;
+        Ok(servers.remove(0))
     }
 
     /// Ends it with `kill -9`, all its processes at once.
@@ -119,13 +131,16 @@ impl Inner {
     pub(crate) fn start(&self) {
         self.keeper().start();
         if let Err(log) = self.wait_until_ready() {
-            panic!("{} did not start:\n{log}", self.recipe.scheme());
+            panic!("{} did not start:\n{log}", self.recipe.name());
         }
     }
 
     /// Waits until it serves; the end of its log if it never does.
     pub(crate) fn wait_until_ready(&self) -> Result<(), String> {
-        let is_ready = || self.recipe.is_ready(self.member()).unwrap_or(false);
+        let is_ready = || {
+            self.recipe.is_ready(self.member()).unwrap_or(false)
+                && matches!(self.recipe.leader(&self.members), Ok(Some(_)))
+        };
         start::wait_until(is_ready, || self.keeper().is_up()).map_err(|()| self.end_of_log())
     }
 
@@ -180,8 +195,16 @@ impl Builder {
 
     /// Starts a cluster of so many.
     pub(crate) async fn start_many(self, nodes: usize) -> Result<Vec<Server>, Missing> {
-        let starting =
-            tokio::task::spawn_blocking(move || start::start(&self.scheme, nodes, &self));
+        let recipe = recipes::of(&self.scheme)?;
+        self.start_recipe(recipe, nodes).await
+    }
+
+    async fn start_recipe(
+        self,
+        recipe: Arc<dyn Recipe>,
+        nodes: usize,
+    ) -> Result<Vec<Server>, Missing> {
+        let starting = tokio::task::spawn_blocking(move || start::start(&recipe, nodes, &self));
         match starting.await {
             Ok(servers) => servers,
             Err(died) => std::panic::resume_unwind(died.into_panic()),

@@ -7,31 +7,34 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::Missing;
 use crate::keeper::Keeper;
 use crate::ports::Port;
 use crate::recipe::{Member, Node, Recipe, command_line};
 use crate::server::{Builder, Inner, READY_WITHIN, Server};
-use crate::{Missing, recipes};
 
 const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 /// Starts the members of a cluster, all at once, and waits until it serves.
-pub(crate) fn start(scheme: &str, nodes: usize, options: &Builder) -> Result<Vec<Server>, Missing> {
-    let recipe = recipes::of(scheme)?;
+pub(crate) fn start(
+    recipe: &Arc<dyn Recipe>,
+    nodes: usize,
+    options: &Builder,
+) -> Result<Vec<Server>, Missing> {
     recipe.installed()?;
     if options.own_clock && !Path::new(LIBFAKETIME).exists() {
         return Err(Missing::Program {
-            scheme: recipe.scheme(),
+            scheme: recipe.name(),
             what: LIBFAKETIME.to_owned(),
         });
     }
     // Once more with other ports: a program that is none of ours may have taken one in the meantime.
     let again = start_once(recipe, nodes, options).or_else(|_| start_once(recipe, nodes, options));
-    Ok(again.unwrap_or_else(|failure| panic!("{scheme} did not start:\n{failure}")))
+    Ok(again.unwrap_or_else(|failure| panic!("{} did not start:\n{failure}", recipe.name())))
 }
 
 fn start_once(
-    recipe: &'static dyn Recipe,
+    recipe: &Arc<dyn Recipe>,
     nodes: usize,
     options: &Builder,
 ) -> Result<Vec<Server>, String> {
@@ -46,13 +49,14 @@ fn start_once(
     let mut servers = Vec::new();
     for (index, (port, peer)) in ports.into_iter().enumerate() {
         let (folder, mut keeper) =
-            set_up(recipe, index, &members, options).map_err(|error| error.to_string())?;
+            set_up(recipe.as_ref(), index, &members, options).map_err(|error| error.to_string())?;
         keeper.start();
         let inner = Arc::new(Inner {
-            recipe,
+            recipe: recipe.clone(),
             keeper: Mutex::new(keeper),
             port,
             peer,
+            members: members.clone(),
             folder,
         });
         servers.push(Server { inner });
@@ -75,9 +79,9 @@ fn set_up(
 ) -> io::Result<(PathBuf, Keeper)> {
     // Others may pass through it: not every server runs as root.
     let folder = tempfile::Builder::new()
-        .prefix(&format!("leasehold-{}-", recipe.scheme()))
+        .prefix(&format!("leasehold-{}-", recipe.name()))
         .permissions(std::fs::Permissions::from_mode(0o711))
-        .tempdir()?;
+        .tempdir_in(parent_folder())?;
     let data = folder.path().join("data");
     std::fs::create_dir(&data)?;
     let node = Node {
@@ -96,6 +100,19 @@ fn set_up(
     let keeper = Keeper::of(folder.path(), recipe.stop_signal(), &command)?;
     // From here on the keeper removes it.
     Ok((folder.keep(), keeper))
+}
+
+/// In memory where there is plenty: a kill loses no more there than on a disk, and a busy disk makes tests slow and fickle.
+fn parent_folder() -> PathBuf {
+    const PLENTY: u64 = 4 << 30;
+    let memory = Path::new("/dev/shm");
+    let free = nix::sys::statvfs::statvfs(memory)
+        .map(|found| found.blocks_available() * found.fragment_size());
+    if std::env::var_os("TMPDIR").is_none() && free.is_ok_and(|free| free >= PLENTY) {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    }
 }
 
 fn clock_file(folder: &Path) -> PathBuf {

