@@ -7,6 +7,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use leasehold::Error;
 use leasehold::wire::Trouble;
+use serde::Deserialize;
 
 use crate::route::Refused;
 
@@ -63,4 +64,10 @@ pub(crate) async fn read_text(
     let bytes = read(body, limit, timeout).await?;
     String::from_utf8(bytes)
         .map_err(|_| Error::invalid("the request's body is not UTF-8 text").into())
+}
+
+/// What a body says in JSON.
+pub(crate) fn parse_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::invalid(format!("the request's body is not as expected: {error}")))
 }

@@ -15,11 +15,13 @@
 //! # }
 //! ```
 
-mod admin;
+mod acquire;
 mod answer;
 mod body;
-mod locks;
+mod hold;
+mod look;
 mod query;
+mod release;
 mod route;
 mod serve;
 mod service;

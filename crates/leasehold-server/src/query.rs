@@ -1,8 +1,9 @@
 //! Strict reading of percent-encoded text and query strings: what is not understood is refused, never guessed.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use leasehold::{Error, Result};
+use leasehold::{Error, Result, duration};
 
 /// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
 /// without two hexadecimal digits is refused.
@@ -91,6 +92,11 @@ impl<'a> Query<'a> {
         read: impl FnOnce(&str) -> Result<T>,
     ) -> Result<Option<T>> {
         self.get(key).map(read).transpose()
+    }
+
+    /// A parameter that is a span, as in `30s`.
+    pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>> {
+        self.read(key, |text| Ok(duration::parse(text)?))
     }
 
     /// A parameter that is `true` or `false`.

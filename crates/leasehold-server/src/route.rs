@@ -34,7 +34,7 @@ pub(crate) enum Route {
     Ready,
 }
 
-/// Why there is no route.
+/// Why a request is not performed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The request is wrong.

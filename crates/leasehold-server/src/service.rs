@@ -1,14 +1,14 @@
-//! One request: found its route, checked, performed, answered.
+//! One request, from its arrival to its answer.
 
 use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request};
-use leasehold::core::{BootTime, Name, Text};
-use leasehold::engine::Engine;
-use leasehold::wire::Trouble;
-use serde::Serialize;
+use leasehold::core::{BootTime, Nonce, Text};
+use leasehold::engine::{Engine, Reply, refusal};
+use leasehold::wire::NONCE_HEADER;
+use leasehold::{Error, Result};
 
 use crate::Config;
 use crate::answer::{self, Answer};
@@ -79,34 +79,32 @@ impl Service {
             Route::List => self.list(call).await,
             Route::Break(name) => self.break_lease(call, &name).await,
             Route::Heartbeats => self.heartbeats(call).await,
-            Route::Health => {
-                call.query.only(&[])?;
-                Ok(answer::ok(&Status { status: "alive" }))
-            }
-            Route::Ready => {
-                call.query.only(&[])?;
-                self.ready().await
-            }
-        }
-    }
-
-    /// Whether the store answers, in bounded time.
-    async fn ready(&self) -> Result<Answer, Refused> {
-        let probe = Name::lock("leasehold/readyz")?;
-        match tokio::time::timeout(self.config.ready_timeout, self.engine.show(&probe)).await {
-            Ok(shown) => {
-                shown?;
-                Ok(answer::ok(&Status { status: "ready" }))
-            }
-            Err(_) => Err(Refused::new(
-                Trouble::StoreUnavailable,
-                "the store did not answer in time",
-            )),
+            Route::Health => self.health(&call),
+            Route::Ready => self.ready(call).await,
         }
     }
 }
 
-#[derive(Serialize)]
-struct Status {
-    status: &'static str,
+impl Call<'_> {
+    /// The nonce, from the URL or from its header.
+    pub(crate) fn nonce(&self) -> Result<Option<Nonce>> {
+        let mut headers = self.headers.get_all(NONCE_HEADER).into_iter();
+        let header = headers.next();
+        if headers.next().is_some() || (header.is_some() && self.query.has("nonce")) {
+            return Err(Error::invalid("the nonce is there twice: give it once"));
+        }
+        let text = match header {
+            None => self.query.get("nonce"),
+            Some(value) => Some(
+                std::str::from_utf8(value.as_bytes())
+                    .map_err(|_| Error::invalid("the nonce in the header is not UTF-8"))?,
+            ),
+        };
+        Ok(text.map(Nonce::new).transpose()?)
+    }
+}
+
+/// An outcome that is a refusal for whoever asked.
+pub(crate) fn refuse(reply: Reply) -> Refused {
+    refusal(reply.take().0).into()
 }

@@ -1,11 +1,9 @@
 //! What the log tells, and what it keeps to itself.
 
-mod common;
-
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use common::Server;
+use crate::common::Server;
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -28,8 +26,8 @@ async fn requests_are_logged_without_nonces_queries_or_bodies() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // For this thread, which is all that this test's runtime has.
-    let _guard = tracing::subscriber::set_default(subscriber);
+    // For the whole process: what the other tests say meanwhile must not show either.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = Server::start_on_sqlite().await;
     let fence = server
         .acquire("/locks/my-job?nonce=top-secret&owner=somebody-quiet")

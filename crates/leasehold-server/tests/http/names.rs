@@ -1,10 +1,8 @@
 //! Names of every kind round-trip and never collide.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::Server;
+use crate::common::Server;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 const NAMES: &[&str] = &[

@@ -1,8 +1,6 @@
 //! Bad input: a clear 400-class problem, and nothing changed.
 
-mod common;
-
-use common::Server;
+use crate::common::Server;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 

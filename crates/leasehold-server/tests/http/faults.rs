@@ -1,13 +1,11 @@
 //! `Remote` against services that hang, die, lose answers, or are none.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Server;
+use crate::common::Server;
 use leasehold::core::{Fence, Granted, Mode, Name, Nonce};
 use leasehold::{
     AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, ListRequest, Remote,
@@ -98,7 +96,7 @@ async fn a_renewal_that_hangs_returns_before_its_time_is_over() {
         drop(stream);
     })
     .await;
-    let within = Duration::from_millis(500);
+    let within = Duration::from_secs(3);
     let started = Instant::now();
     let renewed = remote.renew(vec![renewal(1), renewal(2)], within).await;
     assert!(started.elapsed() < within, "{:?}", started.elapsed());
@@ -146,7 +144,7 @@ async fn a_lease_whose_service_hangs_is_lost_in_time() {
     let started = Instant::now();
     let lease = client.lease("job").ttl(ttl).acquire().await.unwrap();
     silent.store(true, Ordering::SeqCst);
-    tokio::time::timeout(common::PATIENCE, lease.lost())
+    tokio::time::timeout(crate::common::PATIENCE, lease.lost())
         .await
         .expect("lost, although nobody answers");
     // At most one renewal was answered before the silence; and then a busy machine.
@@ -253,7 +251,9 @@ async fn lost_answers_are_asked_for_again() {
     let fence = hold.grant.fence.get();
 
     let (remote, _) = losing(server.address, 1).await;
-    let renewed = remote.renew(vec![renewal(fence)], common::PATIENCE).await;
+    let renewed = remote
+        .renew(vec![renewal(fence)], crate::common::PATIENCE)
+        .await;
     assert_eq!(renewed[0].as_ref().unwrap().renewal.fence.get(), fence);
 
     let (remote, _) = losing(server.address, 1).await;

@@ -1,5 +1,4 @@
 //! A running service and a raw client: no URL library in between, so that a test sends exactly the bytes it means.
-#![allow(dead_code, unreachable_pub)]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,12 +15,12 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes, unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A service on a port of its own.
-pub struct Server {
-    pub address: SocketAddr,
-    pub engine: Engine,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Engine,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
     folder: Option<PathBuf>,
@@ -29,12 +28,12 @@ pub struct Server {
 
 impl Server {
     /// On a store in memory.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_on("memory:").await
     }
 
     /// On a fresh SQLite file.
-    pub async fn start_on_sqlite() -> Self {
+    pub(crate) async fn start_on_sqlite() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let folder =
@@ -46,14 +45,14 @@ impl Server {
         server
     }
 
-    pub async fn start_on(url: &str) -> Self {
+    pub(crate) async fn start_on(url: &str) -> Self {
         let engine = Engine::start(store::open(url).await.unwrap())
             .await
             .unwrap();
         Self::start_with(engine, Config::default()).await
     }
 
-    pub async fn start_with(engine: Engine, config: Config) -> Self {
+    pub(crate) async fn start_with(engine: Engine, config: Config) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -75,12 +74,12 @@ impl Server {
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Stops it as an operator would, and returns when it has stopped.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         drop(self.stop.take());
         tokio::time::timeout(PATIENCE, &mut self.task)
             .await
@@ -88,24 +87,24 @@ impl Server {
             .unwrap();
     }
 
-    pub async fn post(&self, target: &str) -> Answer {
+    pub(crate) async fn post(&self, target: &str) -> Answer {
         self.send("POST", target, b"").await
     }
 
-    pub async fn get(&self, target: &str) -> Answer {
+    pub(crate) async fn get(&self, target: &str) -> Answer {
         self.send("GET", target, b"").await
     }
 
-    pub async fn delete(&self, target: &str) -> Answer {
+    pub(crate) async fn delete(&self, target: &str) -> Answer {
         self.send("DELETE", target, b"").await
     }
 
-    pub async fn send(&self, method: &str, target: &str, body: &[u8]) -> Answer {
+    pub(crate) async fn send(&self, method: &str, target: &str, body: &[u8]) -> Answer {
         self.send_with(method, target, "", body).await
     }
 
     /// Sends a request with more header lines, each ended by `\r\n`.
-    pub async fn send_with(
+    pub(crate) async fn send_with(
         &self,
         method: &str,
         target: &str,
@@ -122,7 +121,13 @@ impl Server {
     }
 
     /// Sends a request and does not wait for its answer.
-    pub async fn begin(&self, method: &str, target: &str, headers: &str, body: &[u8]) -> TcpStream {
+    pub(crate) async fn begin(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
             "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
@@ -134,12 +139,12 @@ impl Server {
     }
 
     /// Takes a lease and gives its fence.
-    pub async fn acquire(&self, target: &str) -> u64 {
+    pub(crate) async fn acquire(&self, target: &str) -> u64 {
         self.post(target).await.ok().fence()
     }
 
     /// Everything that is stored, to see that nothing changed.
-    pub async fn everything(&self) -> Value {
+    pub(crate) async fn everything(&self) -> Value {
         let mut all = self.get("/locks?limit=1000").await.ok().json;
         for lock in all["locks"].as_array_mut().unwrap() {
             for holder in lock["holders"].as_array_mut().unwrap() {
@@ -150,7 +155,7 @@ impl Server {
     }
 
     /// Waits until so many wait in line for a name.
-    pub async fn wait_for_waiters(&self, name: &str, count: usize) {
+    pub(crate) async fn wait_for_waiters(&self, name: &str, count: usize) {
         let name = leasehold::core::Name::lock(name).unwrap();
         let line = async {
             while self.engine.waiters(&name) != count {
@@ -174,14 +179,14 @@ impl Drop for Server {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub json: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) json: Value,
 }
 
 impl Answer {
-    pub fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).expect("answers are UTF-8");
         let (head, body) = text
             .split_once("\r\n\r\n")
@@ -193,14 +198,14 @@ impl Answer {
         }
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
     #[track_caller]
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert_eq!(self.status, 200, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/json"));
         self
@@ -208,7 +213,7 @@ impl Answer {
 
     /// It is a problem document of this status and type.
     #[track_caller]
-    pub fn problem(self, status: u16, trouble: &str) -> Self {
+    pub(crate) fn problem(self, status: u16, trouble: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(
             self.header("content-type"),
@@ -223,11 +228,11 @@ impl Answer {
     }
 
     #[track_caller]
-    pub fn fence(&self) -> u64 {
+    pub(crate) fn fence(&self) -> u64 {
         self.json["fence"].as_u64().expect("a fence")
     }
 
-    pub fn text(&self, member: &str) -> &str {
+    pub(crate) fn text(&self, member: &str) -> &str {
         self.json[member].as_str().unwrap_or_default()
     }
 }

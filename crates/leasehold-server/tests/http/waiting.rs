@@ -1,13 +1,11 @@
 //! Waiting in line over HTTP: hand-over, callers that go away, shutting down, and connections that misbehave.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Answer, PATIENCE, Server};
 use async_trait::async_trait;
-use common::{Answer, PATIENCE, Server};
 use leasehold::Result;
 use leasehold::core::Name;
 use leasehold::engine::{self, Engine};

@@ -1,10 +1,8 @@
 //! `Remote` against a real service.
 
-mod common;
-
 use std::time::Duration;
 
-use common::Server;
+use crate::common::Server;
 use leasehold::core::{Fence, Granted, Hash, How, Mode, Name, Nonce, View};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
@@ -222,7 +220,9 @@ async fn many_renewals_each_for_itself() {
     }
     requests[3].fence = Fence::new(1).unwrap();
     let before = Machine.boot_time();
-    let renewed = remote.renew(requests.clone(), common::PATIENCE).await;
+    let renewed = remote
+        .renew(requests.clone(), crate::common::PATIENCE)
+        .await;
     assert_eq!(renewed.len(), requests.len());
     for (number, (renewed, request)) in renewed.into_iter().zip(requests).enumerate() {
         match renewed {
@@ -235,7 +235,7 @@ async fn many_renewals_each_for_itself() {
             }
         }
     }
-    assert_eq!(remote.renew(Vec::new(), common::PATIENCE).await, []);
+    assert_eq!(remote.renew(Vec::new(), crate::common::PATIENCE).await, []);
 }
 
 #[tokio::test]

@@ -1,0 +1,84 @@
+//! Letting go, and ending somebody's lease.
+
+use leasehold::core::{Fence, Name, Operation, Outcome, Release, Who, limits};
+use leasehold::engine::Patience;
+use leasehold::wire::{BreakHow, Broken, Released};
+use leasehold::{BreakRequest, Error, Result};
+
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::route::{self, Refused};
+use crate::service::{Call, Service, refuse};
+
+impl Service {
+    pub(crate) async fn release(
+        &self,
+        call: Call<'_>,
+        name: &Name,
+        fence: Option<Fence>,
+    ) -> Result<Answer, Refused> {
+        let operation = Operation::Release(Release {
+            who: holder(&call, fence)?,
+            principal: None,
+        });
+        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let released = match reply.outcome() {
+            Outcome::Released => true,
+            Outcome::NotHeld => false,
+            _ => return Err(refuse(reply)),
+        };
+        Ok(answer::telling(reply, &Released { released }))
+    }
+
+    pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
+        call.query
+            .only(&["name", "fence", "nonce", "force", "reason", "now"])?;
+        let parameters = parameters(&call)?;
+        let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let how = match (parameters, text.trim_ascii().is_empty()) {
+            (Some(how), true) => how,
+            (None, true) => BreakHow::default(),
+            (None, false) => body::parse_json(&text)?,
+            (Some(_), false) => {
+                return Err(Error::invalid("parameters and a body: give one of them").into());
+            }
+        };
+        let operation = Operation::Break(BreakRequest::try_from(how)?.into());
+        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let (broken, until) = match reply.outcome() {
+            Outcome::Released => (true, None),
+            Outcome::Broken { until } => (true, *until),
+            Outcome::NotHeld => (false, None),
+            _ => return Err(refuse(reply)),
+        };
+        Ok(answer::telling(reply, &Broken { broken, until }))
+    }
+}
+
+/// Whose lease it is: by the fence in the path, or else by the nonce.
+fn holder(call: &Call<'_>, fence: Option<Fence>) -> Result<Who> {
+    if let Some(fence) = fence {
+        call.query.only(&["name"])?;
+        return Ok(Who::Fence(fence));
+    }
+    call.query.only(&["name", "nonce"])?;
+    let nonce = call
+        .nonce()?
+        .ok_or_else(|| Error::invalid("release by `/locks/{name}/{fence}`, or give `nonce=`"))?;
+    Ok(Who::Nonce(nonce.hash()))
+}
+
+/// What the parameters say; `None` if they say nothing.
+fn parameters(call: &Call<'_>) -> Result<Option<BreakHow>> {
+    let query = &call.query;
+    let how = BreakHow {
+        fence: query.read("fence", route::fence)?,
+        nonce: call.nonce()?.map(|nonce| nonce.expose().to_owned()),
+        force: query.flag("force")?.unwrap_or(false),
+        reason: query.get("reason").map(Into::into),
+        now: query.flag("now")?.unwrap_or(false),
+    };
+    let says_something =
+        how.fence.is_some() || how.nonce.is_some() || how.force || how.reason.is_some() || how.now;
+    Ok(says_something.then_some(how))
+}
