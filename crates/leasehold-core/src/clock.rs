@@ -27,12 +27,15 @@ pub enum Observed {
 /// Keeps the offset between this machine's boot clock and the store's clock as an interval, learnt from the send
 /// and receive times of each answer.
 ///
-/// It widens with age by 500 ppm and narrows again with every answer.
+/// It widens with age by 500 ppm and narrows again with every answer. What all answers together say finds the steps
+/// of the store's clock; but the interval that it gives always contains the whole of what the last answer said, so
+/// that an answer which was too slow to reveal a step does no harm either.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clock {
-    /// Store time minus boot time, in microseconds, as of `at`.
-    lowest: i128,
-    highest: i128,
+    /// What all answers since the last step agree on, as of `at`.
+    known: Offsets,
+    /// What the last answer said, as of `at`.
+    answer: Offsets,
     at: BootTime,
     margin: Duration,
     doubt: Option<Time>,
@@ -42,10 +45,10 @@ pub struct Clock {
 impl Clock {
     /// A clock that knows what one answer said. `margin` is what the store's clock may step by unnoticed.
     pub fn new(sent: BootTime, received: BootTime, stamp: Stamp, margin: Duration) -> Self {
-        let (lowest, highest) = offsets(sent, received, stamp);
+        let answer = Offsets::told(sent, received, stamp);
         Self {
-            lowest,
-            highest,
+            known: answer,
+            answer,
             at: received,
             margin,
             doubt: None,
@@ -57,22 +60,27 @@ impl Clock {
     pub fn observe(&mut self, sent: BootTime, received: BootTime, stamp: Stamp) -> Observed {
         // An answer may be looked at after a later one: it is then as old as that makes it.
         let at = received.max(self.at);
-        let (lowest, highest) = widened(offsets(sent, received, stamp), at.since(received));
-        let (old_lowest, old_highest) = self.offsets_at(at);
-        let apart = (lowest - old_highest).max(old_lowest - highest);
+        let answer = Offsets::told(sent, received, stamp).widened(at.since(received));
+        let known = self.known.widened(at.since(self.at));
+        let apart = known.apart(answer);
         let observed = if apart <= 0 {
-            (self.lowest, self.highest) = (lowest.max(old_lowest), highest.min(old_highest));
+            self.known = known.common(answer);
             Observed::Agrees
         } else if apart <= i128::from(micros(self.margin)) {
-            (self.lowest, self.highest) = (lowest.min(old_lowest), highest.max(old_highest));
+            self.known = known.both(answer);
             Observed::Widened
         } else {
             // Whatever either clock may have written so far.
-            let written = plus(at, highest.max(old_highest));
-            (self.lowest, self.highest) = (lowest, highest);
+            let written = answer.both(known).interval(at).latest;
+            self.known = answer;
             self.doubt = self.doubt.max(Some(written));
             self.stepped_at = Some(at);
             Observed::Stepped
+        };
+        self.answer = if received < self.at {
+            self.answer.both(answer)
+        } else {
+            answer
         };
         self.at = at;
         observed
@@ -80,11 +88,8 @@ impl Clock {
 
     /// What is known of the store's time at this moment of the boot clock.
     pub fn interval(&self, boot: BootTime) -> Interval {
-        let (lowest, highest) = self.offsets_at(boot);
-        Interval {
-            earliest: plus(boot, lowest),
-            latest: plus(boot, highest),
-        }
+        let offsets = self.known.both(self.answer);
+        offsets.widened(boot.since(self.at)).interval(boot)
     }
 
     /// Everything that the core asks of time at this moment, with what has been seen of one record's holders.
@@ -108,27 +113,64 @@ impl Clock {
     pub fn stepped_at(&self) -> Option<BootTime> {
         self.stepped_at
     }
+}
 
-    fn offsets_at(&self, boot: BootTime) -> (i128, i128) {
-        widened((self.lowest, self.highest), boot.since(self.at))
+/// Store time minus boot time, in microseconds: not below `lowest`, not above `highest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Offsets {
+    lowest: i128,
+    highest: i128,
+}
+
+impl Offsets {
+    /// What one answer says: its stamp was made somewhere between the send and the receipt.
+    fn told(sent: BootTime, received: BootTime, stamp: Stamp) -> Self {
+        let time = i128::from(stamp.time.as_micros());
+        Self {
+            lowest: time - i128::from(received.as_micros()),
+            highest: time + i128::from(micros(stamp.resolution)) - i128::from(sent.as_micros()),
+        }
     }
-}
 
-fn widened((lowest, highest): (i128, i128), age: Duration) -> (i128, i128) {
-    let widening = i128::from(micros(drift(age)));
-    (lowest - widening, highest + widening)
-}
+    fn widened(self, age: Duration) -> Self {
+        let drift = i128::from(micros(drift(age)));
+        Self {
+            lowest: self.lowest - drift,
+            highest: self.highest + drift,
+        }
+    }
 
-fn offsets(sent: BootTime, received: BootTime, stamp: Stamp) -> (i128, i128) {
-    let time = i128::from(stamp.time.as_micros());
-    let earliest = time - i128::from(received.as_micros());
-    let latest = time + i128::from(micros(stamp.resolution)) - i128::from(sent.as_micros());
-    (earliest, latest)
-}
+    /// How far these lie apart; not above zero if they overlap.
+    fn apart(self, other: Self) -> i128 {
+        (self.lowest - other.highest).max(other.lowest - self.highest)
+    }
 
-fn plus(boot: BootTime, offset: i128) -> Time {
-    let time = (i128::from(boot.as_micros()) + offset).clamp(0, i128::from(u64::MAX));
-    Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
+    /// What lies in both.
+    fn common(self, other: Self) -> Self {
+        Self {
+            lowest: self.lowest.max(other.lowest),
+            highest: self.highest.min(other.highest),
+        }
+    }
+
+    /// Everything from the lower end of either to the upper end of either.
+    fn both(self, other: Self) -> Self {
+        Self {
+            lowest: self.lowest.min(other.lowest),
+            highest: self.highest.max(other.highest),
+        }
+    }
+
+    fn interval(self, boot: BootTime) -> Interval {
+        let at = |offset: i128| {
+            let time = (i128::from(boot.as_micros()) + offset).clamp(0, i128::from(u64::MAX));
+            Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
+        };
+        Interval {
+            earliest: at(self.lowest),
+            latest: at(self.highest),
+        }
+    }
 }
 
 /// How much before the store's expiry a holder lets go: what the store's clock may step by, and 0.1 % of the ttl
@@ -159,7 +201,8 @@ pub struct Now<'a> {
     pub interval: Interval,
     /// This machine's boot clock.
     pub boot: BootTime,
-    /// After a step of the store's clock: holders renewed at or before this are judged by observation only.
+    /// After a step of the store's clock: expiries counted from this or before mean nothing any more. Their holders
+    /// are judged by observation only.
     pub doubt: Option<Time>,
     /// When the store's clock was last seen to step, by this machine's boot clock.
     pub stepped_at: Option<BootTime>,
@@ -171,17 +214,19 @@ pub struct Now<'a> {
 
 impl Now<'_> {
     /// How long until this holder is surely over; `None` once it is.
+    ///
+    /// Either the store's clock has passed its expiry, unless that is in doubt; or it was watched for its whole ttl.
     pub fn left(&self, holder: &Holder) -> Option<Duration> {
+        let unwatched = |watched: Duration| {
+            let whole = holder.ttl + drift(holder.ttl) + Duration::from_micros(1);
+            whole.checked_sub(watched).filter(|left| !left.is_zero())
+        };
+        let watched = self.seen.since(holder).map(|since| self.boot.since(since));
         if self.doubts(holder) {
-            let full = holder.ttl + drift(holder.ttl) + Duration::from_micros(1);
-            let seen = self
-                .seen
-                .since(holder)
-                .map_or(Duration::ZERO, |since| self.boot.since(since));
-            full.checked_sub(seen).filter(|left| !left.is_zero())
-        } else {
-            self.until_past(holder.expires_at)
+            return unwatched(watched.unwrap_or_default());
         }
+        let unexpired = self.until_past(holder.expires_at);
+        watched.map_or(unexpired, |watched| unexpired.min(unwatched(watched)))
     }
 
     /// Whether this holder is over.
@@ -195,15 +240,12 @@ impl Now<'_> {
         (earliest <= moment).then(|| moment.since(earliest) + Duration::from_micros(1))
     }
 
-    /// Whether the expiry that is written for this holder means nothing, because the clock it was written by has
-    /// stepped since.
-    fn doubts(&self, holder: &Holder) -> bool {
-        self.doubt.is_some_and(|step| holder.renewed_at <= step) || self.is_far(holder)
-    }
-
-    /// Whether this holder's expiry is further ahead than any renewal by the present clock could put it.
-    pub(crate) fn is_far(&self, holder: &Holder) -> bool {
-        holder.expires_at > self.interval.latest + holder.ttl + self.margin
+    /// Whether the expiry that is written for this holder means nothing, because the clock that it was counted by has
+    /// stepped since: this process saw it step, or no renewal by the present clock could have put it that far ahead.
+    pub(crate) fn doubts(&self, holder: &Holder) -> bool {
+        let counted_from = holder.expires_at - holder.ttl;
+        self.doubt.is_some_and(|step| counted_from <= step)
+            || counted_from > self.interval.latest + self.margin
     }
 
     /// Whether the store's clock was seen to step in this last span.
@@ -233,7 +275,7 @@ impl Sightings {
         Self(Vec::new())
     }
 
-    /// Notes who is in doubt in a record that was received from the store at this moment, and forgets the others.
+    /// Notes who is in doubt in a record that was received from the store at this moment, and forgets who is gone.
     pub fn note(&mut self, record: Option<&Record>, clock: &Clock, received: BootTime) {
         let holders = record.map_or(&[][..], |record| &record.holders);
         if self.0.is_empty() && holders.is_empty() {
@@ -242,11 +284,13 @@ impl Sightings {
         let now = clock.now(received, self);
         let seen = holders
             .iter()
-            .filter(|holder| now.doubts(holder))
-            .map(|holder| Sighting {
-                fence: holder.fence,
-                renewed_at: holder.renewed_at,
-                since: self.since(holder).unwrap_or(received),
+            .filter_map(|holder| {
+                let doubted = now.doubts(holder).then_some(received);
+                Some(Sighting {
+                    fence: holder.fence,
+                    renewed_at: holder.renewed_at,
+                    since: self.since(holder).or(doubted)?,
+                })
             })
             .collect();
         self.0 = seen;

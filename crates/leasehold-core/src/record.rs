@@ -193,7 +193,7 @@ pub struct Holder {
     pub ttl: Duration,
     /// When it was granted.
     pub acquired_at: Time,
-    /// When it was last renewed.
+    /// When it was last renewed. Each renewal is later than the one before, by a microsecond at least.
     pub renewed_at: Time,
     /// It is over once the store's clock has surely passed this.
     pub expires_at: Time,

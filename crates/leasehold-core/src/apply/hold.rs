@@ -109,19 +109,17 @@ pub(super) fn extend(
         .expect("only a live holder renews");
     let latest = now.interval.latest;
     let ttl = ttl.unwrap_or(holder.ttl);
-    if now.is_far(holder) {
-        // A clock that has stepped back since wrote that expiry: keeping it would lock the name until then.
+    if now.doubts(holder) {
+        // The clock has stepped since that expiry was written: nobody knows how much of the ttl has run, and keeping
+        // the expiry might lock the name for years.
         holder.ttl = holder.ttl.max(ttl);
         holder.expires_at = latest + holder.ttl;
-        holder.renewed_at = latest;
-    } else {
-        if latest + ttl > holder.expires_at {
-            holder.ttl = ttl;
-            holder.expires_at = latest + ttl;
-        }
-        // Always another moment, so that whoever watches this entry sees that its holder lives.
-        holder.renewed_at = latest.max(holder.renewed_at + Duration::from_micros(1));
+    } else if latest + ttl > holder.expires_at {
+        holder.ttl = ttl;
+        holder.expires_at = latest + ttl;
     }
+    // Another moment each time, so that whoever watches this entry sees that its holder lives.
+    holder.renewed_at = latest.max(holder.renewed_at + Duration::from_micros(1));
     Renewal {
         fence,
         ttl: holder.ttl,

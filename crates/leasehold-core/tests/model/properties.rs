@@ -1,0 +1,189 @@
+//! What must hold, whatever happens.
+
+use leasehold_core::{
+    Acquire, BootTime, Clock, Fence, Interval, Mode, Now, Operation, Outcome, Record, Sightings,
+    Stamp, limits,
+};
+
+use crate::explore::Broken;
+use crate::model::Leases;
+use crate::witness::Witness;
+use crate::world::{CLIENTS, Flight, World};
+
+/// In every state: whoever believes, believes alone, or shares within the limit.
+pub(crate) fn state(model: &Leases, world: &World) -> Result<(), Broken> {
+    let believes = |client: usize| {
+        let belief = world.clients[client].belief.as_ref();
+        belief.is_some_and(|belief| belief.until > model.boot(client, world))
+            && !nonce_used_elsewhere(world, client)
+    };
+    let mut sharing: Vec<u8> = Vec::new();
+    let mut exclusive: Vec<u8> = Vec::new();
+    for client in (0..CLIENTS).filter(|client| believes(*client)) {
+        let nonce = world.clients[client].nonce;
+        let among = match model.config.modes[client] {
+            Mode::Exclusive => &mut exclusive,
+            Mode::Shared { .. } => &mut sharing,
+        };
+        if !among.contains(&nonce) {
+            among.push(nonce);
+        }
+    }
+    if exclusive.len() > 1 {
+        return Err(format!("two exclusive holders believe: {exclusive:?}"));
+    }
+    if !exclusive.is_empty() && sharing.iter().any(|nonce| !exclusive.contains(nonce)) {
+        return Err("an exclusive and a shared holder believe".to_owned());
+    }
+    let limit = model.config.modes.iter().find_map(|mode| match mode {
+        Mode::Shared { limit } => *limit,
+        Mode::Exclusive => None,
+    });
+    match limit {
+        Some(limit) if sharing.len() > usize::from(limit) => {
+            Err(format!("{} share, above the limit", sharing.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whoever repeats a nonce says that its earlier self is gone: nothing is promised to it.
+fn nonce_used_elsewhere(world: &World, client: usize) -> bool {
+    let nonce = world.clients[client].nonce;
+    let mut others = (0..CLIENTS).filter(|other| *other != client);
+    others.any(|other| world.clients[other].nonce == nonce)
+}
+
+/// When a write lands: fences grow, nobody jumps the queue, and a stale fence writes nothing.
+pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Result<(), Broken> {
+    let Some(new) = &flight.put else {
+        return Ok(());
+    };
+    let old = world.stored.as_ref().map(|stored| stored.record.clone());
+    let old = old.as_deref();
+    let held = |fence: Fence| {
+        let holders = old.map_or(&[][..], |record| &record.holders);
+        holders.iter().find(move |holder| holder.fence == fence)
+    };
+    for granted in new.holders.iter().filter(|new| held(new.fence).is_none()) {
+        if granted.fence <= world.highest {
+            return Err(format!(
+                "fence {} granted after {}",
+                granted.fence, world.highest
+            ));
+        }
+        if old.is_none() && world.highest > Fence::default() {
+            model.saw(Witness::CameBack);
+        }
+        world.highest = granted.fence;
+        if let Some(reserved) =
+            old.and_then(|old| reserved_by_another(model, world, old, granted.nonce))
+        {
+            return Err(format!("fence {} granted while {reserved}", granted.fence));
+        }
+    }
+    if let Some(fence) = flight.by {
+        let live = held(fence).is_some_and(|holder| holder.broken.is_none());
+        let exclusive = model.config.modes[flight.client] == Mode::Exclusive;
+        let latest = old.is_some_and(|old| old.fence == fence);
+        if !live || (exclusive && !latest) {
+            return Err(format!("stale fence {fence} has written"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether somebody else's reservation stands, by the store's own clock.
+fn reserved_by_another(
+    model: &Leases,
+    world: &World,
+    old: &Record,
+    nonce: leasehold_core::Hash,
+) -> Option<String> {
+    let now = model.store_time(world, 0);
+    let next = old.next.as_ref()?;
+    let stands = next.until >= now && next.until <= now + limits::RESERVATION;
+    let held = old.holders.iter().any(|holder| holder.nonce == nonce);
+    (stands && next.nonce != nonce && !held).then(|| format!("reserved until {}", next.until))
+}
+
+/// Of the record as it is stored: what is free can be taken, whoever has reserved is next, and nothing lasts for ever.
+pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
+    let Some(stored) = &world.stored else {
+        return Ok(());
+    };
+    let record = &*stored.record;
+    let time = model.store_time(world, 0);
+    let none = Sightings::none();
+    let exactly = Now {
+        interval: Interval::exactly(time),
+        boot: BootTime::default(),
+        doubt: None,
+        stepped_at: None,
+        margin: model.span(model.config.margin),
+        seen: &none,
+    };
+    let newcomer = Operation::Acquire(acquire(model, 15));
+    let granted = |record: &Record, operation: &Operation, now: &Now<'_>| {
+        let decision = (model.config.rules.apply)(Some(record), operation, now);
+        matches!(decision.outcome, Outcome::Granted(_))
+    };
+
+    let held = record
+        .holders
+        .iter()
+        .any(|holder| holder.expires_at >= time);
+    let reserved = record
+        .next
+        .as_ref()
+        .filter(|next| next.until >= time && next.until <= time + limits::RESERVATION);
+    if !held && reserved.is_none() && !granted(record, &newcomer, &exactly) {
+        return Err("free and unreserved, but cannot be taken".to_owned());
+    }
+
+    if let Some(next) = reserved {
+        let mut free = record.clone();
+        free.holders.clear();
+        let waiter = Operation::Acquire(Acquire {
+            nonce: next.nonce,
+            mode: next.mode,
+            ..acquire(model, 15)
+        });
+        if !granted(&free, &waiter, &exactly) {
+            return Err("the waiter that has reserved is not granted".to_owned());
+        }
+        if granted(&free, &newcomer, &exactly) {
+            return Err("granted past the waiter that has reserved".to_owned());
+        }
+    }
+
+    // Somebody who looks now, and again once all that may stand can only be over, gets it.
+    let margin = model.span(model.config.margin);
+    let boot = BootTime::default();
+    let stamp = Stamp {
+        time,
+        resolution: std::time::Duration::ZERO,
+    };
+    let clock = Clock::new(boot, boot, stamp, margin);
+    let mut seen = Sightings::none();
+    seen.note(Some(record), &clock, boot);
+    let ttl = model.span(model.config.ttl.max(model.config.renewed_ttl));
+    let later =
+        boot + (ttl.max(limits::RESERVATION) + margin + model.span(model.config.horizon + 1));
+    if !granted(record, &newcomer, &clock.now(later, &seen)) {
+        return Err("still not free after everything must have ended".to_owned());
+    }
+    Ok(())
+}
+
+fn acquire(model: &Leases, nonce: usize) -> Acquire {
+    Acquire {
+        nonce: model.nonces[nonce],
+        owner: model.text.clone(),
+        principal: None,
+        ttl: model.span(model.config.ttl),
+        mode: Mode::Exclusive,
+        fence: None,
+        floor: Fence::default(),
+    }
+}
