@@ -1,0 +1,261 @@
+//! The store's time: intervals, steps, observation, deadlines.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{TTL, acquire, at, renew, secs};
+use leasehold_core::{
+    BootTime, Change, Clock, Interval, Observed, Operation, Record, Sightings, Stamp, apply,
+    deadline, holder_margin, limits,
+};
+
+fn boot(seconds: u64) -> BootTime {
+    BootTime::from_micros(0) + secs(seconds)
+}
+
+fn stamp(second: u64) -> Stamp {
+    coarse(second, 0)
+}
+
+fn coarse(second: u64, resolution: u64) -> Stamp {
+    Stamp {
+        time: at(second),
+        resolution: secs(resolution),
+    }
+}
+
+fn between(earliest: u64, latest: u64) -> Interval {
+    Interval {
+        earliest: at(earliest),
+        latest: at(latest),
+    }
+}
+
+/// Known exactly at boot second 0, which is second 100 of the store.
+fn exact(margin: u64) -> Clock {
+    Clock::new(boot(0), boot(0), stamp(100), secs(margin))
+}
+
+/// Does it at this boot second, with what was seen; returns the record as it would be written.
+fn perform(
+    record: Option<&Record>,
+    operation: Operation,
+    clock: &Clock,
+    second: u64,
+    seen: &Sightings,
+) -> Option<Record> {
+    let decision = apply(record, &operation, &clock.now(boot(second), seen));
+    match decision.change {
+        Change::Write(record) => Some(record),
+        Change::None | Change::Delete => None,
+    }
+}
+
+fn take(record: Option<&Record>, who: &str, clock: &Clock, second: u64, seen: &Sightings) -> bool {
+    perform(
+        record,
+        Operation::Acquire(acquire(who)),
+        clock,
+        second,
+        seen,
+    )
+    .is_some()
+}
+
+fn granted(clock: &Clock, second: u64) -> Record {
+    let acquire = Operation::Acquire(acquire("a"));
+    perform(None, acquire, clock, second, &Sightings::none()).expect("free")
+}
+
+#[test]
+fn an_answer_is_as_vague_as_its_round_trip_and_its_resolution() {
+    let clock = Clock::new(boot(0), boot(3), coarse(100, 1), secs(0));
+    assert_eq!(clock.interval(boot(3)), between(100, 104));
+}
+
+#[test]
+fn it_widens_with_age_and_narrows_with_every_answer() {
+    let mut clock = Clock::new(boot(0), boot(0), stamp(0), secs(0));
+    let aged = clock.interval(boot(2_000));
+    assert_eq!((aged.earliest, aged.latest), (at(1_999), at(2_001)));
+    let observed = clock.observe(boot(2_000), boot(2_000), stamp(2_000));
+    assert_eq!(observed, Observed::Agrees);
+    assert_eq!(clock.interval(boot(2_000)), between(2_000, 2_000));
+    assert_eq!(clock.age(boot(2_007)), secs(7));
+}
+
+#[test]
+fn within_the_margin_both_may_be_right() {
+    let mut clock = exact(2);
+    assert_eq!(
+        clock.observe(boot(1), boot(1), stamp(103)),
+        Observed::Widened
+    );
+    let interval = clock.interval(boot(1));
+    assert!(interval.earliest <= at(101) && interval.latest >= at(103));
+    assert_eq!(clock.stepped_at(), None);
+}
+
+#[test]
+fn beyond_the_margin_it_is_a_step() {
+    for after in [90, 110] {
+        let mut clock = exact(2);
+        assert_eq!(
+            clock.observe(boot(1), boot(1), stamp(after)),
+            Observed::Stepped
+        );
+        assert_eq!(clock.interval(boot(1)), between(after, after));
+        assert_eq!(clock.stepped_at(), Some(boot(1)));
+    }
+}
+
+#[test]
+fn an_answer_too_slow_to_reveal_a_step_does_not_confirm_what_was_known() {
+    // The clock has stepped back by 5 s; the answer took 6 s, so it might be right either way.
+    let mut clock = exact(0);
+    assert_eq!(
+        clock.observe(boot(0), boot(6), stamp(101)),
+        Observed::Agrees
+    );
+    assert!(
+        clock.interval(boot(6)).earliest <= at(101),
+        "only this is sure"
+    );
+    assert_eq!(
+        clock.observe(boot(7), boot(7), stamp(102)),
+        Observed::Stepped
+    );
+}
+
+#[test]
+fn an_answer_that_is_looked_at_late_takes_nothing_back() {
+    let mut clock = exact(0);
+    clock.observe(boot(10), boot(10), stamp(110));
+    assert_eq!(
+        clock.observe(boot(5), boot(6), stamp(105)),
+        Observed::Agrees
+    );
+    assert_eq!(clock.age(boot(10)), secs(0));
+    let interval = clock.interval(boot(10));
+    assert!(interval.earliest <= at(110) && interval.latest >= at(110));
+}
+
+#[test]
+fn times_before_the_epoch_and_after_the_end_saturate() {
+    let early = Stamp {
+        time: leasehold_core::Time::from_micros(1),
+        resolution: Duration::ZERO,
+    };
+    let clock = Clock::new(boot(5), boot(5), early, secs(0));
+    assert_eq!(clock.interval(boot(0)).earliest.as_micros(), 0);
+}
+
+#[test]
+fn a_holder_counts_from_the_send_and_lets_go_a_margin_early() {
+    let margin = holder_margin(secs(2), TTL);
+    assert_eq!(margin, secs(2) + Duration::from_millis(10));
+    let until = deadline(boot(50), TTL, at(110), stamp(100), secs(2));
+    assert_eq!(until, boot(50) + TTL - margin);
+    // The request was late: less is left than the ttl.
+    let until = deadline(boot(50), TTL, at(110), stamp(104), secs(0));
+    assert_eq!(until, boot(56) - Duration::from_millis(10));
+    // A coarse answer may be older than it says.
+    let until = deadline(boot(50), TTL, at(110), coarse(104, 1), secs(0));
+    assert_eq!(until, boot(55) - Duration::from_millis(10));
+    // Nothing left: ask again.
+    assert_eq!(
+        deadline(boot(50), TTL, at(110), stamp(999), secs(0)),
+        boot(50)
+    );
+}
+
+#[test]
+fn after_a_step_forward_a_holder_is_over_only_when_watched_for_its_whole_ttl() {
+    let mut clock = exact(0);
+    let record = granted(&clock, 0);
+    clock.observe(boot(1), boot(1), stamp(500));
+    let mut seen = Sightings::none();
+    assert!(
+        !take(Some(&record), "b", &clock, 1, &seen),
+        "by the clock it were over"
+    );
+    assert!(!take(Some(&record), "b", &clock, 99, &seen), "never seen");
+    seen.note(Some(&record), &clock, boot(1));
+    assert!(!take(Some(&record), "b", &clock, 11, &seen));
+    seen.note(Some(&record), &clock, boot(11));
+    assert!(take(Some(&record), "b", &clock, 12, &seen));
+}
+
+#[test]
+fn a_renewal_starts_the_watch_anew() {
+    let mut clock = exact(0);
+    let record = granted(&clock, 0);
+    clock.observe(boot(1), boot(1), stamp(500));
+    let mut seen = Sightings::none();
+    seen.note(Some(&record), &clock, boot(1));
+    let fence = record.holders[0].fence;
+    // Its engine has not noticed the step, and asks for no more time than it had.
+    let renewed = perform(Some(&record), renew(fence), &exact(0), 0, &seen).expect("live");
+    assert_eq!(renewed.holders[0].expires_at, record.holders[0].expires_at);
+    seen.note(Some(&renewed), &clock, boot(8));
+    assert!(!take(Some(&renewed), "b", &clock, 12, &seen));
+    assert!(take(Some(&renewed), "b", &clock, 19, &seen));
+}
+
+#[test]
+fn a_lease_granted_after_the_step_is_judged_by_the_clock_again() {
+    let mut clock = exact(0);
+    clock.observe(boot(1), boot(1), stamp(500));
+    let record = granted(&clock, 2);
+    assert!(!take(Some(&record), "b", &clock, 12, &Sightings::none()));
+    assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
+}
+
+#[test]
+fn a_clock_that_was_once_years_ahead_locks_nothing_for_years() {
+    let year = 365 * 24 * 3_600;
+    let ahead = Clock::new(boot(0), boot(0), stamp(year), secs(0));
+    let record = granted(&ahead, 0);
+    // Somebody who never saw the step: the expiry itself proves it.
+    let clock = exact(0);
+    let mut seen = Sightings::none();
+    seen.note(Some(&record), &clock, boot(0));
+    assert!(!take(Some(&record), "b", &clock, 10, &seen));
+    assert!(take(Some(&record), "b", &clock, 11, &seen));
+    // It stays over while the clock comes near that expiry.
+    assert!(take(Some(&record), "b", &clock, year - 101, &seen));
+    // A renewal mends the expiry.
+    let fence = record.holders[0].fence;
+    let mended = perform(Some(&record), renew(fence), &clock, 5, &seen).expect("live");
+    assert_eq!(
+        mended.holders[0].expires_at,
+        at(115) + Duration::from_micros(2_500)
+    );
+}
+
+#[test]
+fn nothing_is_purged_within_a_retention_of_a_step() {
+    let mut clock = exact(0);
+    let record = granted(&clock, 0);
+    clock.observe(boot(1), boot(1), stamp(20_000));
+    let mut seen = Sightings::none();
+    seen.note(Some(&record), &clock, boot(1));
+    let purge = Operation::Purge {
+        retention: limits::MIN_RETENTION,
+    };
+    let purged = |second| apply(Some(&record), &purge, &clock.now(boot(second), &seen)).change;
+    assert_eq!(purged(3_601), Change::None);
+    assert_eq!(purged(3_602), Change::Delete);
+}
+
+#[test]
+fn a_reservation_of_a_clock_that_was_ahead_means_nothing() {
+    let ahead = Clock::new(boot(0), boot(0), stamp(1_000), secs(0));
+    let none = Sightings::none();
+    let held = granted(&ahead, 0);
+    let mut record = perform(Some(&held), common::reserve("w"), &ahead, 0, &none).expect("held");
+    record.holders.clear();
+    assert!(!take(Some(&record), "b", &ahead, 1, &none));
+    assert!(take(Some(&record), "b", &exact(0), 1, &none));
+}

@@ -1,0 +1,229 @@
+//! Names, nonces, limits, events, and how a record is written down.
+
+mod common;
+
+use common::*;
+use leasehold_core::{
+    Acquire, Event, Fence, Hash, How, Kind, Mode, Name as LeaseName, Nonce, Operation, Put, Record,
+    Reserve, Update, events, limits, view,
+};
+
+#[test]
+fn names_are_any_text_without_control_characters() {
+    for good in ["a", "a/b/c", "#?%", "..", " ", "émoji 🔒", &"x".repeat(512)] {
+        assert_eq!(LeaseName::lock(good).unwrap().as_str(), good);
+    }
+    for bad in [
+        "",
+        "nul\0",
+        "line\nbreak",
+        "\u{85}",
+        &"x".repeat(513),
+        &"é".repeat(257),
+    ] {
+        assert!(LeaseName::lock(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_gate_and_a_lock_never_meet() {
+    let (gate, lock) = (LeaseName::gate("x").unwrap(), LeaseName::lock("x").unwrap());
+    assert_ne!(gate, lock);
+    for kind in Kind::ALL {
+        assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+    }
+    assert_eq!(Kind::parse("door"), None);
+}
+
+#[test]
+fn nonces_have_1_to_64_characters_and_never_show() {
+    assert!(Nonce::new("").is_err());
+    assert!(Nonce::new("é".repeat(64)).is_ok());
+    assert!(Nonce::new("x".repeat(65)).is_err());
+    let nonce = Nonce::new("secret").unwrap();
+    assert!(!format!("{nonce:?}").contains("secret"));
+    assert_eq!(nonce.hash(), Nonce::new("secret").unwrap().hash());
+    assert_ne!(nonce.hash(), Nonce::new("Secret").unwrap().hash());
+}
+
+#[test]
+fn hashes_tell_parts_apart_and_read_back() {
+    assert_ne!(Hash::of(&[b"ab", b"c"]), Hash::of(&[b"a", b"bc"]));
+    let hash = Hash::of(&[b"x"]);
+    assert_eq!(Hash::parse(&hash.to_string()), Some(hash));
+    for bad in ["", "xyz", &"g".repeat(32), &format!("+{}", "0".repeat(31))] {
+        assert_eq!(Hash::parse(bad), None);
+    }
+}
+
+#[test]
+fn fences_fit_a_double() {
+    assert_eq!(Fence::new((1 << 53) - 1), Some(Fence::MAX));
+    assert_eq!(Fence::new(1 << 53), None);
+}
+
+#[test]
+fn limits_are_checked_before_anything_is_queued() {
+    let ok = |operation: Operation| operation.check(Kind::Lock).is_ok();
+    let ttl = |ttl| {
+        Operation::Acquire(Acquire {
+            ttl,
+            ..acquire("a")
+        })
+    };
+    assert!(ok(ttl(limits::MIN_TTL)) && ok(ttl(limits::MAX_TTL)));
+    assert!(!ok(ttl(secs(0))) && !ok(ttl(limits::MAX_TTL + secs(1))));
+    assert!(
+        ttl(limits::MAX_PERIOD).check(Kind::Gate).is_ok(),
+        "a gate's period may be long"
+    );
+    assert!(!ok(Operation::Acquire(acquire(&"o".repeat(129)))));
+    let mode = |limit| Mode::Shared { limit: Some(limit) };
+    let shared = |limit| {
+        Operation::Acquire(Acquire {
+            mode: mode(limit),
+            ..acquire("a")
+        })
+    };
+    assert!(ok(shared(1)) && ok(shared(256)) && !ok(shared(0)) && !ok(shared(257)));
+    let reserve = |limit| Reserve {
+        nonce: nonce("w"),
+        mode: mode(limit),
+        span: secs(1),
+    };
+    assert!(!ok(Operation::Reserve(reserve(0))));
+    let body = |bytes| Operation::Update(write(Fence::MAX, &"b".repeat(bytes)));
+    assert!(ok(body(64 * 1024)) && !ok(body(64 * 1024 + 1)));
+    let state = |label: &str| {
+        Operation::Update(Update {
+            state: Some(Some(label.into())),
+            ..write(Fence::MAX, "")
+        })
+    };
+    assert!(ok(state(&"s".repeat(64))) && !ok(state(&"s".repeat(65))) && !ok(state("")));
+    let put = |state: &str| Put {
+        state: state.into(),
+        body: "".into(),
+        nonce: None,
+    };
+    assert!(ok(Operation::Put(put("NEW"))) && !ok(Operation::Put(put("a\nb"))));
+    let purge = |retention| Operation::Purge { retention };
+    assert!(ok(purge(secs(3_600))) && !ok(purge(secs(3_599))));
+    let mut unexplained = force(None, false);
+    if let Operation::Break(leasehold_core::Break::Force { reason, .. }) = &mut unexplained {
+        *reason = "".into();
+    }
+    assert!(!ok(unexplained) && ok(force(None, true)));
+}
+
+/// What happens between the record before and after an operation.
+fn told(name: &mut Name, operation: impl Into<Operation>) -> Vec<Event> {
+    let before = name.record.clone();
+    name.does(operation);
+    events(before.as_ref(), name.record.as_ref())
+}
+
+#[test]
+fn events_tell_what_happened() {
+    let mut name = Name::default();
+    let granted = told(&mut name, Operation::Acquire(acquire("a")));
+    let fence = name.stored().fence;
+    let owner = "a".into();
+    assert_eq!(granted, [Event::Granted { fence, owner }]);
+    assert_eq!(told(&mut name, renew(fence)), [Event::Renewed { fence }]);
+    let updated = told(&mut name, Operation::Update(write(fence, "x")));
+    assert_eq!(updated, [Event::Renewed { fence }, Event::Updated]);
+    let ended = |how| Event::Ended {
+        fence,
+        owner: "a".into(),
+        how: Some(how),
+    };
+    assert_eq!(told(&mut name, force(None, false)), [ended(How::Broken)]);
+    assert_eq!(told(&mut name, release(fence)), [], "it had ended already");
+    assert_eq!(told(&mut name, release(fence)), []);
+}
+
+#[test]
+fn events_tell_of_a_holder_that_expired_and_of_the_next() {
+    let mut name = Name::default();
+    let old = name.grants(acquire("a")).fence;
+    let next = told(name.after(11), Operation::Acquire(acquire("b")));
+    let expired = Event::Ended {
+        fence: old,
+        owner: "a".into(),
+        how: Some(How::Expired),
+    };
+    let fence = name.stored().fence;
+    assert_eq!(
+        next,
+        [
+            expired,
+            Event::Granted {
+                fence,
+                owner: "b".into()
+            }
+        ]
+    );
+    assert_eq!(
+        events(name.record.as_ref(), None).last(),
+        Some(&Event::Purged)
+    );
+    assert_eq!(events(None, None), []);
+}
+
+#[test]
+fn a_view_shows_who_holds_and_for_how_long() {
+    let mut name = Name::default();
+    name.grants(Acquire {
+        mode: SHARED,
+        ..acquire("a")
+    });
+    name.after(5).grants(Acquire {
+        mode: SHARED,
+        ..acquire("b")
+    });
+    let stamp = leasehold_core::Stamp {
+        time: at(11),
+        resolution: secs(0),
+    };
+    let boot = leasehold_core::BootTime::from_micros(0);
+    let clock = leasehold_core::Clock::new(boot, boot, stamp, secs(0));
+    let none = leasehold_core::Sightings::none();
+    let view = view(name.stored(), &clock.now(boot, &none));
+    assert_eq!(view.record.holders.len(), 1);
+    assert_eq!(
+        (&*view.record.holders[0].owner, view.reserved),
+        ("b", false)
+    );
+    assert_eq!(view.left, [secs(4) + std::time::Duration::from_micros(1)]);
+}
+
+#[test]
+fn a_record_reads_back_as_it_was_written() {
+    let mut name = Name::default();
+    name.does(put("NEW", "body \u{1f512}", Some("p")));
+    let fence = name
+        .grants(Acquire {
+            principal: Some("alice".into()),
+            ..acquire("a")
+        })
+        .fence;
+    name.does(reserve("w"));
+    name.does(force(Some(fence), false));
+    for seconds in [0, 11] {
+        let shared = Acquire {
+            mode: TWO,
+            ..acquire("w")
+        };
+        name.after(seconds).does(Operation::Acquire(shared));
+        let json = serde_json::to_string(name.stored()).unwrap();
+        let back: Record = serde_json::from_str(&json).unwrap();
+        assert_eq!(&back, name.stored(), "{json}");
+    }
+    assert!(name.stored().is_sound());
+    let unsound = Record {
+        fence: Fence::default(),
+        ..name.stored().clone()
+    };
+    assert!(!unsound.is_sound());
+}
