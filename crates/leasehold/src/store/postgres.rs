@@ -32,10 +32,11 @@ use tokio::time::Instant;
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Answer, Changes, Facts, Page, Query, Store, Stored, Swapped, Write};
+use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::Result;
 
 mod changes;
+mod check;
 mod failure;
 mod options;
 mod pool;
@@ -157,5 +158,10 @@ impl Store for Postgres {
     async fn init(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         schema::init(&self.pool, &self.place, &self.statements, deadline).await
+    }
+
+    async fn check(&self) -> Result<Vec<Check>> {
+        let deadline = Instant::now() + PATIENCE;
+        check::check(&self.pool, &self.place, deadline).await
     }
 }

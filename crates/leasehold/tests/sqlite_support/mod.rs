@@ -4,14 +4,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold::core::{
-    Ended, Fence, Hash, Holder, How, Mode, Name, Record, Reservation, State, Time,
-};
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{Store, Stored, Swapped, Version, Write, WriteId};
+
+#[path = "../records/mod.rs"]
+mod records;
+pub(crate) use records::*;
 
 /// A folder of this test's own, deleted at its end.
 pub(crate) struct Folder(PathBuf);
@@ -40,107 +39,6 @@ impl Drop for Folder {
 
 pub(crate) async fn open(path: impl AsRef<Path>) -> Arc<Sqlite> {
     Arc::new(Sqlite::open(path).await.unwrap())
-}
-
-pub(crate) fn write_id() -> WriteId {
-    WriteId(Machine.random())
-}
-
-pub(crate) fn version(write: WriteId) -> Version {
-    Version { write, tag: None }
-}
-
-/// A record that nobody holds.
-pub(crate) fn record(fence: u64, body: &str) -> Record {
-    Record {
-        fence: Fence::new(fence).unwrap(),
-        holders: Vec::new(),
-        last: None,
-        next: None,
-        body: body.into(),
-        state: None,
-        put: None,
-    }
-}
-
-pub(crate) fn holder(fence: u64, owner: &str, mode: Mode, expires_at: Time) -> Holder {
-    Holder {
-        fence: Fence::new(fence).unwrap(),
-        owner: owner.into(),
-        principal: None,
-        nonce: Hash::of(&[owner.as_bytes()]),
-        mode,
-        ttl: Duration::from_secs(30),
-        acquired_at: expires_at - Duration::from_secs(30),
-        renewed_at: expires_at - Duration::from_secs(30),
-        expires_at,
-        broken: None,
-    }
-}
-
-/// A record with everything that a record can have.
-pub(crate) fn full_record() -> Record {
-    let at = Time::from_micros(1_700_000_000_123_456);
-    let mut broken = holder(7, "b", Mode::Shared { limit: Some(4) }, at);
-    broken.broken = Some("stuck \"for\" hours\n🔒".into());
-    broken.principal = Some("ops".into());
-    Record {
-        fence: Fence::MAX,
-        holders: vec![
-            holder(Fence::MAX.get(), "host:1", Mode::Shared { limit: None }, at),
-            broken,
-        ],
-        last: Some(Ended {
-            fence: Fence::new(5).unwrap(),
-            owner: "é'\"--".into(),
-            how: How::Completed(Hash::of(&[b"x"])),
-            at,
-        }),
-        next: Some(Reservation {
-            nonce: Hash::of(&[b"n"]),
-            mode: Mode::Exclusive,
-            since: at,
-            until: Time::from_micros(u64::MAX),
-        }),
-        body: "line\nNUL \0 emoji 🔒 'quote'".into(),
-        state: Some(State {
-            label: "RE'QUESTED".into(),
-            since: Time::from_micros(u64::MAX),
-        }),
-        put: Some(Hash::of(&[b"p"])),
-    }
-}
-
-/// A write that creates.
-pub(crate) fn create(name: &Name, record: Record) -> Write {
-    Write {
-        name: name.clone(),
-        expect: None,
-        put: Some((write_id(), record)),
-        body_changed: true,
-    }
-}
-
-/// A write in place of a stored version.
-pub(crate) fn replace(name: &Name, stored: &Stored, record: Record) -> Write {
-    Write {
-        name: name.clone(),
-        expect: Some(stored.version.clone()),
-        body_changed: stored.record.body != record.body,
-        put: Some((write_id(), record)),
-    }
-}
-
-pub(crate) async fn swap_one(store: &dyn Store, write: Write) -> Swapped {
-    let mut swapped = store.swap(vec![write]).await.unwrap().value;
-    assert_eq!(swapped.len(), 1);
-    swapped.remove(0)
-}
-
-pub(crate) async fn load_one(store: &dyn Store, name: &Name) -> Option<Stored> {
-    let mut records = store.load(std::slice::from_ref(name)).await.unwrap().value;
-    assert_eq!(records.len(), 1);
-    records.remove(0)
 }
 
 /// Runs the `sqlite3` that people use.

@@ -40,6 +40,14 @@ impl Place {
         }
     }
 
+    /// Makes the index that finds items by state. It holds no record without one.
+    pub(super) fn index(&self) -> String {
+        format!(
+            "create index if not exists leasehold_by_state on {} (kind, state, state_since, name) where state is not null;",
+            self.records()
+        )
+    }
+
     /// Makes everything that is not there yet, in one transaction. Two that do so at once take turns.
     ///
     /// Rows change often, so pages are half empty: a changed row stays on its page, and since no index holds what a
@@ -49,7 +57,8 @@ impl Place {
             Some(schema) => format!("create schema if not exists {};", quoted(schema)),
             None => String::new(),
         };
-        let (records, leases) = (self.records(), self.name("leasehold_leases"));
+        let (records, index) = (self.records(), self.index());
+        let leases = self.name("leasehold_leases");
         format!(
             r#"select pg_advisory_xact_lock(7812734501);
 {create_schema}
@@ -69,8 +78,7 @@ create table if not exists {records} (
     body_bytes bytea,
     primary key (kind, name)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
-create index if not exists leasehold_by_state on {records} (kind, state, state_since, name)
-    where state is not null;
+{index}
 create or replace view {leases} as
 select kind, name, fence,
     (select string_agg(h ->> 'owner', ', ') from json_array_elements(shown) h) as owner,

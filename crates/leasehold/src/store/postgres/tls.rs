@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
@@ -64,14 +65,19 @@ impl Trust {
         let verifier = match self {
             Self::Plain | Self::Prefer | Self::Encrypted => Verifier {
                 authorities: None,
+                named: Vec::new(),
                 any_host: true,
                 provider: provider.clone(),
             },
-            Self::Authority(roots) | Self::Host(roots) => Verifier {
-                authorities: Some(roots.verifier(&provider)?),
-                any_host: matches!(self, Self::Authority(_)),
-                provider: provider.clone(),
-            },
+            Self::Authority(roots) | Self::Host(roots) => {
+                let named = roots.certificates()?;
+                Verifier {
+                    authorities: Some(roots.verifier(named.clone(), &provider)?),
+                    named,
+                    any_host: matches!(self, Self::Authority(_)),
+                    provider: provider.clone(),
+                }
+            }
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -84,26 +90,31 @@ impl Trust {
 }
 
 impl Roots {
-    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        match self {
+            Self::System => Ok(rustls_native_certs::load_native_certs().certs),
+            Self::File(path) => CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| {
+                    Error::Denied(format!("`sslrootcert`: cannot read `{path}`: {error}"))
+                }),
+        }
+    }
+
+    fn verifier(
+        &self,
+        certificates: Vec<CertificateDer<'static>>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<WebPkiServerVerifier>> {
         let mut store = RootCertStore::empty();
-        let source = match self {
-            Self::System => {
-                store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                "this system".to_owned()
-            }
-            Self::File(path) => {
-                let certificates = CertificateDer::pem_file_iter(path)
-                    .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                    .map_err(|error| {
-                        Error::Denied(format!("`sslrootcert`: cannot read `{path}`: {error}"))
-                    })?;
-                store.add_parsable_certificates(certificates);
-                format!("`{path}`")
-            }
-        };
+        store.add_parsable_certificates(certificates);
         WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
             .build()
             .map_err(|error| {
+                let source = match self {
+                    Self::System => "this system",
+                    Self::File(path) => path,
+                };
                 Error::Denied(format!(
                     "{source} has no certificates to trust ({error}): name a file of them by `sslrootcert`"
                 ))
@@ -115,6 +126,8 @@ impl Roots {
 #[derive(Debug)]
 struct Verifier {
     authorities: Option<Arc<WebPkiServerVerifier>>,
+    /// The very certificates that are trusted: a server's own, signed by nobody else, may be among them.
+    named: Vec<CertificateDer<'static>>,
     any_host: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -131,6 +144,12 @@ impl ServerCertVerifier for Verifier {
         let Some(authorities) = &self.authorities else {
             return Ok(ServerCertVerified::assertion());
         };
+        if self.named.contains(certificate) {
+            if !self.any_host {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
+            }
+            return Ok(ServerCertVerified::assertion());
+        }
         match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

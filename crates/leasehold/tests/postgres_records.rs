@@ -1,0 +1,148 @@
+//! Records in PostgreSQL: exact for programs, readable for people, cheap to change.
+#![cfg(feature = "postgres")]
+
+mod postgres_support;
+
+use leasehold::Error;
+use leasehold::core::{Kind, Mode, State, Time};
+use leasehold::store::{Query, Swapped};
+use postgres_support::*;
+
+const WRITTEN: Swapped = Swapped::Written { tag: None };
+
+#[tokio::test]
+async fn a_record_comes_back_exactly_through_every_way_in() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let name = name("a/b '\"#?%_🔒");
+    let write = create(&name, full_record());
+    let (id, record) = write.put.clone().unwrap();
+    assert_eq!(swap_one(&*store, write.clone()).await, WRITTEN);
+    let Swapped::Conflict(Some(current)) = swap_one(&*store, write).await else {
+        panic!("a second insert must lose");
+    };
+    assert_eq!((current.version, &current.record), (version(id), &record));
+    let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
+    assert_eq!(page.records[0].1.record, record);
+    let found = load_one(&*ground.open().await, &name).await.unwrap();
+    assert_eq!((found.version, found.record), (version(id), record));
+}
+
+#[tokio::test]
+async fn a_nul_comes_and_goes() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let name = name("nul");
+    swap_one(&*store, create(&name, record(1, "a\0b"))).await;
+    assert_eq!(ground.sql("select body from $T").await, "a\u{2400}b");
+    for body in ["a\0b", "plain \u{2400}", "\0", ""] {
+        let current = load_one(&*store, &name).await.unwrap();
+        let write = replace(&name, &current, record(2, body));
+        assert_eq!(swap_one(&*store, write).await, WRITTEN);
+        let stored = load_one(&*store, &name).await.unwrap();
+        assert_eq!(&*stored.record.body, body);
+    }
+}
+
+#[tokio::test]
+async fn people_can_read_it_with_psql() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let expires_at = Time::from_micros(1_700_000_000_250_000);
+    let mut held = record(1_700_000_000_000_002, "step 3");
+    held.holders = vec![
+        holder(7, "web-1:17", Mode::Shared { limit: None }, expires_at),
+        holder(8, "nul \0", Mode::Shared { limit: None }, expires_at),
+    ];
+    held.state = Some(State {
+        label: "REQUESTED".into(),
+        since: expires_at,
+    });
+    swap_one(&*store, create(&name("nightly"), held)).await;
+    let view = ground.table.replace("records", "leases");
+    let shown = ground
+        .sql(&format!(
+            "set time zone 'UTC'; select concat_ws('|', kind, name, fence, owner, expires_at, state, state_since, body) \
+             from {view}"
+        ))
+        .await;
+    assert_eq!(
+        shown,
+        "lock|nightly|1700000000000002|web-1:17, nul \u{2400}|2023-11-14 22:13:20.25+00|REQUESTED|\
+         2023-11-14 22:13:20.25+00|step 3"
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_is_reported_by_name_and_holds_up_no_other() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let (bad, good) = (name("bad one"), name("good"));
+    let both = vec![create(&bad, full_record()), create(&good, record(1, ""))];
+    store.swap(both).await.unwrap();
+    for damage in [
+        "holders = '{}'",
+        "put = 'xyz'",
+        "fence = -1",
+        "state = null",
+    ] {
+        let damage = format!(
+            "create table if not exists {t}_kept as select * from {t}; \
+             update {t} set {damage} where name = 'bad one'",
+            t = ground.table
+        );
+        ground.sql(&damage).await;
+        let error = store.load(std::slice::from_ref(&bad)).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Corrupt(why) if why.contains("`bad one`")),
+            "{error:?}"
+        );
+        let current = load_one(&*store, &good).await.unwrap();
+        let batch = vec![
+            create(&bad, record(1, "")),
+            replace(&good, &current, record(2, "")),
+        ];
+        let swapped = store.swap(batch).await.unwrap().value;
+        assert!(
+            matches!(swapped[0], Swapped::Failed(Error::Corrupt(_))),
+            "{damage}"
+        );
+        assert_eq!(swapped[1], WRITTEN);
+        let mend = "truncate $T; insert into $T select * from $T_kept";
+        ground.sql(mend).await;
+    }
+}
+
+/// An update that touches no index and stays on its page leaves nothing behind that only a vacuum could remove.
+#[tokio::test]
+async fn renewing_makes_no_index_grow() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let names: Vec<_> = (0..64).map(|n| name(&format!("n{n}"))).collect();
+    let writes = names.iter().map(|name| {
+        let mut item = record(1, "body");
+        item.state = Some(State {
+            label: "S".into(),
+            since: Time::from_micros(1),
+        });
+        create(name, item)
+    });
+    store.swap(writes.collect()).await.unwrap();
+    let size = "select pg_indexes_size('$T')";
+    let before = ground.sql(size).await;
+    for round in 2..102 {
+        let current = store.load(&names).await.unwrap().value;
+        let writes = names.iter().zip(current).map(|(name, stored)| {
+            let stored = stored.unwrap();
+            let mut next = record(round, "body");
+            next.state = stored.record.state.clone();
+            replace(name, &stored, next)
+        });
+        let swapped = store.swap(writes.collect()).await.unwrap().value;
+        assert!(swapped.iter().all(|swapped| *swapped == WRITTEN));
+    }
+    assert_eq!(ground.sql(size).await, before);
+    // 6,400 updates would need over 100 pages if each left its old row behind.
+    let pages = ground.sql("select pg_relation_size('$T') / 8192").await;
+    assert!(pages.parse::<u32>().unwrap() < 20, "{pages} pages");
+}
