@@ -90,12 +90,14 @@ fn set_up(
         members,
     };
     recipe.prepare(&node)?;
-    let mut command = Vec::new();
+    let mut command = recipe.command(&node).map_err(io::Error::other)?;
     if options.own_clock {
         set_clock(folder.path(), 0)?;
-        command.extend(with_clock(folder.path()));
+        // As the server's own user: what root makes for the clock, others could not open.
+        let program = command.iter().position(|word| word == "--");
+        let program = program.map_or(0, |end| end + 1);
+        command.splice(program..program, with_clock(folder.path()));
     }
-    command.extend(recipe.command(&node).map_err(io::Error::other)?);
     command.extend(options.arguments.iter().cloned());
     let keeper = Keeper::of(folder.path(), recipe.stop_signal(), &command)?;
     // From here on the keeper removes it.

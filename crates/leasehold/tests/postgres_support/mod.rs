@@ -1,6 +1,10 @@
 //! What the tests of the PostgreSQL store share.
 
-#![allow(dead_code, reason = "each test uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test uses its own part of it"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

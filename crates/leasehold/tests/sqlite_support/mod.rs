@@ -1,6 +1,10 @@
 //! What the tests of the SQLite store share.
 
-#![allow(dead_code, reason = "each test uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test uses its own part of it"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
