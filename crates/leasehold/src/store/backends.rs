@@ -54,6 +54,15 @@ pub const BACKENDS: &[Backend] = &[
         about: "this process's memory: for tests, and for a service that may forget",
         open: Some(|url| Box::pin(super::memory::open(url))),
     },
+    Backend {
+        scheme: "redis",
+        url: "redis://HOST:PORT",
+        about: "Redis or Valkey, one primary",
+        #[cfg(feature = "redis")]
+        open: Some(|url| Box::pin(super::redis::open(url))),
+        #[cfg(not(feature = "redis"))]
+        open: None,
+    },
 ];
 
 /// Opens the store that a URL names.

@@ -14,7 +14,10 @@ mod check;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg_attr(not(feature = "postgres"), allow(dead_code))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,0 +1,263 @@
+//! Leases in Redis, or in anything that speaks like it.
+//!
+//! # Guarantee
+//! Linearizable on one primary: a batch is one script, and Redis runs one at a time. What was acknowledged is as durable
+//! as Redis is set up to be: on the disk with `appendfsync always`, on replicas with `?wait=N`. An asynchronous failover
+//! may forget, and then a fence may come twice. `leasehold doctor` says how it is.
+//!
+//! # Stored form
+//! A hash for each record, `leasehold:lock:NAME`, with a field for everything (`HGETALL` shows it to people, with `owner` and
+//! `expires` to read); an empty field stands for nothing. `leasehold:names:lock` is the sorted set of all names,
+//! `leasehold:state:lock:STATE` that of the work items in a state, oldest first.
+//!
+//! # Set-up
+//! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info
+//! +wait`.
+//!
+//! # Options
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, then `prefix=` (`leasehold`), `changes=off` (poll instead of subscribing),
+//! `wait=N` and `wait_timeout=` (a write counts once N replicas have it), `margin=` (250ms: what the server's clock may
+//! step by unnoticed).
+//!
+//! # Limits
+//! No Redis Cluster: a batch writes keys of many slots. No TLS yet.
+
+mod changes;
+mod check;
+mod connection;
+mod failure;
+mod options;
+mod row;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::Name;
+use redis::{Client, Cmd, FromRedisValue as _, Pipeline, Value};
+
+use super::sql::Search;
+use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
+use crate::{Error, Result};
+use connection::{Connection, Script};
+use options::Options;
+
+/// Records in Redis.
+pub struct Redis {
+    connection: Connection,
+    options: Options,
+    swap: Script,
+    find: Script,
+}
+
+pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    let options = Options::parse(url)?;
+    let client = Client::open(options.server.clone()).map_err(|_| {
+        Error::invalid("the store URL names no Redis server that can be connected to")
+    })?;
+    let store = Redis {
+        connection: Connection::new(client),
+        options,
+        swap: Script::new(include_str!("redis/swap.lua")),
+        find: Script::new(include_str!("redis/find.lua")),
+    };
+    store.refuse_what_is_unsafe().await?;
+    Ok(Arc::new(store))
+}
+
+impl Redis {
+    /// A replica or a cluster would answer, but not with the truth.
+    async fn refuse_what_is_unsafe(&self) -> Result<()> {
+        let info = self.info().await?;
+        if info.contains("role:slave") {
+            return Err(Error::Denied(
+                "this Redis is a replica: use the URL of its primary".into(),
+            ));
+        }
+        if info.contains("cluster_enabled:1") {
+            return Err(Error::Denied(
+                "this is a Redis Cluster, whose scripts cannot write a batch: use a single primary"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+
+    async fn info(&self) -> Result<String> {
+        let mut commands = Pipeline::new();
+        commands.cmd("INFO");
+        let answers = self.connection.read(commands).await?;
+        Ok(row::text(answers.first().unwrap_or(&Value::Nil)).to_string())
+    }
+
+    /// What makes Redis answer only once replicas have the write.
+    fn waiting(&self) -> Option<Cmd> {
+        let (replicas, within) = self.options.wait?;
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(replicas).arg(within.as_millis() as u64);
+        Some(wait)
+    }
+
+    fn check_replicas(&self, answer: Option<&Value>) -> Result<()> {
+        let (Some((replicas, within)), Some(answer)) = (self.options.wait, answer) else {
+            return Ok(());
+        };
+        let reached = usize::from_redis_value(answer.clone()).unwrap_or_default();
+        if reached < replicas {
+            return Err(Error::Indeterminate(format!(
+                "only {reached} of {replicas} replicas were up to date within {within:?}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The parts of an array.
+fn parts(answer: Option<&Value>) -> Result<&[Value]> {
+    match answer {
+        Some(Value::Array(parts)) if parts.len() >= 2 => Ok(parts),
+        other => Err(Error::Corrupt(format!(
+            "Redis answered something else: {other:?}"
+        ))),
+    }
+}
+
+#[async_trait]
+impl Store for Redis {
+    fn facts(&self) -> Facts {
+        Facts {
+            margin: self.options.margin,
+            batch: 256,
+            in_flight: 4,
+            poll: Duration::from_millis(100),
+        }
+    }
+
+    async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
+        let mut commands = Pipeline::new();
+        commands.cmd("TIME");
+        for name in names {
+            commands
+                .cmd("HGETALL")
+                .arg(row::key(&self.options.prefix, name));
+        }
+        // A write that replicas do not have yet does not count, also when it is looked up later.
+        let waits = self.waiting().is_some();
+        if let Some(wait) = self.waiting() {
+            commands.add_command(wait);
+        }
+        let mut answers = self.connection.read(commands).await?;
+        if waits {
+            let reached = answers.pop();
+            self.check_replicas(reached.as_ref())
+                .map_err(|error| Error::Unavailable(error.to_string()))?;
+        }
+        let mut answers = answers.into_iter();
+        let time = answers.next();
+        let time = parts(time.as_ref())?;
+        let stamp = row::stamp(&time[0], &time[1])?;
+        let value = names
+            .iter()
+            .zip(answers)
+            .map(|(name, hash)| row::stored(name, hash))
+            .collect::<Result<_>>()?;
+        Ok(Answer { value, stamp })
+    }
+
+    async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
+        let mut call = self.swap.call(writes.len());
+        for write in &writes {
+            call.arg(row::key(&self.options.prefix, &write.name));
+        }
+        call.arg(&self.options.prefix)
+            .arg(u8::from(self.options.changes));
+        for write in &writes {
+            row::add(&mut call, write)?;
+        }
+        let answers = self
+            .connection
+            .run(&self.swap, call, self.waiting())
+            .await?;
+        self.check_replicas(answers.get(1))?;
+        let answer = parts(answers.first())?;
+        let stamp = row::stamp(&answer[0], &answer[1])?;
+        let value = writes
+            .iter()
+            .zip(&answer[2..])
+            .map(|(write, answer)| match answer {
+                Value::Array(_) | Value::Map(_) => match row::stored(&write.name, answer.clone()) {
+                    Ok(current) => Swapped::Conflict(current),
+                    Err(corrupt) => Swapped::Failed(corrupt),
+                },
+                _ => Swapped::Written { tag: None },
+            });
+        Ok(Answer {
+            value: value.collect(),
+            stamp,
+        })
+    }
+
+    async fn find(&self, query: &Query) -> Result<Answer<Page>> {
+        let search = Search::new(query)?;
+        let (kind, prefix) = (query.kind.as_str(), &self.options.prefix);
+        let (index, order) = match &query.state {
+            Some(state) => (format!("{prefix}:state:{kind}:{state}"), "state"),
+            None => (format!("{prefix}:names:{kind}"), "name"),
+        };
+        let since = query
+            .cursor
+            .as_ref()
+            .map(|_| search.since.to_string())
+            .filter(|_| query.state.is_some());
+        let mut call = self.find.call(1);
+        call.arg(index)
+            .arg(prefix)
+            .arg(kind)
+            .arg(&query.prefix)
+            .arg(order);
+        call.arg(since.unwrap_or_default())
+            .arg(search.after)
+            .arg(query.limit);
+        call.arg(search.held.0.max(0)).arg(search.held.1);
+        let found = self.connection.run(&self.find, call, None).await;
+        let answers = found.map_err(connection::harmless)?;
+        let answer = parts(answers.first())?;
+        let stamp = row::stamp(&answer[0], &answer[1])?;
+        let mut page = Page::default();
+        let (since, after) = (row::text(&answer[2]), row::text(&answer[3]));
+        for record in answer[4..].chunks_exact(2) {
+            let name = Name::new(query.kind, row::text(&record[0]))?;
+            if let Some(stored) = row::stored(&name, record[1].clone())? {
+                page.records.push((name, stored));
+            }
+        }
+        page.cursor = (!after.is_empty()).then(|| match &query.state {
+            Some(_) => format!("{since}:{after}"),
+            None => after.to_string(),
+        });
+        Ok(Answer { value: page, stamp })
+    }
+
+    fn changes(&self) -> Option<Changes> {
+        let follow = || changes::follow(self.connection.client().clone(), &self.options.prefix);
+        self.options.changes.then(follow)
+    }
+
+    async fn check(&self) -> Result<Vec<Check>> {
+        let info = self.info().await?;
+        let mut commands = Pipeline::new();
+        commands.cmd("CONFIG").arg("GET").arg("appendfsync");
+        // Where it is not allowed, the checks say what they can without it.
+        let config = self
+            .connection
+            .read(commands)
+            .await
+            .ok()
+            .and_then(|answers| answers.into_iter().next());
+        let config = config
+            .and_then(|config| BTreeMap::from_redis_value(config).ok())
+            .unwrap_or_default();
+        Ok(check::checks(&info, &config, self.options.wait.is_some()))
+    }
+}

@@ -1,0 +1,63 @@
+//! What a failure of Redis means for a lease.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::Error;
+
+/// A failure before anything was sent, or of something that changes nothing.
+pub(super) fn harmless(error: &RedisError) -> Error {
+    refused(error)
+        .unwrap_or_else(|| Error::Unavailable(format!("Redis does not answer: {}", said(error))))
+}
+
+/// A failure of a write that was sent.
+pub(super) fn of_write(error: &RedisError) -> Error {
+    refused(error).unwrap_or_else(|| {
+        let said = said(error);
+        Error::Indeterminate(format!("Redis did not say what became of a write: {said}"))
+    })
+}
+
+/// What the server itself refused: then nothing was written.
+fn refused(error: &RedisError) -> Option<Error> {
+    let denied = |what: &str| Some(Error::Denied(format!("{what} ({})", said(error))));
+    let unavailable = |what: &str| Some(Error::Unavailable(format!("{what} ({})", said(error))));
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => {
+            denied("Redis refuses the user or password of the store URL")
+        }
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
+            denied("this Redis is a replica: use the URL of its primary")
+        }
+        ErrorKind::Server(ServerErrorKind::NoPerm) => denied(
+            "the user lacks a right: `ACL SETUSER USER ~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info +wait`",
+        ),
+        ErrorKind::Server(
+            ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot,
+        ) => denied(
+            "this is a Redis Cluster, whose scripts cannot write a batch: use a single primary",
+        ),
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown,
+        ) => unavailable("Redis is not ready"),
+        _ => match error.code()? {
+            "NOAUTH" | "WRONGPASS" => denied("Redis refuses the user or password of the store URL"),
+            "OOM" => unavailable("Redis has no memory left for writes: raise `maxmemory`"),
+            "MISCONF" => unavailable("Redis cannot persist, and refuses writes: look at its log"),
+            "BUSY" => unavailable("Redis is busy with somebody's script"),
+            _ => None,
+        },
+    }
+}
+
+/// What went wrong, in one line; the driver's errors name no passwords.
+fn said(error: &RedisError) -> String {
+    error
+        .to_string()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}

@@ -1,0 +1,78 @@
+//! What a `redis://` URL says.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use redis::{ConnectionInfo, IntoConnectionInfo as _};
+
+use crate::{Error, Result, duration};
+
+const KNOWN: &str = "`changes`, `margin`, `prefix`, `wait` and `wait_timeout`";
+
+/// What a URL says.
+pub(super) struct Options {
+    pub(super) server: ConnectionInfo,
+    /// What all keys begin with.
+    pub(super) prefix: String,
+    pub(super) margin: Duration,
+    /// Whether to tell others of changes, and to be told.
+    pub(super) changes: bool,
+    /// How many replicas must have a write before it counts, and for how long to wait for them.
+    pub(super) wait: Option<(usize, Duration)>,
+}
+
+impl Options {
+    /// Reads a URL. No error repeats any part of it that may be secret.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let server = place.into_connection_info().map_err(|_| {
+            Error::invalid(
+                "the store URL is not of the form `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`",
+            )
+        })?;
+        let mut options = Self {
+            server,
+            prefix: "leasehold".into(),
+            margin: Duration::from_millis(250),
+            changes: true,
+            wait: None,
+        };
+        let (mut replicas, mut within) = (0, Duration::from_secs(1));
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(raw)
+                .decode_utf8()
+                .map_err(|_| Error::invalid(format!("`{key}` in the store URL is not UTF-8")))?;
+            match key {
+                "changes" => options.changes = on_or_off(&value)?,
+                "margin" => options.margin = duration::parse(&value)?,
+                "prefix" => options.prefix = value.into_owned(),
+                "wait" => replicas = count(&value)?,
+                "wait_timeout" => within = duration::parse(&value)?,
+                unknown => {
+                    return Err(Error::invalid(format!(
+                        "`redis:` has no option `{unknown}`: there are {KNOWN}"
+                    )));
+                }
+            }
+        }
+        options.wait = (replicas > 0).then_some((replicas, within));
+        Ok(options)
+    }
+}
+
+fn on_or_off(value: &str) -> Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::invalid(
+            "`changes` in the store URL is `on` or `off`",
+        )),
+    }
+}
+
+fn count(value: &str) -> Result<usize> {
+    value
+        .parse()
+        .map_err(|_| Error::invalid("`wait` in the store URL is a number of replicas"))
+}
