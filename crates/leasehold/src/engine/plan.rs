@@ -111,6 +111,8 @@ impl Table {
             ..
         } = chain;
         if changed && (record.is_some() || stored.is_some()) {
+            // Who would be in the way once this has landed is nothing to refuse anybody with before.
+            *held = None;
             let body_changed = match (&record, base) {
                 (Some(new), Some(old)) => new.body != old.body,
                 _ => true,
@@ -159,12 +161,11 @@ impl Table {
 }
 
 /// Operations whose callers have gone are not performed any more: by now the caller may have asked for something else,
-/// and must not be overtaken by its own past.
+/// and must not be overtaken by its own past. One whose write was never answered is not run again either: had it
+/// landed, the record that was loaded since would have told.
 fn drop_gone(entry: &mut Entry) -> u64 {
     let before = entry.queue.len();
-    entry
-        .queue
-        .retain(|pending| !(pending.is_gone() && pending.tries.is_empty()));
+    entry.queue.retain(|pending| !pending.is_gone());
     (before - entry.queue.len()) as u64
 }
 

@@ -105,7 +105,9 @@ impl Table {
             return;
         };
         let over = entry.held.as_ref().map(|held| boot + held.retry_after);
+        // One that is past and was not made again now is not called for: the grant that passed it over never landed.
         let refresh = first.head.as_ref().and_then(|head| head.refresh_at);
+        let refresh = refresh.filter(|at| *at > boot);
         let poll_at = *entry
             .poll_at
             .get_or_insert_with(|| jittered(host, poll.saturating_mul(1 + crowd)));
