@@ -57,6 +57,10 @@ impl Leases for Remote {
     }
 
     async fn update(&self, request: UpdateRequest) -> Result<Updated> {
+        // On the wire an empty state is none: it would be cleared instead of refused.
+        if matches!(&request.state, Some(Some(label)) if label.is_empty()) {
+            return Err(Error::invalid("the state is empty: give a short label"));
+        }
         // A repeated update that goes on holding could arrive late and undo the one after it.
         let repeat = if request.then_release {
             Repeat::Safe

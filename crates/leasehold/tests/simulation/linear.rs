@@ -1,0 +1,357 @@
+//! Is a history of one name linearizable? That is: can its calls be put into one order, each somewhere between its
+//! invocation and its answer, so that the pure core, asked in that order, gives each the answer that it got?
+//!
+//! The search is that of Wing and Gong, with a memory of what was tried (Lowe). The core depends on time, which the
+//! checker does not know exactly; it tries what can make a difference:
+//!
+//! - `latest` only dates things, and the answer (or, for a call without one, what was really stored) tells it;
+//! - `earliest` only decides which holders are over: the store's time at the invocation (less what an engine may lag
+//!   behind), and the moments after each holder's expiry up to the answer.
+//!
+//! Calls whose fate is unknown may take effect at any time after their invocation, or never. An engine that lost an
+//! answer may run a call twice; what was really stored shows it, and such a first run is one more call of unknown
+//! fate. An acquisition may be refused although the core would grant it (others are in line, or have reserved), but
+//! never in the name of somebody who does not hold the lease. A call that changes nothing and fits is taken at once:
+//! that restricts nothing that comes after it.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
+use leasehold::core::{
+    BootTime, Change, Ended, Interval, Now, Outcome, Record, Sightings, Time, apply, view,
+};
+
+use super::calls::{self, Call};
+use super::history::{Asked, Entry, Told};
+use super::store::{Server, Version};
+
+/// More attempts than an honest history ever takes.
+const LIMIT: usize = 20_000;
+
+/// Checks the history of one name.
+pub(crate) fn check(
+    entries: &[Entry],
+    log: &[Version],
+    server: &Server,
+    margin: Duration,
+) -> Result<(), String> {
+    let calls = calls::from_history(entries, log, server, margin);
+    let mut search = Search {
+        calls: &calls,
+        tried: HashSet::new(),
+        furthest: (Done::new(calls.len()), None),
+    };
+    if search.explain(&mut Done::new(calls.len()), None) {
+        return Ok(());
+    }
+    let (done, record) = &search.furthest;
+    let stuck = search.enabled(done);
+    let shown: Vec<_> = stuck
+        .iter()
+        .map(|index| format!("  {:?}", calls[*index]))
+        .collect();
+    Err(format!(
+        "no order explains this history ({} attempts): {} of {} calls can be explained, which leaves\n  {record:?}\nand then none of\n{}",
+        search.tried.len(),
+        done.count(),
+        calls.len(),
+        shown.join("\n")
+    ))
+}
+
+/// Which calls are in the order already.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Done(Vec<u64>);
+
+impl Done {
+    fn new(calls: usize) -> Self {
+        Self(vec![0; calls.div_ceil(64)])
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    fn toggle(&mut self, index: usize) {
+        self.0[index / 64] ^= 1 << (index % 64);
+    }
+
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+struct Search<'c> {
+    calls: &'c [Call],
+    tried: HashSet<(Done, Option<Record>)>,
+    furthest: (Done, Option<Record>),
+}
+
+impl Search<'_> {
+    /// Whether the calls that are left can be put in order after this record.
+    fn explain(&mut self, done: &mut Done, record: Option<Record>) -> bool {
+        let mut taken = Vec::new();
+        let explained = self.explain_rest(done, record, &mut taken);
+        for index in taken {
+            done.toggle(index);
+        }
+        explained
+    }
+
+    fn explain_rest(
+        &mut self,
+        done: &mut Done,
+        record: Option<Record>,
+        taken: &mut Vec<usize>,
+    ) -> bool {
+        let calls = self.calls;
+        while let Some(index) = self.free_choice(done, &record) {
+            done.toggle(index);
+            taken.push(index);
+        }
+        if done.count() > self.furthest.0.count() {
+            self.furthest = (done.clone(), record.clone());
+        }
+        let left = |(index, call): (usize, &Call)| call.until.is_some() && !done.has(index);
+        if !calls.iter().enumerate().any(left) {
+            return true;
+        }
+        if self.tried.len() > LIMIT || !self.tried.insert((done.clone(), record.clone())) {
+            return false;
+        }
+        // First what was surely stored, then what was surely done, and only then what need never have happened.
+        let mut enabled = self.enabled(done);
+        enabled.sort_by_key(|index| (calls[*index].gone.is_none(), calls[*index].until.is_none()));
+        for index in enabled {
+            let call = &calls[index];
+            let mut after: Vec<_> = results(call, &record).into_iter().map(Some).collect();
+            if fits_unchanged(call, &record) {
+                after.push(record.clone());
+            }
+            for next in after {
+                done.toggle(index);
+                let explained = self.explain(done, next);
+                done.toggle(index);
+                if explained {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// A call that fits, changes nothing, and is in nobody's way: it can be taken without looking back.
+    fn free_choice(&self, done: &Done, record: &Option<Record>) -> Option<usize> {
+        let (calls, enabled) = (self.calls, self.enabled(done));
+        let in_the_way = |made: u64| {
+            enabled.iter().any(|index| {
+                let call = &calls[*index];
+                call.gone.is_some_and(|gone| gone < made) && !results(call, record).is_empty()
+            })
+        };
+        let fits = |index: &usize| {
+            fits_unchanged(&calls[*index], record) && !in_the_way(calls[*index].from)
+        };
+        enabled.iter().copied().find(fits)
+    }
+
+    /// The calls that may come next: nothing that is left was answered before they were made, and nothing that is in
+    /// the order was made after they were gone.
+    fn enabled(&self, done: &Done) -> Vec<usize> {
+        let (mut first_answer, mut last_made) = (u64::MAX, 0);
+        for (index, call) in self.calls.iter().enumerate() {
+            match call.until {
+                Some(_) if done.has(index) => last_made = last_made.max(call.from),
+                Some(until) => first_answer = first_answer.min(until),
+                None => {}
+            }
+        }
+        let left = self
+            .calls
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !done.has(*index));
+        left.filter(|(_, call)| call.from <= first_answer)
+            .filter(|(_, call)| call.gone.is_none_or(|gone| last_made <= gone))
+            .map(|(index, _)| index)
+            .collect()
+    }
+}
+
+/// Every moment that may make a difference to this call.
+fn moments(call: &Call, record: Option<&Record>) -> Vec<Interval> {
+    let mut latest = match &call.told {
+        Told::Outcome(Outcome::Granted(grant)) => {
+            vec![grant.acquired_at, grant.expires_at - grant.ttl]
+        }
+        Told::Outcome(Outcome::Renewed(renewal)) => vec![renewal.expires_at - renewal.ttl],
+        Told::Unknown => call.date.into_iter().collect(),
+        _ => Vec::new(),
+    };
+    if latest.is_empty() {
+        latest.push(call.latest);
+    }
+    let expiries = record.into_iter().flat_map(|record| &record.holders);
+    let mut earliest: BTreeSet<_> = expiries
+        .map(|holder| holder.expires_at + Duration::from_micros(1))
+        .filter(|over| *over > call.earliest && *over <= call.latest)
+        .collect();
+    earliest.insert(call.earliest);
+    let pair = |latest: &Time| {
+        let latest = *latest;
+        earliest
+            .iter()
+            .map(move |earliest| Interval {
+                earliest: *earliest,
+                latest,
+            })
+            .collect::<Vec<_>>()
+    };
+    latest.iter().flat_map(pair).collect()
+}
+
+fn at(interval: Interval, margin: Duration, seen: &Sightings) -> Now<'_> {
+    Now {
+        interval,
+        boot: BootTime::from_micros(0),
+        doubt: None,
+        stepped_at: None,
+        margin,
+        seen,
+    }
+}
+
+/// Whether a call that surely took effect fits here without changing the record.
+fn fits_unchanged(call: &Call, record: &Option<Record>) -> bool {
+    if call.until.is_none() {
+        return false;
+    }
+    let seen = Sightings::none();
+    moments(call, record.as_ref()).into_iter().any(|interval| {
+        let now = at(interval, call.margin, &seen);
+        match (&call.asked, &call.told) {
+            (Asked::Show, Told::Shown(shown)) => {
+                let expected = record.as_ref().map(|record| view(record, &now));
+                let facts = |record: &Record| {
+                    let fences: Vec<_> = record
+                        .holders
+                        .iter()
+                        .map(|holder| (holder.fence, holder.broken.is_some()))
+                        .collect();
+                    (record.fence, record.body.clone(), fences)
+                };
+                expected.map(|view| facts(&view.record))
+                    == shown.as_ref().map(|view| facts(&view.record))
+            }
+            (Asked::Perform(operation), Told::Outcome(outcome)) => {
+                let decision = apply(record.as_ref(), operation, &now);
+                let same = decision.change == Change::None && agree(outcome, &decision.outcome);
+                same || refused_for_others(outcome, record.as_ref(), &now)
+            }
+            _ => false,
+        }
+    })
+}
+
+/// A refusal that the core would not have given, because others are in line or have reserved.
+fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &Now<'_>) -> bool {
+    let Outcome::Held(held) = told else {
+        return false;
+    };
+    let holds = |record: &Record| {
+        record
+            .holders
+            .iter()
+            .any(|holder| holder.owner == held.owner && !now.is_over(holder))
+    };
+    // Reservations are the engines' own: the checker does not follow them.
+    held.owner.is_empty() || record.is_some_and(holds)
+}
+
+/// The records that may come of a call that changes something.
+fn results(call: &Call, record: &Option<Record>) -> Vec<Record> {
+    let Asked::Perform(operation) = &call.asked else {
+        return Vec::new();
+    };
+    let seen = Sightings::none();
+    let mut results: Vec<Record> = Vec::new();
+    for interval in moments(call, record.as_ref()) {
+        let decision = apply(
+            record.as_ref(),
+            operation,
+            &at(interval, call.margin, &seen),
+        );
+        let agrees = match &call.told {
+            Told::Outcome(outcome) => agree(outcome, &decision.outcome),
+            _ => true,
+        };
+        if let (true, Change::Write(next)) = (agrees, decision.change) {
+            let next = timeless(next);
+            if !results.contains(&next) {
+                results.push(next);
+            }
+        }
+    }
+    results
+}
+
+/// Without what the checker does not follow: reservations, and when things ended or were renewed.
+fn timeless(mut record: Record) -> Record {
+    record.next = None;
+    for holder in &mut record.holders {
+        holder.renewed_at = holder.acquired_at;
+    }
+    if let Some(last) = &mut record.last {
+        last.at = Time::from_micros(0);
+    }
+    record
+}
+
+/// Whether a client was told what the core says, but for spans and for when things ended.
+fn agree(told: &Outcome, core: &Outcome) -> bool {
+    let ended = |last: &Option<Ended>| last.as_ref().map(|last: &Ended| (last.fence, last.how));
+    match (told, core) {
+        (Outcome::Granted(told), Outcome::Granted(core)) => {
+            (
+                told.fence,
+                told.ttl,
+                told.acquired_at,
+                told.expires_at,
+                &told.body,
+            ) == (
+                core.fence,
+                core.ttl,
+                core.acquired_at,
+                core.expires_at,
+                &core.body,
+            ) && told.granted == core.granted
+                && ended(&told.last) == ended(&core.last)
+        }
+        (Outcome::Held(told), Outcome::Held(core)) => told.owner == core.owner,
+        (Outcome::Broken { until: told }, Outcome::Broken { until: core }) => told == core,
+        (told, core) => told == core,
+    }
+}
+
+/// Fences are granted once, and only grow: in what was stored, and in what clients were told.
+pub(crate) fn check_fences(entries: &[Entry], log: &[Version]) -> Result<(), String> {
+    let mut highest = None;
+    for version in log {
+        if Some(version.record.fence) < highest {
+            return Err(format!(
+                "the fence went back from {highest:?} to {version:?}"
+            ));
+        }
+        highest = Some(version.record.fence);
+    }
+    let mut granted = BTreeSet::new();
+    for entry in entries {
+        if let Told::Outcome(Outcome::Granted(grant)) = &entry.told
+            && grant.granted != leasehold::core::Granted::Kept
+            && !granted.insert(grant.fence)
+        {
+            return Err(format!("the fence {} was granted twice", grant.fence));
+        }
+    }
+    Ok(())
+}
