@@ -150,7 +150,14 @@ impl Leases {
     pub(crate) fn answer(&self, world: &mut World, flight: &Flight, landed: bool) {
         let stamp = self.stamp(flight.client, world);
         let found: Option<Snapshot> = world.stored.clone();
+        let now = self.boot(flight.client, world);
         let phase = &mut world.clients[flight.client].phase;
+        if let Phase::Sent { id, sent, .. } = phase
+            && *id == flight.id
+            && self.config.sent_late
+        {
+            *sent = now;
+        }
         match phase {
             Phase::Sent {
                 id,

@@ -61,6 +61,7 @@ const CALM: Config = Config {
     lost: 0,
     duplicates: 0,
     slow: 0,
+    sent_late: false,
     life: 6,
     retention: 3,
     steps: &[],
@@ -83,6 +84,15 @@ const LOST: Config = Config {
     begins: 3,
     pauses: 2,
     horizon: 5,
+    ..CALM
+};
+
+/// A client pauses between deciding and sending, and counts from the send.
+const SENT_LATE: Config = Config {
+    menu: &[Act::Acquire, Act::Renew],
+    sent_late: true,
+    begins: 3,
+    pauses: 2,
     ..CALM
 };
 
@@ -217,6 +227,7 @@ macro_rules! explorations {
 explorations! {
     crash: CRASH, 70_000, [Granted, GrantedAgain, TookOver, Held, Renewed, Conflict, LandedLate];
     lost: LOST, 800_000, [TookOver, LostButLanded, Conflict, LandedLate, Renewed];
+    sent_late: SENT_LATE, 100_000, [TookOver, LandedLate, Renewed];
     slow: SLOW, 700_000, [TookOver, Renewed];
     shorter_ttl: SHORTER, 60_000, [TookOver, Renewed, LostButLanded];
     zombie: ZOMBIE, 550_000, [TookOver, GrantedAgain, Fenced, Expired, Completed];

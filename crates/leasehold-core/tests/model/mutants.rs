@@ -82,6 +82,12 @@ fn deadline_counted_from_the_receipt() {
 }
 
 #[test]
+fn deadline_that_ignores_how_late_the_write_landed() {
+    let trusting = |answered: &Answered| answered.sent + answered.ttl;
+    caught(SENT_LATE, counting(trusting), TWO_BELIEVE);
+}
+
+#[test]
 fn deadline_without_the_margin() {
     let greedy = |answered: &Answered| {
         let Answered { sent, ttl, .. } = *answered;

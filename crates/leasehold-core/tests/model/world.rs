@@ -44,7 +44,9 @@ pub(crate) struct Config {
     pub(crate) duplicates: u8,
     /// How long a request for the record may have been under way.
     pub(crate) slow: u64,
-    /// How long a swap may be.
+    /// Whether a swap that is held up has not even been sent, rather than being on its way.
+    pub(crate) sent_late: bool,
+    /// How long a swap may be held up.
     pub(crate) life: u64,
     pub(crate) retention: u64,
     /// By how much the store's clock may step, once.
