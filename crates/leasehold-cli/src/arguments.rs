@@ -7,7 +7,8 @@ use leasehold::core::{Fence, Mode, Name};
 
 use crate::exit::{self, Failure};
 use crate::{
-    acquire, break_lease, completions, list, man, release, renew, run, serve, show, store, update,
+    acquire, break_lease, completions, doctor, init, list, man, release, renew, run, serve, show,
+    store, update,
 };
 
 const EXAMPLES: &str = "\
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Show(show::Show),
     List(list::List),
     Serve(serve::Serve),
+    Doctor(doctor::Doctor),
+    Init(init::Init),
     Completions(completions::Completions),
     Man(man::Man),
 }

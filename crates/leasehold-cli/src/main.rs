@@ -4,7 +4,9 @@ mod acquire;
 mod arguments;
 mod break_lease;
 mod completions;
+mod doctor;
 mod exit;
+mod init;
 mod list;
 mod man;
 mod output;
@@ -60,6 +62,8 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Show(command) => command.execute(&common).await,
             Command::List(command) => command.execute(&common).await,
             Command::Serve(command) => command.execute(&common).await,
+            Command::Doctor(command) => command.execute(&common).await,
+            Command::Init(command) => command.execute(&common).await,
             Command::Completions(_) | Command::Man(_) => Ok(0),
         }
     })

@@ -40,6 +40,23 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
     }
 }
 
+/// The URL of the database itself, for commands that look after it.
+pub(crate) fn database(common: &Common) -> Result<String, Failure> {
+    let url = url(common)?;
+    match scheme(&url) {
+        "http" | "https" => Err(Failure::new(
+            USAGE,
+            "that is a service: name the database behind it, as the service's own `--store` does",
+        )),
+        _ => Ok(url),
+    }
+}
+
+/// What a URL begins with. It is all of a URL that may be shown: the rest can hold a secret.
+pub(crate) fn scheme(url: &str) -> &str {
+    url.split(':').next().unwrap_or_default()
+}
+
 /// Connects to the store.
 pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
     Ok(leasehold::connect(url).await?)

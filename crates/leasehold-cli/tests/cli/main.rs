@@ -1,6 +1,7 @@
 //! The binary as its users have it: real processes, real files, real signals.
 
 mod commands;
+mod doctor;
 mod exclusion;
 mod input;
 mod run;

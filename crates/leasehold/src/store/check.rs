@@ -19,7 +19,7 @@ pub struct Check {
     pub level: Level,
     /// What was found, in one line, without secrets.
     pub what: String,
-    /// What to run or to change. `None` where nothing is wrong.
+    /// What to run or to change. `None` where nothing is wrong, or where `what` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

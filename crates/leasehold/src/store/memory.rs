@@ -25,7 +25,8 @@ use async_trait::async_trait;
 use leasehold_core::{BootTime, Name, Stamp, Time};
 
 use super::{
-    Answer, Availability, Facts, Page, Query, Store, Stored, Swapped, Version, Write, held_until,
+    Answer, Availability, Check, Facts, Page, Query, Store, Stored, Swapped, Version, Write,
+    held_until,
 };
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
@@ -130,6 +131,13 @@ impl Store for Memory {
             value: page?,
             stamp: self.stamp(),
         })
+    }
+
+    async fn check(&self) -> Result<Vec<Check>> {
+        Ok(vec![Check::yellow(
+            "leases are in this process's memory: they are gone when it ends",
+            "use `sqlite:PATH`, or a database, where leases must outlive it",
+        )])
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{Error, Result};
 
 mod backends;
 mod check;
+mod examine;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -24,6 +25,7 @@ pub mod sqlite;
 
 pub use backends::{BACKENDS, Backend, open};
 pub use check::{Check, Level};
+pub use examine::examine;
 
 /// A database that keeps records. It decides nothing: it loads, swaps if unchanged, and finds.
 ///
@@ -58,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What makes leases safe or unsafe on this database as it is set up, each with its fix. Changes nothing. What
-    /// holds for every store (it answers, how fast, what time it has) is checked by the caller.
+    /// holds for every store is [`examine`]'s.
     async fn check(&self) -> Result<Vec<Check>> {
         Ok(Vec::new())
     }

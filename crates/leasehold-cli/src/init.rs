@@ -1,0 +1,34 @@
+//! `leasehold init`.
+
+use clap::Args;
+use leasehold::store as stores;
+use serde_json::json;
+
+use crate::arguments::Common;
+use crate::exit::Failure;
+use crate::{output, store};
+
+/// Set a database up for leases: tables, indexes and the like.
+///
+/// May be repeated at any time. Other commands do the same by themselves where their user has the right; where not, an
+/// administrator does it once.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold init --store postgres://admin@db1/app
+  leasehold init --store 'dynamodb://leases?region=eu-central-1'")]
+pub(crate) struct Init {}
+
+impl Init {
+    pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let url = store::database(common)?;
+        stores::open(&url).await?.init().await?;
+        let scheme = store::scheme(&url);
+        if common.json {
+            output::json(&json!({ "store": scheme, "ready": true }))?;
+        } else {
+            output::text(&format!("the {scheme} store is ready"))?;
+        }
+        Ok(0)
+    }
+}
