@@ -17,8 +17,10 @@ use crate::service::{Call, Service, refuse};
 
 /// Bytes of a call of `/heartbeats`.
 const HEARTBEATS_BYTES: usize = 1024 * 1024;
-/// How long renewing many may take when the caller does not say.
+/// How long renewing many may take when the caller does not say…
 const HEARTBEATS_WITHIN: Duration = Duration::from_secs(5);
+/// …and at most.
+const HEARTBEATS_WITHIN_MOST: Duration = Duration::from_secs(60);
 
 impl Service {
     pub(crate) async fn heartbeat(
@@ -39,7 +41,10 @@ impl Service {
 
     pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&["within"])?;
-        let within = call.query.duration("within")?.unwrap_or(HEARTBEATS_WITHIN);
+        let within = call.query.duration("within")?;
+        let within = within
+            .unwrap_or(HEARTBEATS_WITHIN)
+            .min(HEARTBEATS_WITHIN_MOST);
         let text = body::read_text(call.body, HEARTBEATS_BYTES, self.config.body_timeout).await?;
         let renewed = self.engine.renew(heartbeats(&text)?, within).await;
         let leases = renewed.into_iter().map(|renewed| match renewed {

@@ -33,6 +33,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// was sent, or that the service said so; [`Error::Indeterminate`], that a request was sent and not answered.
 /// Deadlines count from the send of the attempt that was answered.
 ///
+/// ```no_run
+/// # async fn example() -> leasehold::Result<()> {
+/// use leasehold::{Client, Remote};
+///
+/// let remote = Remote::connect("http://localhost:12345")?;
+/// let client = Client::new(std::sync::Arc::new(remote)); // what `leasehold::connect` does with such a URL
+/// let lease = client.lease("nightly-report").acquire().await?;
+/// # Ok(()) }
+/// ```
+///
 /// Cheap to clone; clones share their connections. A call that is dropped closes its connection, so that the service
 /// stops waiting for it.
 #[derive(Clone)]
