@@ -23,7 +23,6 @@ async fn agrees_with_the_pure_core_step_by_step(bench: Bench) {
     let leases = bench.leases().await;
     let first = Random::any_seed();
     for seed in first..first + SEEDS {
-        println!("LEASEHOLD_SEED={seed} repeats this");
         let mut script = Script::new(&bench.sub(&format!("{seed}")), seed);
         for step in 0..STEPS {
             let name = script.random.pick(&script.names).clone();
@@ -45,6 +44,7 @@ struct Script {
     /// Fences that were granted under each name, stale ones too.
     fences: BTreeMap<Name, Vec<Fence>>,
     now: Duration,
+    seed: u64,
 }
 
 impl Script {
@@ -56,6 +56,7 @@ impl Script {
             model: BTreeMap::new(),
             fences: BTreeMap::new(),
             now: Duration::ZERO,
+            seed,
         }
     }
 
@@ -145,7 +146,8 @@ impl Script {
 
     /// Calls, asks the core, compares.
     async fn check(&mut self, leases: &dyn Leases, name: &Name, call: Call, step: usize) {
-        let said = format!("step {step}: {call:?} on {:?}", self.model.get(name));
+        let (seed, before) = (self.seed, self.model.get(name));
+        let said = format!("step {step} of LEASEHOLD_SEED={seed}: {call:?} on {before:?}");
         let real = call.clone().perform(leases, name).await;
         let model = self.call_model(name, &call, &real);
         assert_eq!(
