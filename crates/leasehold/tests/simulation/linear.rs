@@ -26,7 +26,7 @@ use super::history::{Asked, Entry, Told};
 use super::store::{Server, Version};
 
 /// More attempts than an honest history ever takes.
-const LIMIT: usize = 20_000;
+const LIMIT: usize = 400_000;
 
 /// Checks the history of one name.
 pub(crate) fn check(
