@@ -33,6 +33,16 @@ fn a_shorter_ttl_never_brings_the_expiry_forward() {
 }
 
 #[test]
+fn who_knows_the_time_better_never_brings_the_expiry_forward() {
+    let mut name = Name::default();
+    let granted = name.after(3).grants(acquire("a"));
+    // It was granted by somebody who took it to be three seconds later than it was.
+    name.second = 0;
+    let renewal = name.renews(renew(granted.fence));
+    assert_eq!(renewal.expires_at, granted.expires_at);
+}
+
+#[test]
 fn every_renewal_changes_the_entry() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;

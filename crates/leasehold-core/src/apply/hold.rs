@@ -7,6 +7,10 @@ use crate::clock::Now;
 use crate::operation::{Outcome, Renew, Renewal, Update};
 use crate::record::{Fence, Hash, How, Record, State, Text};
 
+/// By so much two writers that both know the store's time may differ in it: a call may take seconds, and what it tells
+/// of the time is as wide as it took.
+const LITTLE: Duration = Duration::from_secs(5);
+
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
     if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
         return Decision::unchanged(refusal);
@@ -111,9 +115,13 @@ pub(super) fn extend(
     let ttl = ttl.unwrap_or(holder.ttl);
     if now.doubts(holder) {
         // The clock has stepped since that expiry was written: nobody knows how much of the ttl has run, and keeping
-        // the expiry might lock the name for years.
+        // the expiry might lock the name for years. By a little it may only have been written by somebody who knew
+        // the time less well: then it stays.
         holder.ttl = holder.ttl.max(ttl);
-        holder.expires_at = latest + holder.ttl;
+        let expires_at = latest + holder.ttl;
+        if expires_at > holder.expires_at || holder.expires_at.since(expires_at) > LITTLE {
+            holder.expires_at = expires_at;
+        }
     } else if latest + ttl > holder.expires_at {
         holder.ttl = ttl;
         holder.expires_at = latest + ttl;
