@@ -10,15 +10,16 @@
 //!
 //! Calls whose fate is unknown may take effect at any time after their invocation, or never. An engine that lost an
 //! answer may run a call twice; what was really stored shows it, and such a first run is one more call of unknown
-//! fate. An acquisition may be refused although the core would grant it (others are in line, or have reserved), but
-//! never in the name of somebody who does not hold the lease. A call that changes nothing and fits is taken at once:
-//! that restricts nothing that comes after it.
+//! fate. A holder may be judged over by its expiry, or because it was seen unchanged for its whole ttl. An acquisition
+//! may be refused although the core would grant it (others are in line, or have reserved), but never in the name of
+//! somebody who does not hold the lease. A call that changes nothing, fits and rules nothing out is taken at once.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Change, Ended, Interval, Now, Outcome, Record, Sightings, Time, apply, view,
+    BootTime, Change, Ended, Fence, Holder, Interval, Now, Outcome, Record, Sightings, Time, apply,
+    view,
 };
 
 use super::calls::{self, Call};
@@ -38,6 +39,7 @@ pub(crate) fn check(
     let calls = calls::from_history(entries, log, server, margin);
     let mut search = Search {
         calls: &calls,
+        observed: observed(log, server),
         tried: HashSet::new(),
         furthest: (Done::new(calls.len()), None),
     };
@@ -83,6 +85,7 @@ impl Done {
 
 struct Search<'c> {
     calls: &'c [Call],
+    observed: Observed,
     tried: HashSet<(Done, Option<Record>)>,
     furthest: (Done, Option<Record>),
 }
@@ -124,8 +127,11 @@ impl Search<'_> {
         enabled.sort_by_key(|index| (calls[*index].gone.is_none(), calls[*index].until.is_none()));
         for index in enabled {
             let call = &calls[index];
-            let mut after: Vec<_> = results(call, &record).into_iter().map(Some).collect();
-            if fits_unchanged(call, &record) {
+            let mut after: Vec<_> = results(call, &record, &self.observed)
+                .into_iter()
+                .map(Some)
+                .collect();
+            if fits_unchanged(call, &record, &self.observed) {
                 after.push(record.clone());
             }
             for next in after {
@@ -143,14 +149,12 @@ impl Search<'_> {
     /// A call that fits, changes nothing, and is in nobody's way: it can be taken without looking back.
     fn free_choice(&self, done: &Done, record: &Option<Record>) -> Option<usize> {
         let (calls, enabled) = (self.calls, self.enabled(done));
-        let in_the_way = |made: u64| {
-            enabled.iter().any(|index| {
-                let call = &calls[*index];
-                call.gone.is_some_and(|gone| gone < made) && !results(call, record).is_empty()
-            })
-        };
+        // Taking a call that was made after another was gone would rule that other one out.
+        let gone = enabled.iter().filter_map(|index| calls[*index].gone).min();
+        let in_the_way = |made: u64| gone.is_some_and(|gone| gone < made);
         let fits = |index: &usize| {
-            fits_unchanged(&calls[*index], record) && !in_the_way(calls[*index].from)
+            fits_unchanged(&calls[*index], record, &self.observed)
+                && !in_the_way(calls[*index].from)
         };
         enabled.iter().copied().find(fits)
     }
@@ -178,8 +182,41 @@ impl Search<'_> {
     }
 }
 
+/// When each holder may be judged over by whoever has seen it unchanged for its whole ttl: an engine that knew the time
+/// badly may have written an expiry that is further ahead.
+type Observed = BTreeMap<(Fence, Time), Time>;
+
+fn observed(log: &[Version], server: &Server) -> Observed {
+    let mut observed = Observed::new();
+    for version in log {
+        for holder in &version.record.holders {
+            let entry = (holder.fence, holder.expires_at);
+            let over = server.store_time(version.at.micros) + holder.ttl;
+            observed.entry(entry).or_insert(over);
+        }
+    }
+    observed
+}
+
+fn over_at(holder: &Holder, observed: &Observed) -> Time {
+    let over = observed.get(&(holder.fence, holder.expires_at));
+    over.map_or(holder.expires_at, |over| holder.expires_at.min(*over))
+}
+
+/// The record as an engine sees it that has watched its holders.
+fn watched(record: &Option<Record>, earliest: Time, observed: &Observed) -> Option<Record> {
+    let mut record = record.clone();
+    for holder in record.iter_mut().flat_map(|record| &mut record.holders) {
+        let over = over_at(holder, observed);
+        if over < earliest {
+            holder.expires_at = over;
+        }
+    }
+    record
+}
+
 /// Every moment that may make a difference to this call.
-fn moments(call: &Call, record: Option<&Record>) -> Vec<Interval> {
+fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Interval> {
     let mut latest = match &call.told {
         Told::Outcome(Outcome::Granted(grant)) => {
             vec![grant.acquired_at, grant.expires_at - grant.ttl]
@@ -191,9 +228,10 @@ fn moments(call: &Call, record: Option<&Record>) -> Vec<Interval> {
     if latest.is_empty() {
         latest.push(call.latest);
     }
-    let expiries = record.into_iter().flat_map(|record| &record.holders);
-    let mut earliest: BTreeSet<_> = expiries
-        .map(|holder| holder.expires_at + Duration::from_micros(1))
+    let holders = record.into_iter().flat_map(|record| &record.holders);
+    let mut earliest: BTreeSet<_> = holders
+        .flat_map(|holder| [holder.expires_at, over_at(holder, observed)])
+        .map(|end| end + Duration::from_micros(1))
         .filter(|over| *over > call.earliest && *over <= call.latest)
         .collect();
     earliest.insert(call.earliest);
@@ -222,35 +260,38 @@ fn at(interval: Interval, margin: Duration, seen: &Sightings) -> Now<'_> {
 }
 
 /// Whether a call that surely took effect fits here without changing the record.
-fn fits_unchanged(call: &Call, record: &Option<Record>) -> bool {
+fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> bool {
     if call.until.is_none() {
         return false;
     }
     let seen = Sightings::none();
-    moments(call, record.as_ref()).into_iter().any(|interval| {
-        let now = at(interval, call.margin, &seen);
-        match (&call.asked, &call.told) {
-            (Asked::Show, Told::Shown(shown)) => {
-                let expected = record.as_ref().map(|record| view(record, &now));
-                let facts = |record: &Record| {
-                    let fences: Vec<_> = record
-                        .holders
-                        .iter()
-                        .map(|holder| (holder.fence, holder.broken.is_some()))
-                        .collect();
-                    (record.fence, record.body.clone(), fences)
-                };
-                expected.map(|view| facts(&view.record))
-                    == shown.as_ref().map(|view| facts(&view.record))
+    moments(call, record.as_ref(), observed)
+        .into_iter()
+        .any(|interval| {
+            let now = at(interval, call.margin, &seen);
+            let record = &watched(record, interval.earliest, observed);
+            match (&call.asked, &call.told) {
+                (Asked::Show, Told::Shown(shown)) => {
+                    let expected = record.as_ref().map(|record| view(record, &now));
+                    let facts = |record: &Record| {
+                        let fences: Vec<_> = record
+                            .holders
+                            .iter()
+                            .map(|holder| (holder.fence, holder.broken.is_some()))
+                            .collect();
+                        (record.fence, record.body.clone(), fences)
+                    };
+                    expected.map(|view| facts(&view.record))
+                        == shown.as_ref().map(|view| facts(&view.record))
+                }
+                (Asked::Perform(operation), Told::Outcome(outcome)) => {
+                    let decision = apply(record.as_ref(), operation, &now);
+                    let same = decision.change == Change::None && agree(outcome, &decision.outcome);
+                    same || refused_for_others(outcome, record.as_ref(), &now)
+                }
+                _ => false,
             }
-            (Asked::Perform(operation), Told::Outcome(outcome)) => {
-                let decision = apply(record.as_ref(), operation, &now);
-                let same = decision.change == Change::None && agree(outcome, &decision.outcome);
-                same || refused_for_others(outcome, record.as_ref(), &now)
-            }
-            _ => false,
-        }
-    })
+        })
 }
 
 /// A refusal that the core would not have given, because others are in line or have reserved.
@@ -269,18 +310,16 @@ fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &Now<'_>) ->
 }
 
 /// The records that may come of a call that changes something.
-fn results(call: &Call, record: &Option<Record>) -> Vec<Record> {
+fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Record> {
     let Asked::Perform(operation) = &call.asked else {
         return Vec::new();
     };
     let seen = Sightings::none();
     let mut results: Vec<Record> = Vec::new();
-    for interval in moments(call, record.as_ref()) {
-        let decision = apply(
-            record.as_ref(),
-            operation,
-            &at(interval, call.margin, &seen),
-        );
+    for interval in moments(call, record.as_ref(), observed) {
+        let record = watched(record, interval.earliest, observed);
+        let now = at(interval, call.margin, &seen);
+        let decision = apply(record.as_ref(), operation, &now);
         let agrees = match &call.told {
             Told::Outcome(outcome) => agree(outcome, &decision.outcome),
             _ => true,
