@@ -49,6 +49,15 @@ pub const BACKENDS: &[Backend] = &[
         open: None,
     },
     Backend {
+        scheme: "mongodb",
+        url: "mongodb://USER@HOST/DATABASE",
+        about: "a MongoDB replica set",
+        #[cfg(feature = "mongodb")]
+        open: Some(|url| Box::pin(super::mongodb::open(url))),
+        #[cfg(not(feature = "mongodb"))]
+        open: None,
+    },
+    Backend {
         scheme: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",

@@ -13,11 +13,13 @@ mod backends;
 mod check;
 mod examine;
 pub mod memory;
+#[cfg(feature = "mongodb")]
+pub mod mongodb;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "postgres", feature = "redis"))]
 #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
 mod sql;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,115 @@
+//! What MongoDB's errors mean to a caller.
+
+use std::io;
+
+use mongodb::bson::Document;
+use mongodb::error::{Error as Driver, ErrorKind};
+
+use crate::{Error, Result};
+
+/// What a command that was sent and not answered may have done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Nothing: it only reads.
+    None,
+    /// It may have written.
+    MayHaveWritten,
+}
+
+/// What is said of a write that another one got in the way of: nothing was written, and the next try sees it.
+pub(super) const IN_THE_WAY: &str = "another write to the same document got in the way";
+
+/// Codes with which a server refuses before it writes.
+const REFUSALS: [i32; 10] = [
+    2,      // BadValue
+    9,      // FailedToParse
+    20,     // IllegalOperation
+    72,     // InvalidOptions
+    121,    // DocumentValidationFailure
+    211,    // KeyNotFound: its keys are not there yet
+    10_107, // NotWritablePrimary
+    10_334, // BSONObjectTooLarge
+    13_435, // NotPrimaryNoSecondaryOk
+    13_436, // NotPrimaryOrSecondary
+];
+
+/// An error while a connection is made, or options are read: nothing was asked yet.
+pub(super) fn connecting(error: &Driver) -> Error {
+    answered(error, Doubt::None)
+}
+
+/// An error in place of an answer.
+pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
+    let unreachable = |said: &str| {
+        Error::Unavailable(format!(
+            "MongoDB cannot be reached, or has no primary: {said}: is it running, and are hosts, ports and `replicaSet` \
+             right?"
+        ))
+    };
+    match &*error.kind {
+        ErrorKind::Authentication { .. } => Error::Denied(
+            "MongoDB refuses the user or password: check them, and `authSource`, in the store URL".into(),
+        ),
+        ErrorKind::InvalidTlsConfig { message, .. } => Error::Denied(format!(
+            "MongoDB: {message}: check `tls`, `tlsCAFile` and `tlsCertificateKeyFile` in the store URL"
+        )),
+        ErrorKind::IncompatibleServer { message, .. } => Error::Denied(format!("MongoDB: {message}")),
+        ErrorKind::InvalidArgument { message, .. } => {
+            Error::invalid(format!("the store URL: {message}"))
+        }
+        ErrorKind::ServerSelection { message, .. } if message.contains("uthentication") => {
+            Error::Denied(
+                "MongoDB refuses the user or password: check them, and `authSource`, in the store URL".into(),
+            )
+        }
+        ErrorKind::ServerSelection { message, .. } => unreachable(message),
+        ErrorKind::DnsResolve { message, .. } | ErrorKind::ConnectionPoolCleared { message, .. } => {
+            unreachable(message)
+        }
+        ErrorKind::Io(problem) if problem.kind() == io::ErrorKind::ConnectionRefused => {
+            unreachable(&problem.to_string())
+        }
+        ErrorKind::Command(told) => {
+            let said = format!("MongoDB: {} ({})", told.message, told.code_name);
+            command(told.code, said, doubt)
+        }
+        _ => lost(format!("MongoDB did not answer: {}", error.kind), doubt),
+    }
+}
+
+fn command(code: i32, said: String, doubt: Doubt) -> Error {
+    match code {
+        // A unique key that is there already, or a conflict in the storage engine.
+        11_000 | 112 => Error::Unavailable(IN_THE_WAY.into()),
+        13 => Error::Denied(format!(
+            "{said}: grant this user the role `readWrite` on the database of the store URL"
+        )),
+        18 => Error::Denied(format!(
+            "{said}: check user, password and `authSource` in the store URL"
+        )),
+        refusal if REFUSALS.contains(&refusal) => Error::Unavailable(said),
+        _ => lost(said, doubt),
+    }
+}
+
+/// A connection that is gone, or an answer that did not come.
+pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
+    match doubt {
+        Doubt::None => Error::Unavailable(problem),
+        Doubt::MayHaveWritten => Error::Indeterminate(problem),
+    }
+}
+
+/// A majority that has not acknowledged a write in time may never have it.
+pub(super) fn check_concern(answer: &Document, is_written: bool) -> Result<()> {
+    let Ok(concern) = answer.get_document("writeConcernError") else {
+        return Ok(());
+    };
+    let said = concern.get_str("errmsg").unwrap_or_default();
+    let doubt = match is_written {
+        true => Doubt::MayHaveWritten,
+        false => Doubt::None,
+    };
+    let problem = format!("a majority of the replica set did not acknowledge in time: {said}");
+    Err(lost(problem, doubt))
+}

@@ -1,0 +1,174 @@
+//! MongoDB: setting it up, what it looks like to its own tools, and every way of having it wrong.
+#![cfg(feature = "mongodb")]
+
+#[path = "records/mod.rs"]
+mod records;
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::Error;
+use leasehold::core::{Mode, Name, Time};
+use leasehold::host::{Host as _, Machine};
+use leasehold::store::{self, Level, Swapped};
+use mongodb::bson::{Document, doc};
+use mongodb::{Client, Collection};
+use records::*;
+
+/// A collection of a test's own on the server that the tests of this process share.
+struct Ground {
+    url: String,
+    collection: Collection<Document>,
+}
+
+async fn ground() -> Ground {
+    let server = leasehold_testbed::shared("mongodb").await.unwrap();
+    let name = format!("t{:016x}", Machine.random() as u64);
+    let admin = format!("mongodb://127.0.0.1:{}/leasehold", server.port());
+    let client = Client::with_uri_str(&admin).await.unwrap();
+    Ground {
+        url: format!("{admin}?collection={name}"),
+        collection: client.database("leasehold").collection(&name),
+    }
+}
+
+fn denied(error: &Error, hint: &str) {
+    assert!(
+        matches!(error, Error::Denied(why) if why.contains(hint)),
+        "{error:?} should say `{hint}`"
+    );
+}
+
+async fn refusal(url: &str) -> Error {
+    match store::open(url).await {
+        Err(error) => error,
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_can_set_it_up_at_once() {
+    let ground = ground().await;
+    let opening = (0..8).map(|_| {
+        let url = ground.url.clone();
+        tokio::spawn(async move { store::open(&url).await.map(drop) })
+    });
+    for opened in opening.collect::<Vec<_>>() {
+        opened.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_can_be_read_and_queried_by_its_fields() {
+    let ground = ground().await;
+    let store = store::open(&ground.url).await.unwrap();
+    let name = Name::lock("nightly/report 🔒").unwrap();
+    let mut held = record(7, "step $3");
+    let until = Time::from_micros(1_780_000_000_123_456);
+    held.holders = vec![holder(7, "web-7:42", Mode::Exclusive, until)];
+    let written = swap_one(&*store, create(&name, held)).await;
+    assert_eq!(written, Swapped::Written { tag: None });
+    let query = doc! { "owner": { "$regex": "^web-7" }, "fence": { "$gte": 7 } };
+    let found = ground.collection.find_one(query).await.unwrap().unwrap();
+    assert_eq!(found.get_str("_id").unwrap(), "lock:nightly/report 🔒");
+    assert_eq!(found.get_str("body").unwrap(), "step $3");
+    assert_eq!(found.get_str("mode").unwrap(), "exclusive");
+    let expires = found.get_datetime("expires").unwrap();
+    assert_eq!(expires.timestamp_millis(), 1_780_000_000_123);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_write_changes_nothing_but_its_mark() {
+    let ground = ground().await;
+    let store = store::open(&ground.url).await.unwrap();
+    let name = Name::lock("one").unwrap();
+    swap_one(&*store, create(&name, full_record())).await;
+    let current = load_one(&*store, &name).await.unwrap();
+    for _ in 0..2 {
+        let lost = swap_one(&*store, create(&name, record(1, "late"))).await;
+        assert_eq!(lost, Swapped::Conflict(Some(current.clone())));
+    }
+    assert_eq!(load_one(&*store, &name).await, Some(current.clone()));
+    let written = swap_one(&*store, replace(&name, &current, full_record())).await;
+    assert_eq!(written, Swapped::Written { tag: None });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_time_is_the_servers_while_it_answers() {
+    let ground = ground().await;
+    let store = store::open(&ground.url).await.unwrap();
+    let name = Name::lock("one").unwrap();
+    let wall = || {
+        let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        Time::from_micros(u64::try_from(wall.as_micros()).unwrap())
+    };
+    for round in 0..50 {
+        let before = wall();
+        let stamp = match round % 3 {
+            0 => store.load(std::slice::from_ref(&name)).await.unwrap().stamp,
+            1 => {
+                let write = create(&name, record(1, ""));
+                store.swap(vec![write]).await.unwrap().stamp
+            }
+            _ => store.swap(Vec::new()).await.unwrap().stamp,
+        };
+        // The server runs on this machine, so their clocks are one.
+        assert!(
+            stamp.time + stamp.resolution >= before,
+            "{stamp:?} {before}"
+        );
+        assert!(stamp.time <= wall(), "{stamp:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_is_said_in_time_and_without_secrets() {
+    let nobody = refusal("mongodb://ada:s3cret@127.0.0.1:1/app").await;
+    assert!(matches!(nobody, Error::Unavailable(_)), "{nobody:?}");
+    assert!(!nobody.to_string().contains("s3cret"));
+
+    let server = leasehold_testbed::shared("mongodb").await.unwrap();
+    let stranger = format!("mongodb://ada:s3cret@127.0.0.1:{}/leasehold", server.port());
+    let stranger = refusal(&stranger).await;
+    denied(&stranger, "user or password");
+    assert!(!stranger.to_string().contains("s3cret"));
+
+    let other_set = format!(
+        "mongodb://127.0.0.1:{}/leasehold?replicaSet=other",
+        server.port()
+    );
+    let other_set = refusal(&other_set).await;
+    assert!(matches!(other_set, Error::Unavailable(_)), "{other_set:?}");
+
+    let encrypted = format!("mongodb://127.0.0.1:{}/leasehold?tls=true", server.port());
+    let encrypted = refusal(&encrypted).await;
+    assert!(
+        matches!(encrypted, Error::Unavailable(_) | Error::Denied(_)),
+        "{encrypted:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkup_sees_an_index_that_deletes() {
+    let ground = ground().await;
+    let store = store::open(&ground.url).await.unwrap();
+    let checks = store.check().await.unwrap();
+    assert!(
+        checks.iter().all(|check| check.level < Level::Red),
+        "{checks:?}"
+    );
+    let ttl = mongodb::options::IndexOptions::builder()
+        .expire_after(Duration::from_secs(60))
+        .build();
+    let ttl = mongodb::IndexModel::builder()
+        .keys(doc! { "expires": 1 })
+        .options(ttl)
+        .build();
+    ground.collection.create_index(ttl).await.unwrap();
+    let checks = store.check().await.unwrap();
+    let red: Vec<_> = checks
+        .iter()
+        .filter(|check| check.level == Level::Red)
+        .collect();
+    assert_eq!(red.len(), 1, "{checks:?}");
+    assert!(red[0].what.contains("expires_1"), "{checks:?}");
+}
