@@ -1,5 +1,7 @@
 //! Faults on real servers: killed under load, cut off, with clocks that step.
 
+#![cfg(any(feature = "postgres", feature = "redis"))]
+
 mod witness;
 
 use std::sync::Arc;
