@@ -21,6 +21,8 @@
 //! end of a pipe.
 
 mod cluster;
+#[cfg(feature = "cosmos")]
+mod cosmos;
 mod keeper;
 mod ports;
 mod probe;
@@ -33,6 +35,8 @@ mod shared;
 mod start;
 
 pub use cluster::Cluster;
+#[cfg(feature = "cosmos")]
+pub use cosmos::Cosmos;
 pub use programs::Missing;
 pub use proxy::{Proxy, Traffic};
 pub use recipes::SERVERS;

@@ -14,6 +14,11 @@ pub enum Missing {
         /// What is not there.
         what: String,
     },
+    /// This build lacks a server that runs in process.
+    #[error(
+        "this build of the testbed has no {0}: add `-p leasehold-testbed --features leasehold-testbed/{0}`"
+    )]
+    Feature(&'static str),
     /// There is no such server.
     #[error("the testbed has no server for `{0}`")]
     Scheme(String),

@@ -29,6 +29,7 @@ pub async fn shared(scheme: &str) -> Result<Arc<Server>, Missing> {
 pub async fn url(scheme: &str) -> Result<String, Missing> {
     match given(scheme) {
         Some(url) => Ok(url),
+        None if scheme == "cosmos" => cosmos().await,
         None => Ok(shared(scheme).await?.url()),
     }
 }
@@ -37,10 +38,24 @@ pub async fn url(scheme: &str) -> Result<String, Missing> {
 pub fn installed(scheme: &str) -> Result<(), Missing> {
     match given(scheme) {
         Some(_) => Ok(()),
+        None if scheme == "cosmos" && cfg!(feature = "cosmos") => Ok(()),
+        None if scheme == "cosmos" => Err(Missing::Feature("cosmos")),
         None => recipes::of(scheme)?.installed(),
     }
 }
 
 fn given(scheme: &str) -> Option<String> {
     std::env::var(format!("LEASEHOLD_TEST_{}", scheme.to_uppercase())).ok()
+}
+
+/// The emulator of this process.
+#[cfg(feature = "cosmos")]
+async fn cosmos() -> Result<String, Missing> {
+    static EMULATOR: OnceCell<crate::Cosmos> = OnceCell::const_new();
+    Ok(EMULATOR.get_or_init(crate::Cosmos::start).await.url())
+}
+
+#[cfg(not(feature = "cosmos"))]
+async fn cosmos() -> Result<String, Missing> {
+    Err(Missing::Feature("cosmos"))
 }

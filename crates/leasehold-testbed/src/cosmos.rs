@@ -1,0 +1,120 @@
+//! Cosmos DB: Microsoft's own in-memory emulator, which their driver is tested with, behind an HTTP server.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use azure_core::http::headers::{HeaderName, HeaderValue};
+use azure_core::http::{Method, Request};
+use azure_data_cosmos_driver::in_memory_emulator::{
+    ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion,
+};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use url::Url;
+
+use crate::ports::Port;
+
+/// The same for every emulator there is, percent-encoded; this one does not look at it.
+const KEY: &str = "C2y6yDjf5%2FR%2Bob0N8A7Cgv30VRDJIWEHLM%2B4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw%2FJw%3D%3D";
+
+/// An account of one region, with strong consistency and the empty database `leasehold`. Runs in this process, on
+/// loopback; ends when it is dropped, and forgets everything.
+///
+/// It ignores patch filters, and has no stored procedures and no expiry of items.
+pub struct Cosmos {
+    port: Port,
+    /// Its thread ends when this goes.
+    _alive: oneshot::Sender<Infallible>,
+}
+
+impl Cosmos {
+    /// Starts it.
+    pub async fn start() -> Self {
+        let port = Port::free();
+        let at = (Ipv4Addr::LOCALHOST, port.number());
+        let base = Url::parse(&format!("http://127.0.0.1:{}", port.number())).expect("a URL");
+        let (alive, ended) = oneshot::channel::<Infallible>();
+        let (is_open, opened) = oneshot::channel();
+        // A thread of its own: a test's runtime may be gone while others use the emulator.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime for the emulator");
+            runtime.block_on(async {
+                let listener = TcpListener::bind(at).await.expect("the port is free");
+                let _ = is_open.send(());
+                tokio::select! {
+                    () = serve(listener, base) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        opened.await.expect("the emulator has started");
+        Self {
+            port,
+            _alive: alive,
+        }
+    }
+
+    /// The store URL that leads to it.
+    pub fn url(&self) -> String {
+        let port = self.port.number();
+        format!("cosmos://emulator/leasehold/leases?endpoint=http://127.0.0.1:{port}&key={KEY}")
+    }
+
+    /// The port of loopback where it serves.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+}
+
+async fn serve(listener: TcpListener, base: Url) {
+    let region = VirtualRegion::new("East US", base.clone());
+    let account = VirtualAccountConfig::new(vec![region])
+        .expect("one region will do")
+        .with_consistency(ConsistencyLevel::Strong);
+    let emulator = Arc::new(InMemoryEmulatorHttpClient::new(account));
+    emulator.store().create_database("leasehold");
+    while let Ok((stream, _)) = listener.accept().await {
+        let (emulator, base) = (emulator.clone(), base.clone());
+        let answer = service_fn(move |request| answer(emulator.clone(), base.clone(), request));
+        // What a client breaks off is its own affair.
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    }
+}
+
+type Answered = Result<hyper::Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Hands a request to the emulator, whatever host it was sent to: a proxy's port is another.
+async fn answer(
+    emulator: Arc<InMemoryEmulatorHttpClient>,
+    base: Url,
+    request: hyper::Request<Incoming>,
+) -> Answered {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let method: Method = head.method.as_str().parse()?;
+    let mut question = Request::new(base.join(path)?, method);
+    for (name, value) in &head.headers {
+        question.insert_header(
+            HeaderName::from(name.as_str().to_owned()),
+            HeaderValue::from(value.to_str()?.to_owned()),
+        );
+    }
+    question.set_body(body.collect().await?.to_bytes());
+
+    let answer = emulator.execute_request(&question).await?;
+    let (status, headers, body) = answer.deconstruct();
+    let mut response = hyper::Response::builder().status(u16::from(status));
+    for (name, value) in headers.iter() {
+        response = response.header(name.as_str(), value.as_str());
+    }
+    Ok(response.body(Full::new(body.collect().await?))?)
+}
