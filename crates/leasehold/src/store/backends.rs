@@ -58,6 +58,15 @@ pub const BACKENDS: &[Backend] = &[
         open: None,
     },
     Backend {
+        scheme: "mysql",
+        url: "mysql://USER@HOST/DATABASE",
+        about: "a MariaDB or MySQL database",
+        #[cfg(feature = "mysql")]
+        open: Some(|url| Box::pin(super::mysql::open(url))),
+        #[cfg(not(feature = "mysql"))]
+        open: None,
+    },
+    Backend {
         scheme: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",

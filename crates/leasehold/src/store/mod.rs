@@ -15,12 +15,16 @@ mod examine;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(any(feature = "mongodb", feature = "postgres", feature = "redis"))]
 #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -22,8 +22,7 @@
 //! # Limits
 //! Behind PgBouncer in transaction mode everything works but hearing of changes, for which there is polling.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +31,7 @@ use tokio::time::Instant;
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::sql::Stuck;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::Result;
 
@@ -68,8 +68,7 @@ pub struct Postgres {
     server: Config,
     tls: MakeRustlsConnect,
     margin: Duration,
-    /// Rows that were locked for long, and when that was last seen.
-    stuck: Mutex<HashMap<Name, Instant>>,
+    stuck: Stuck,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -97,7 +96,7 @@ impl Postgres {
             server: options.server.clone(),
             tls: tls.clone(),
             margin: options.margin,
-            stuck: Mutex::default(),
+            stuck: Stuck::default(),
         })
     }
 

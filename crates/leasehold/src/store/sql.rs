@@ -1,10 +1,14 @@
-//! What the stores on SQL servers share: a record as columns, and pages of records.
+//! What the stores on SQL servers share: a record as columns, pages of records, and rows that somebody has locked.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use leasehold_core::{Fence, Hash, Kind, Name, Record, State, Time};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Availability, Page, Query, Stored, Version, WriteId, held_until};
+use super::{Availability, Page, Query, Stored, Swapped, Version, Write, WriteId, held_until};
 use crate::{Error, Result};
 
 /// What a record's columns hold besides its name and version. Lists are JSON; times are microseconds.
@@ -173,6 +177,78 @@ fn end_of(prefix: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// What a write that did not write means, where this was there; `None`: somebody is in the way.
+pub(super) fn lost(write: &Write, current: Option<Stored>) -> Option<Swapped> {
+    let found = current.as_ref().map(|stored| stored.version.write);
+    let expected = write.expect.as_ref().map(|version| version.write);
+    match (found == expected, &write.put) {
+        (false, _) => Some(Swapped::Conflict(current)),
+        // Nothing was to be deleted, and nothing is there.
+        (true, None) if expected.is_none() => Some(Swapped::Written { tag: None }),
+        (true, _) => None,
+    }
+}
+
+/// The error of a batch of which nothing was answered: the one that leaves most open.
+pub(super) fn all_failed(swapped: Vec<Swapped>) -> Error {
+    let mut errors: Vec<_> = swapped
+        .into_iter()
+        .filter_map(|swapped| match swapped {
+            Swapped::Failed(error) => Some(error),
+            _ => None,
+        })
+        .collect();
+    let open = errors
+        .iter()
+        .position(|error| matches!(error, Error::Indeterminate(_)));
+    match errors.is_empty() {
+        true => Error::Indeterminate("the database did not tell its time".into()),
+        false => errors.swap_remove(open.unwrap_or(0)),
+    }
+}
+
+/// How long a write waits for somebody else's lock while others wait for its answer, and while none do.
+pub(super) const WAIT_IN_COMPANY: Duration = Duration::from_millis(100);
+const WAIT_ALONE: Duration = Duration::from_millis(1_500);
+/// How long a row that stayed locked is not waited for in company again.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// Rows that were locked for long, and when that was last seen.
+#[derive(Default)]
+pub(super) struct Stuck(Mutex<HashMap<Name, Instant>>);
+
+impl Stuck {
+    /// How long to wait for a record that somebody is in the way of.
+    pub(super) fn wait_for(&self, name: &Name, in_company: bool) -> Duration {
+        let seen = self.rows().get(name).copied();
+        let is_stuck = seen.is_some_and(|seen| seen.elapsed() < STUCK);
+        match (in_company, is_stuck) {
+            (false, _) => WAIT_ALONE,
+            (true, false) => WAIT_IN_COMPANY,
+            (true, true) => Duration::ZERO,
+        }
+    }
+
+    /// This one stays locked; the error that says so.
+    pub(super) fn note(&self, name: &Name, see: &str) -> Error {
+        let now = Instant::now();
+        let mut rows = self.rows();
+        rows.retain(|_, seen| now - *seen < STUCK);
+        rows.insert(name.clone(), now);
+        Error::Unavailable(format!(
+            "`{name}` is locked by another transaction in the database: see {see}"
+        ))
+    }
+
+    pub(super) fn forget(&self, name: &Name) {
+        self.rows().remove(name);
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<Name, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]

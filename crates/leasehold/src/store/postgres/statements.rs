@@ -244,7 +244,7 @@ pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Opti
         };
         let write = *number(&mut writes.to_vec(), Some(n))?;
         *number(&mut fates, Some(n))? = match row::stored(row, 4) {
-            Ok(current) => lost(write, current.map(|(_, stored)| stored)),
+            Ok(current) => sql::lost(write, current.map(|(_, stored)| stored)),
             Err(corrupt) => Some(Swapped::Failed(corrupt)),
         };
     }
@@ -252,18 +252,6 @@ pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Opti
         value: fates,
         stamp,
     })
-}
-
-/// What a write that did not write means, where this was there; `None`: somebody is in the way.
-pub(super) fn lost(write: &Write, current: Option<Stored>) -> Option<Swapped> {
-    let found = current.as_ref().map(|stored| stored.version.write);
-    let expected = write.expect.as_ref().map(|version| version.write);
-    match (found == expected, &write.put) {
-        (false, _) => Some(Swapped::Conflict(current)),
-        // Nothing was to be deleted, and nothing is there.
-        (true, None) if expected.is_none() => Some(Swapped::Written { tag: None }),
-        (true, _) => None,
-    }
 }
 
 fn slot<'v, T>(values: &'v mut [T], row: &Row, column: usize) -> Result<&'v mut T> {

@@ -1,11 +1,9 @@
 //! Writes: all together, and those that somebody is in the way of once more, alone.
 
-use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{Name, Stamp};
+use leasehold_core::Stamp;
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
@@ -14,16 +12,11 @@ use super::failure::{self, Doubt};
 use super::pool::Value;
 use super::row::Batch;
 use super::statements::{self, Locks};
-use crate::store::{Answer, Swapped, Write};
-use crate::{Error, Result};
+use crate::Result;
+use crate::store::{Answer, Swapped, Write, sql};
 
-/// How long a write waits for somebody else's lock while others wait for its answer, and while none do.
-const WAIT_IN_COMPANY: Duration = Duration::from_millis(100);
-const WAIT_ALONE: Duration = Duration::from_millis(1_500);
 /// How long a write waits for one of the connections that wait for locks.
 const WAIT_FOR_TURN: Duration = Duration::from_millis(250);
-/// How long a row that stayed locked is not waited for in company again.
-const STUCK: Duration = Duration::from_secs(2);
 /// How often a batch is sent again that met another transaction.
 const TRIES: usize = 5;
 
@@ -47,7 +40,7 @@ impl Postgres {
                 .map(async |(write, fate)| match fate {
                     Some(swapped) => (swapped, None),
                     None => {
-                        let wait = self.wait_for(&write.name, in_company);
+                        let wait = self.stuck.wait_for(&write.name, in_company);
                         self.alone(write, wait, deadline).await
                     }
                 }),
@@ -65,7 +58,7 @@ impl Postgres {
                 value: swapped,
                 stamp,
             }),
-            None => Err(all_failed(swapped)),
+            None => Err(sql::all_failed(swapped)),
         }
     }
 
@@ -107,7 +100,7 @@ impl Postgres {
     ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
         let statement = self.statements.swap(writes, Locks::Skip);
         let batch = Batch::new(writes)?;
-        let patience = milliseconds(WAIT_IN_COMPANY);
+        let patience = milliseconds(sql::WAIT_IN_COMPANY);
         let mut values = batch.values();
         values.push((&patience, Type::TEXT));
         for _ in 0..TRIES {
@@ -139,19 +132,17 @@ impl Postgres {
                 Ok(Some(answer)) => {
                     stamp = Some(answer.stamp);
                     if let Some(swapped) = answer.value {
-                        self.stuck().remove(&write.name);
+                        self.stuck.forget(&write.name);
                         return (swapped, stamp);
                     }
                 }
                 Err(error) => return (Swapped::Failed(error), stamp),
             }
         }
-        self.note_stuck(&write.name);
-        let problem = format!(
-            "`{}` is locked by another transaction in PostgreSQL: see pg_stat_activity and pg_locks",
-            write.name
-        );
-        (Swapped::Failed(Error::Unavailable(problem)), stamp)
+        let error = self
+            .stuck
+            .note(&write.name, "pg_stat_activity and pg_locks");
+        (Swapped::Failed(error), stamp)
     }
 
     /// Waits for the row's lock, writes, and right behind that looks at what is there now, in one round trip: the
@@ -200,51 +191,9 @@ impl Postgres {
         let loaded = loaded?.map_err(|error| failure::answered(&error, Doubt::None))?;
         let Answer { mut value, stamp } = statements::loaded(&loaded, 1)?;
         Ok(Some(Answer {
-            value: statements::lost(write, value.remove(0)),
+            value: sql::lost(write, value.remove(0)),
             stamp,
         }))
-    }
-
-    fn stuck(&self) -> MutexGuard<'_, HashMap<Name, Instant>> {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_stuck(&self, name: &Name) {
-        let now = Instant::now();
-        let mut stuck = self.stuck();
-        stuck.retain(|_, seen| now - *seen < STUCK);
-        stuck.insert(name.clone(), now);
-    }
-
-    /// How long to wait for a record that somebody is in the way of.
-    fn wait_for(&self, name: &Name, in_company: bool) -> Duration {
-        let is_stuck = self
-            .stuck()
-            .get(name)
-            .is_some_and(|seen| seen.elapsed() < STUCK);
-        match (in_company, is_stuck) {
-            (false, _) => WAIT_ALONE,
-            (true, false) => WAIT_IN_COMPANY,
-            (true, true) => Duration::ZERO,
-        }
-    }
-}
-
-/// The error of a batch of which nothing was answered: the one that leaves most open.
-fn all_failed(swapped: Vec<Swapped>) -> Error {
-    let mut errors: Vec<_> = swapped
-        .into_iter()
-        .filter_map(|swapped| match swapped {
-            Swapped::Failed(error) => Some(error),
-            _ => None,
-        })
-        .collect();
-    let open = errors
-        .iter()
-        .position(|error| matches!(error, Error::Indeterminate(_)));
-    match errors.is_empty() {
-        true => Error::Indeterminate("PostgreSQL did not tell its time".into()),
-        false => errors.swap_remove(open.unwrap_or(0)),
     }
 }
 

@@ -1,0 +1,246 @@
+//! Load, swap and find: statements that are sent as one, in one round trip.
+//!
+//! A swap is a transaction. Each of its writes first locks its row, unless somebody else has, and then writes it if it
+//! still has the expected version: a locking read always sees the newest one. Behind the commit the time is asked for,
+//! so an answer with a time is an answer of what was committed.
+
+use std::time::Duration;
+
+use leasehold_core::{Kind, Name, Stamp, Time};
+use tokio::time::Instant;
+
+use super::failure;
+use super::pool::{Pool, Script, Sets};
+use super::row::{self, COLUMNS};
+use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
+use crate::{Error, Result};
+
+const TABLE: &str = "leasehold_records";
+const TIME: &str =
+    "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @@global.read_only";
+
+/// Whether a write waits for a row that somebody else has locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locks {
+    Skip,
+    Wait,
+}
+
+/// The records under these names, all as of one moment.
+pub(super) async fn load(
+    pool: &Pool,
+    deadline: Instant,
+    names: &[Name],
+) -> Result<Answer<Vec<Option<Stored>>>> {
+    let script = Script {
+        text: match names {
+            // Reads no record, but names every column.
+            [] => format!("select {COLUMNS} from {TABLE} where false; {TIME}"),
+            _ => format!(
+                "select {COLUMNS} from {TABLE} where {}; {TIME}",
+                among(names.iter())
+            ),
+        },
+        commit: None,
+    };
+    let sets = reading(pool, deadline, &script).await?;
+    let stamp = stamp(&sets)?;
+    let mut found = Vec::new();
+    for row in &sets[0] {
+        found.push(row::stored(row)?);
+    }
+    let value = names
+        .iter()
+        .map(|name| {
+            let position = found.iter().position(|(found, _)| found == name)?;
+            Some(found.swap_remove(position).1)
+        })
+        .collect();
+    Ok(Answer { value, stamp })
+}
+
+/// A page of records. Names are bytes, and compared as such.
+pub(super) async fn find(pool: &Pool, deadline: Instant, query: &Query) -> Result<Answer<Page>> {
+    let search = sql::Search::new(query)?;
+    let literal = |text: &str| row::bytes(text.as_bytes());
+    let mut conditions = vec![
+        format!("kind = {}", literal(query.kind.as_str())),
+        format!("name >= {}", literal(search.from)),
+        format!("held_until between {} and {}", search.held.0, search.held.1),
+    ];
+    conditions.extend(search.to.map(|end| format!("name < {}", literal(&end))));
+    let (after, since) = (literal(search.after), search.since);
+    let order = match &query.state {
+        None => {
+            conditions.push(format!("name > {after}"));
+            "name"
+        }
+        Some(state) => {
+            conditions.push(format!("state = {}", literal(state)));
+            conditions.push(format!(
+                "(state_since > {since} or state_since = {since} and name > {after})"
+            ));
+            "state_since, name"
+        }
+    };
+    let script = Script {
+        text: format!(
+            "select {COLUMNS} from {TABLE} where {} order by {order} limit {}; {TIME}",
+            conditions.join(" and "),
+            search.limit
+        ),
+        commit: None,
+    };
+    let sets = reading(pool, deadline, &script).await?;
+    let stamp = stamp(&sets)?;
+    let records = sets[0].iter().map(row::stored).collect::<Result<_>>()?;
+    Ok(Answer {
+        value: sql::page(records, query),
+        stamp,
+    })
+}
+
+async fn reading(pool: &Pool, deadline: Instant, script: &Script) -> Result<Sets> {
+    let sets = pool.ask(deadline, script).await?;
+    sets.ok_or_else(|| Error::Unavailable("another transaction was in the way of reading".into()))
+}
+
+/// The statements that swap these writes, which [`swapped`] reads.
+pub(super) fn swap(writes: &[&Write], locks: Locks) -> Result<Script> {
+    let mut statements = vec!["start transaction".to_owned()];
+    let (mut counts, mut ours) = (Vec::new(), Vec::new());
+    for (n, write) in writes.iter().enumerate() {
+        statements.push(statement(write, locks)?);
+        statements.push(format!("set @w{n} = row_count()"));
+        counts.push(format!("@w{n}"));
+        // What was just written need not come back.
+        ours.extend(
+            write
+                .put
+                .as_ref()
+                .map(|(id, _)| format!("if(@w{n} = 1, {}, '')", row::id(*id))),
+        );
+    }
+    ours.push("''".into());
+    statements.push(format!("select {}", counts.join(", ")));
+    statements.push(format!(
+        "select {COLUMNS} from {TABLE} where ({}) and write_id not in ({})",
+        among(writes.iter().map(|write| &write.name)),
+        ours.join(", ")
+    ));
+    let commit = statements.len();
+    statements.push("commit".into());
+    statements.push(TIME.into());
+    Ok(Script {
+        text: statements.join("; "),
+        commit: Some(commit),
+    })
+}
+
+fn statement(write: &Write, locks: Locks) -> Result<String> {
+    let key = row::key(&write.name);
+    let assignments = row::assignments(write)?;
+    let Some(expected) = &write.expect else {
+        return Ok(insert(&write.name, &key, &assignments));
+    };
+    let skip = match locks {
+        Locks::Skip => " skip locked",
+        Locks::Wait => "",
+    };
+    let locked = format!(
+        "join (select kind as k, name as n from {TABLE} where {key} and write_id = {} for update{skip}) l \
+         on r.kind = l.k and r.name = l.n",
+        row::id(expected.write)
+    );
+    if assignments.is_empty() {
+        return Ok(format!("delete r from {TABLE} r {locked}"));
+    }
+    let set: Vec<_> = assignments
+        .iter()
+        .map(|(column, value)| format!("r.{column} = {value}"))
+        .collect();
+    Ok(format!("update {TABLE} r {locked} set {}", set.join(", ")))
+}
+
+/// Inserts unless something is there; where somebody is inserting the same, waits and then changes nothing.
+fn insert(name: &Name, key: &str, assignments: &[(&str, String)]) -> String {
+    if assignments.is_empty() {
+        return "do 0".into();
+    }
+    let columns: Vec<_> = assignments.iter().map(|(column, _)| *column).collect();
+    let values: Vec<_> = assignments
+        .iter()
+        .map(|(_, value)| value.as_str())
+        .collect();
+    format!(
+        "insert into {TABLE} (kind, name, {}) select {}, {}, {} from dual \
+         where not exists (select 1 from {TABLE} where {key}) on duplicate key update {TABLE}.kind = {TABLE}.kind",
+        columns.join(", "),
+        row::bytes(name.kind().as_str().as_bytes()),
+        row::bytes(name.as_str().as_bytes()),
+        values.join(", ")
+    )
+}
+
+/// What became of each write; `None` where somebody is at that record in this moment.
+pub(super) fn swapped(sets: &Sets, writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
+    let stamp = stamp(sets)?;
+    let unreadable = || Error::Corrupt("the database answered what was not asked".into());
+    // The last four: what was written, what is there instead, the commit, the time.
+    let [.., counts, current, _, _] = &sets[..] else {
+        return Err(unreadable());
+    };
+    let counts = counts.first().ok_or_else(unreadable)?;
+    let mut others = Vec::new();
+    for row in current {
+        let (kind, name): (String, String) = (row::value(row, 0)?, row::value(row, 1)?);
+        others.push((kind, name, row::stored(row).map(|(_, stored)| stored)));
+    }
+    let mut fates = Vec::new();
+    for (n, write) in writes.iter().enumerate() {
+        if row::value::<i64>(counts, n)? == 1 {
+            fates.push(Some(Swapped::Written { tag: None }));
+            continue;
+        }
+        let of_this = |(kind, name, _): &(String, String, _)| {
+            kind == write.name.kind().as_str() && name == write.name.as_str()
+        };
+        let found = others.iter().position(of_this);
+        fates.push(match found.map(|at| others.swap_remove(at).2).transpose() {
+            Ok(current) => sql::lost(write, current),
+            Err(corrupt) => Some(Swapped::Failed(corrupt)),
+        });
+    }
+    Ok(Answer {
+        value: fates,
+        stamp,
+    })
+}
+
+/// A condition that holds for the records under these names.
+fn among<'n>(names: impl Iterator<Item = &'n Name> + Clone) -> String {
+    let of_kind = |kind: Kind| {
+        let names = names.clone().filter(|name| name.kind() == kind);
+        let names: Vec<_> = names
+            .map(|name| row::bytes(name.as_str().as_bytes()))
+            .collect();
+        let kind = row::bytes(kind.as_str().as_bytes());
+        (!names.is_empty()).then(|| format!("kind = {kind} and name in ({})", names.join(", ")))
+    };
+    let conditions: Vec<_> = Kind::ALL.into_iter().filter_map(of_kind).collect();
+    conditions.join(" or ")
+}
+
+/// The server's time, which is asked for last; an error if it takes no writes.
+fn stamp(sets: &Sets) -> Result<Stamp> {
+    let row = sets.last().and_then(|rows| rows.first());
+    let row = row.ok_or_else(|| Error::Corrupt("the database did not tell its time".into()))?;
+    let read_only: String = row::value(row, 1)?;
+    if read_only != "0" && read_only != "OFF" {
+        return Err(failure::read_only());
+    }
+    Ok(Stamp {
+        time: Time::from_micros(row::value(row, 0)?),
+        resolution: Duration::from_micros(1),
+    })
+}
