@@ -1,8 +1,6 @@
+//! What every store on a server stands: each store has a test file that calls these.
+//!
 //! Faults on real servers: killed under load, cut off, with clocks that step.
-
-#![cfg(any(feature = "postgres", feature = "redis"))]
-
-mod witness;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +9,8 @@ use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::{Client, Error, store};
 use leasehold_testbed::{Proxy, Server};
-use witness::Crew;
 
-macro_rules! on_servers {
-    ($($scheme:ident = $feature:literal: $($case:ident)*;)*) => {
-        $(#[cfg(feature = $feature)]
-        mod $scheme {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                super::$case(stringify!($scheme)).await;
-            })*
-        })*
-    };
-}
-
-on_servers! {
-    postgres = "postgres": killed_under_load cut_off its_clock_steps waiters_elsewhere;
-    redis = "redis": killed_under_load cut_off its_clock_steps waiters_elsewhere;
-}
+use crate::witness::Crew;
 
 async fn engine(url: &str) -> Engine {
     Engine::start(store::open(url).await.expect("opens"))
@@ -37,7 +19,7 @@ async fn engine(url: &str) -> Engine {
 }
 
 /// Nothing acknowledged is lost, no fence comes twice, callers are answered in time, and work goes on by itself.
-async fn killed_under_load(scheme: &str) {
+pub(crate) async fn killed_under_load(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     let engine = Arc::new(engine(&server.url()).await);
     let mut crew = Crew::new(8);
@@ -74,7 +56,7 @@ async fn killed_under_load(scheme: &str) {
 }
 
 /// A network that swallows everything: a lease is reported as lost before anybody else can have it.
-async fn cut_off(scheme: &str) {
+pub(crate) async fn cut_off(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let behind = leasehold::connect(&server.url_at(proxy.port()))
@@ -108,7 +90,7 @@ async fn cut_off(scheme: &str) {
 
 /// The server's clock steps by five seconds either way: among those who were connected before, no holder that believes is
 /// overlapped.
-async fn its_clock_steps(scheme: &str) {
+pub(crate) async fn its_clock_steps(scheme: &str) {
     for step in [5, -5] {
         let server = Server::builder(scheme)
             .own_clock()
@@ -150,7 +132,7 @@ async fn its_clock_steps(scheme: &str) {
 }
 
 /// A waiter is served by a release through another engine, by hints or by polling.
-async fn waiters_elsewhere(scheme: &str) {
+pub(crate) async fn waiters_elsewhere(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     for options in ["", "changes=off"] {
         let url = server.url();
