@@ -21,10 +21,14 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "mongodb", feature = "postgres", feature = "redis"))]
+// What of it is used depends on which stores are built.
+#[cfg(any(
+    feature = "mongodb",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis"
+))]
 #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -118,18 +118,21 @@ async fn run(conn: &mut Conn, script: &Script) -> Result<Sets, (mysql_async::Err
     };
     let mut result = conn.query_iter(&script.text).await.map_err(first)?;
     let mut sets = Sets::new();
-    loop {
+    let (failed, statement) = loop {
         match result.collect().await {
             Ok(rows) => sets.push(rows),
-            Err(error) => {
-                // It is the next statement's, whose beginning is read together with the end of this one.
-                let before_commit = script.commit.is_none_or(|commit| sets.len() + 1 < commit);
-                let undone = before_commit && matches!(error, mysql_async::Error::Server(_));
-                return Err((error, if undone { Doubt::None } else { writes }));
-            }
+            // Perhaps the next one's already, whose beginning is read with the end of this one.
+            Err(error) => break (error, sets.len() + 1),
         }
         if result.is_empty() {
-            return Ok(sets);
+            // It is empty too when the next statement failed, which only this tells.
+            match result.drop_result().await {
+                Ok(()) => return Ok(sets),
+                Err(error) => break (error, sets.len()),
+            }
         }
-    }
+    };
+    let before_commit = script.commit.is_none_or(|commit| statement < commit);
+    let undone = before_commit && matches!(failed, mysql_async::Error::Server(_));
+    Err((failed, if undone { Doubt::None } else { writes }))
 }

@@ -1,0 +1,388 @@
+//! Leases in MariaDB: exact records, other people's locks, servers that die, set-ups that are wrong.
+#![cfg(feature = "mysql")]
+
+mod records;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold::core::{Kind, Mode, Name, State, Time};
+use leasehold::host::{Host as _, Machine};
+use leasehold::store::{self, Level, Query, Store, Swapped, Write};
+use leasehold_testbed::{Proxy, Server};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable as _;
+use records::*;
+use tokio::time::Instant;
+
+const WRITTEN: Swapped = Swapped::Written { tag: None };
+
+/// A database of a test's own.
+struct Ground {
+    url: String,
+    admin: String,
+    database: String,
+}
+
+impl Ground {
+    async fn new() -> Self {
+        let server = leasehold_testbed::shared("mysql").await.unwrap();
+        Self::on(server.port(), server.port()).await
+    }
+
+    /// On this server, through something on that port.
+    async fn on(server: u16, port: u16) -> Self {
+        let database = format!("t{:016x}", Machine.random() as u64);
+        let admin = format!("mysql://root@127.0.0.1:{server}/leasehold?prefer_socket=false");
+        let ground = Self {
+            url: format!("mysql://root@127.0.0.1:{port}/{database}"),
+            admin,
+            database,
+        };
+        let create = format!("create database {}", ground.database);
+        ground.session().await.query_drop(create).await.unwrap();
+        ground
+    }
+
+    async fn open(&self) -> Arc<dyn Store> {
+        store::open(&self.url).await.unwrap()
+    }
+
+    /// A session as a user of the database would have it.
+    async fn session(&self) -> Conn {
+        Conn::from_url(&self.admin).await.unwrap()
+    }
+
+    /// Runs SQL; the first column of its first row.
+    async fn sql(&self, sql: &str) -> Option<String> {
+        let mut session = self.session().await;
+        let usage = format!("use {}", self.database);
+        session.query_drop(usage).await.unwrap();
+        session.query_first(sql).await.unwrap()
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::lock(text).unwrap()
+}
+
+async fn refused(url: &str) -> Error {
+    let opened = tokio::time::timeout(Duration::from_secs(5), store::open(url)).await;
+    let Err(error) = opened.expect("an error comes in time") else {
+        panic!("{url} can be opened");
+    };
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+    error
+}
+
+fn denied(error: &Error, hint: &str) {
+    assert!(
+        matches!(error, Error::Denied(why) if why.contains(hint)),
+        "{error:?} should say `{hint}`"
+    );
+}
+
+#[tokio::test]
+async fn a_record_comes_back_exactly_through_every_way_in() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let name = name("a/b '\"#?%_\\🔒 ");
+    let write = create(&name, full_record());
+    let (id, record) = write.put.clone().unwrap();
+    assert_eq!(swap_one(&*store, write.clone()).await, WRITTEN);
+    let Swapped::Conflict(Some(current)) = swap_one(&*store, write).await else {
+        panic!("a second insert must lose");
+    };
+    assert_eq!((current.version, &current.record), (version(id), &record));
+    let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
+    assert_eq!(page.records[0].1.record, record);
+    let found = load_one(&*ground.open().await, &name).await.unwrap();
+    assert_eq!((found.version, found.record), (version(id), record));
+}
+
+#[tokio::test]
+async fn people_can_read_it() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let expires_at = Time::from_micros(1_700_000_000_250_000);
+    let mut held = record(1_700_000_000_000_002, "step 3");
+    held.holders = vec![holder(7, "web-1:17", Mode::Exclusive, expires_at)];
+    held.state = Some(State {
+        label: "REQUESTED".into(),
+        since: expires_at,
+    });
+    swap_one(&*store, create(&name("nightly"), held)).await;
+    let shown = ground
+        .sql(
+            "select concat_ws('|', kind, name, fence, owner, holders, expires_at_utc, state, body) \
+             from leasehold_leases",
+        )
+        .await;
+    let expected =
+        "lock|nightly|1700000000000002|web-1:17|1|2023-11-14 22:13:20.250000|REQUESTED|step 3";
+    assert_eq!(shown.as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_holds_up_no_other() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let (bad, good) = (name("bad one"), name("good"));
+    let both = vec![create(&bad, full_record()), create(&good, record(1, ""))];
+    store.swap(both).await.unwrap();
+    let damage = "update leasehold_records set holders = '[{]' where name = 'bad one'";
+    ground.sql(damage).await;
+    let error = store.load(std::slice::from_ref(&bad)).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Corrupt(why) if why.contains("`bad one`")),
+        "{error:?}"
+    );
+    let current = load_one(&*store, &good).await.unwrap();
+    let batch = vec![
+        create(&bad, record(1, "")),
+        replace(&good, &current, record(2, "")),
+    ];
+    let swapped = store.swap(batch).await.unwrap().value;
+    assert!(
+        matches!(swapped[0], Swapped::Failed(Error::Corrupt(_))),
+        "{swapped:?}"
+    );
+    assert_eq!(swapped[1], WRITTEN);
+}
+
+#[tokio::test]
+async fn a_locked_row_delays_nothing_else_and_says_so() {
+    let ground = Ground::new().await;
+    let store = ground.open().await;
+    let (locked, free, new) = (name("locked"), name("free"), name("new"));
+    let both = vec![create(&locked, record(1, "")), create(&free, record(1, ""))];
+    store.swap(both).await.unwrap();
+    let (old_locked, old_free) = (
+        load_one(&*store, &locked).await.unwrap(),
+        load_one(&*store, &free).await.unwrap(),
+    );
+    let mut user = ground.session().await;
+    let lock = format!(
+        "begin; select * from {}.leasehold_records where kind = 'lock' and name = 'locked' for update",
+        ground.database
+    );
+    user.query_drop(lock).await.unwrap();
+
+    let write = replace(&locked, &old_locked, record(2, ""));
+    let batch = vec![
+        write.clone(),
+        replace(&free, &old_free, record(2, "")),
+        create(&new, record(1, "")),
+    ];
+    let started = Instant::now();
+    let swapped = store.swap(batch).await.unwrap().value;
+    assert!(
+        started.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        started.elapsed()
+    );
+    let told = |swapped: &Swapped| match swapped {
+        Swapped::Failed(Error::Unavailable(why)) => why.contains("`locked` is locked"),
+        _ => false,
+    };
+    assert!(told(&swapped[0]), "{swapped:?}");
+    assert_eq!(swapped[1..], [WRITTEN, WRITTEN]);
+    assert!(told(&swap_one(&*store, write.clone()).await));
+    // Reading waits for nobody, and neither does losing.
+    assert_eq!(load_one(&*store, &locked).await.as_ref(), Some(&old_locked));
+    let stale = Write {
+        expect: Some(version(write_id())),
+        ..write.clone()
+    };
+    let lost = swap_one(&*store, stale).await;
+    assert_eq!(lost, Swapped::Conflict(Some(old_locked)));
+
+    let waiting = tokio::spawn({
+        let (store, write) = (store.clone(), write.clone());
+        async move { swap_one(&*store, write).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    user.query_drop("rollback").await.unwrap();
+    assert_eq!(waiting.await.unwrap(), WRITTEN);
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_what_to_do() {
+    let ground = Ground::new().await;
+    let database = &ground.database;
+    let port = leasehold_testbed::shared("mysql").await.unwrap().port();
+    let user = format!("u{}", &database[1..9]);
+    ground
+        .sql(&format!("create user {user}@'%' identified by 's3cret'"))
+        .await;
+    let at = |who: &str, rest: &str| format!("mysql://{who}@127.0.0.1:{port}/{rest}");
+    let app = format!("{user}:s3cret");
+    denied(
+        &refused(&at(&format!("{user}:s3cret-not"), database)).await,
+        "password",
+    );
+    denied(&refused(&at(&app, database)).await, "password");
+    ground
+        .sql(&format!("grant select on {database}.* to {user}@'%'"))
+        .await;
+    denied(&refused(&at(&app, database)).await, "leasehold init");
+    denied(&refused(&at("root", "elsewhere")).await, "database");
+    denied(
+        &refused(&at("root", &format!("{database}?ssl-mode=required"))).await,
+        "ssl-mode",
+    );
+
+    let admin = ground.open().await;
+    let store = store::open(&at(&app, database)).await.unwrap();
+    let write = create(&name("a"), record(1, ""));
+    denied(&store.swap(vec![write.clone()]).await.unwrap_err(), "grant");
+    ground
+        .sql(&format!(
+            "grant insert, update, delete on {database}.leasehold_records to {user}@'%'"
+        ))
+        .await;
+    let store = store::open(&at(&app, database)).await.unwrap();
+    assert_eq!(swap_one(&*store, write).await, WRITTEN);
+    ground.sql("drop table leasehold_records").await;
+    denied(&admin.load(&[]).await.unwrap_err(), "leasehold init");
+
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "mysql://a:s3cret@127.0.0.1:{}/d",
+        nobody.local_addr().unwrap().port()
+    );
+    let silent = refused(&url).await;
+    assert!(matches!(silent, Error::Unavailable(_)), "{silent:?}");
+    drop(nobody);
+    let closed = refused(&url).await;
+    assert!(matches!(closed, Error::Unavailable(_)), "{closed:?}");
+}
+
+#[tokio::test]
+async fn a_replica_and_a_forgetful_server_are_found_out() {
+    let server = Server::builder("mysql")
+        .arg("--innodb-flush-log-at-trx-commit=2")
+        .start()
+        .await
+        .unwrap();
+    let ground = Ground::on(server.port(), server.port()).await;
+    let store = ground.open().await;
+    let checks = store.check().await.unwrap();
+    assert_eq!(checks[0].level, Level::Red, "{checks:?}");
+    ground.sql("set global read_only = 1").await;
+    denied(&store.load(&[]).await.unwrap_err(), "primary");
+    denied(&refused(&ground.url).await, "primary");
+    let healthy = Ground::new().await.open().await.check().await.unwrap();
+    assert!(
+        healthy.iter().all(|check| check.level == Level::Green),
+        "{healthy:?}"
+    );
+}
+
+#[tokio::test]
+async fn each_call_is_one_round_trip() {
+    let server = leasehold_testbed::shared("mysql").await.unwrap();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Ground::on(server.port(), proxy.port()).await.open().await;
+    let names: Vec<_> = (0..64).map(|n| name(&format!("n{n:02}"))).collect();
+    let creating: Vec<_> = names
+        .iter()
+        .map(|name| create(name, record(1, "x")))
+        .collect();
+    let trips = || proxy.traffic().round_trips;
+
+    let before = trips();
+    store.load(&names).await.unwrap();
+    assert_eq!(trips() - before, 1, "load");
+    let before = trips();
+    let swapped = store.swap(creating.clone()).await.unwrap().value;
+    assert!(swapped.iter().all(|swapped| *swapped == WRITTEN));
+    assert_eq!(trips() - before, 1, "insert");
+    let before = trips();
+    let swapped = store.swap(creating).await.unwrap().value;
+    assert!(
+        swapped
+            .iter()
+            .all(|swapped| matches!(swapped, Swapped::Conflict(Some(_))))
+    );
+    assert_eq!(trips() - before, 1, "conflict");
+    let current = store.load(&names).await.unwrap().value;
+    let updating = names.iter().zip(current);
+    let updating = updating.map(|(name, stored)| replace(name, &stored.unwrap(), record(2, "x")));
+    let before = trips();
+    let swapped = store.swap(updating.collect()).await.unwrap().value;
+    assert!(swapped.iter().all(|swapped| *swapped == WRITTEN));
+    assert_eq!(trips() - before, 1, "update");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_loses_nothing_and_is_used_again_at_once() {
+    let server = Server::start("mysql").await.unwrap();
+    let store = Ground::on(server.port(), server.port()).await.open().await;
+    let name = name("counter");
+    let mut sure = 1;
+    swap_one(&*store, create(&name, record(1, ""))).await;
+    for _ in 0..2 {
+        for _ in 0..20 {
+            let current = load_one(&*store, &name).await.unwrap();
+            assert!(current.record.fence.get() >= sure);
+            let next = current.record.fence.get() + 1;
+            let write = replace(&name, &current, record(next, ""));
+            assert_eq!(swap_one(&*store, write).await, WRITTEN);
+            sure = next;
+        }
+        let current = load_one(&*store, &name).await.unwrap();
+        server.kill().await;
+        let down = Instant::now();
+        let write = replace(&name, &current, record(sure + 1, ""));
+        let error = store.swap(vec![write]).await.unwrap_err();
+        assert!(
+            matches!(error, Error::Unavailable(_) | Error::Indeterminate(_)),
+            "{error:?}"
+        );
+        let error = store.load(&[]).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        assert!(down.elapsed() < Duration::from_secs(9));
+        server.restart().await;
+        let back = Instant::now();
+        let current = load_one(&*store, &name).await.unwrap();
+        assert!(back.elapsed() < Duration::from_secs(5));
+        assert_eq!(current.record.fence.get(), sure);
+    }
+}
+
+#[tokio::test]
+async fn a_network_that_swallows_everything_is_an_error_in_time() {
+    let server = leasehold_testbed::shared("mysql").await.unwrap();
+    let proxy = Proxy::to(server.port()).await;
+    let store = Ground::on(server.port(), proxy.port()).await.open().await;
+    swap_one(&*store, create(&name("a"), record(1, ""))).await;
+    proxy.blackhole();
+    let started = Instant::now();
+    let write = create(&name("b"), record(1, ""));
+    // The first of them has the connection that there is, and the other cannot make one.
+    let (swapped, loaded) = tokio::join!(store.swap(vec![write]), store.load(&[]));
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert!(
+        matches!(swapped, Err(Error::Indeterminate(_))),
+        "{swapped:?}"
+    );
+    assert!(matches!(loaded, Err(Error::Unavailable(_))), "{loaded:?}");
+    proxy.forward();
+    store.load(&[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_time_is_the_servers() {
+    let server = Server::builder("mysql").own_clock().start().await.unwrap();
+    let store = Ground::on(server.port(), server.port()).await.open().await;
+    let time = async || store.load(&[]).await.unwrap().stamp.time;
+    let before = time().await;
+    server.step_clock(3600);
+    let stepped = time().await.since(before);
+    assert!(
+        stepped >= Duration::from_secs(3590) && stepped < Duration::from_secs(3700),
+        "{stepped:?}"
+    );
+}
