@@ -26,8 +26,10 @@ pub(crate) fn help() -> String {
     let built = BACKENDS.iter().filter(|backend| backend.is_built());
     let stores = built.map(|backend| (backend.url, backend.about));
     let service = ("http://HOST:PORT", "a running `leasehold serve`");
-    for (url, about) in stores.chain([service]) {
-        lines.push(format!("  {url:<18}{about}"));
+    let stores: Vec<_> = stores.chain([service]).collect();
+    let width = stores.iter().map(|(url, _)| url.len()).max().unwrap_or(0);
+    for (url, about) in stores {
+        lines.push(format!("  {url:<width$}  {about}"));
     }
     lines.join("\n")
 }
