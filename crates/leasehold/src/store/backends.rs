@@ -67,6 +67,15 @@ pub const BACKENDS: &[Backend] = &[
         open: None,
     },
     Backend {
+        scheme: "dynamodb",
+        url: "dynamodb://TABLE?region=REGION",
+        about: "an Amazon DynamoDB table",
+        #[cfg(feature = "dynamodb")]
+        open: Some(|url| Box::pin(super::dynamodb::open(url))),
+        #[cfg(not(feature = "dynamodb"))]
+        open: None,
+    },
+    Backend {
         scheme: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",

@@ -11,6 +11,8 @@ use crate::{Error, Result};
 
 mod backends;
 mod check;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
 mod examine;
 pub mod memory;
 #[cfg(feature = "mongodb")]
@@ -23,6 +25,7 @@ pub mod postgres;
 pub mod redis;
 // What of it is used depends on which stores are built.
 #[cfg(any(
+    feature = "dynamodb",
     feature = "mongodb",
     feature = "mysql",
     feature = "postgres",

@@ -1,0 +1,126 @@
+//! Loading items as they are now.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::KeysAndAttributes;
+use futures_util::future::try_join_all;
+use leasehold_core::{Name, Stamp};
+use tokio::time::Instant;
+
+use super::client::PATIENCE;
+use super::failure::{self, Doubt};
+use super::witness::{Witness, later};
+use super::{DynamoDb, item, told};
+use crate::store::{Answer, Stored};
+use crate::{Error, Result};
+
+/// The most keys that one call takes.
+pub(super) const KEYS: usize = 100;
+/// How long to leave a table alone that has answered only in part, at first.
+const PAUSE: Duration = Duration::from_millis(25);
+
+type Loaded = HashMap<Name, Stored>;
+
+impl DynamoDb {
+    /// The records under these names that are there.
+    pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<Loaded>> {
+        match names {
+            [] => self.record("time:").await,
+            [name] => self.record(&item::id(name)).await,
+            names => {
+                let deadline = Instant::now() + PATIENCE;
+                let parts = names.chunks(KEYS).map(|names| self.part(names, deadline));
+                let mut records = HashMap::new();
+                let mut stamp = None;
+                for part in try_join_all(parts).await? {
+                    records.extend(part.value);
+                    stamp = later(stamp, Some(part.stamp));
+                }
+                Ok(Answer {
+                    value: records,
+                    stamp: told(stamp)?,
+                })
+            }
+        }
+    }
+
+    /// The record under one id, by the cheapest call.
+    async fn record(&self, id: &str) -> Result<Answer<Loaded>> {
+        let witness = Witness::default();
+        let request = self.clients.reads.get_item();
+        let answer = request
+            .table_name(&self.options.table)
+            .key(item::ID, item::text(id))
+            .consistent_read(true)
+            .customize()
+            .interceptor(witness.clone())
+            .send()
+            .await
+            .map_err(|error| failure::of(&error, &witness, Doubt::None))?;
+        let record = answer.item.map(item::stored).transpose()?;
+        Ok(Answer {
+            value: record.into_iter().collect(),
+            stamp: told(witness.stamp())?,
+        })
+    }
+
+    /// Asks until every key was answered: a busy table may leave some for later.
+    async fn part(&self, names: &[Name], deadline: Instant) -> Result<Answer<Loaded>> {
+        let mut records = HashMap::new();
+        let mut stamp: Option<Stamp> = None;
+        let mut pause = PAUSE;
+        let mut left = Some(HashMap::from([(
+            self.options.table.clone(),
+            keys_of(names)?,
+        )]));
+        while let Some(keys) = left {
+            let witness = Witness::default();
+            let request = self.clients.reads.batch_get_item();
+            let answer = request
+                .set_request_items(Some(keys))
+                .customize()
+                .interceptor(witness.clone())
+                .send()
+                .await
+                .map_err(|error| failure::of(&error, &witness, Doubt::None))?;
+            for item in answer
+                .responses
+                .into_iter()
+                .flatten()
+                .flat_map(|(_, it)| it)
+            {
+                let (name, stored) = item::stored(item)?;
+                records.insert(name, stored);
+            }
+            stamp = later(stamp, witness.stamp());
+            left = answer.unprocessed_keys.filter(|keys| !keys.is_empty());
+            if left.is_some() {
+                if Instant::now() + pause > deadline {
+                    return Err(Error::Unavailable(
+                        "DynamoDB answers only in part: its capacity is used up".into(),
+                    ));
+                }
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+        Ok(Answer {
+            value: records,
+            stamp: told(stamp)?,
+        })
+    }
+}
+
+fn keys_of(names: &[Name]) -> Result<KeysAndAttributes> {
+    // A key must not come twice.
+    let ids: std::collections::BTreeSet<_> = names.iter().map(item::id).collect();
+    let keys = ids
+        .into_iter()
+        .map(|id| HashMap::from([(item::ID.to_owned(), item::text(id))]));
+    KeysAndAttributes::builder()
+        .set_keys(Some(keys.collect()))
+        .consistent_read(true)
+        .build()
+        .map_err(|error| Error::Corrupt(error.to_string()))
+}

@@ -1,0 +1,258 @@
+//! What DynamoDB's answers mean: refusals, failures, other people's tables, and the time.
+#![cfg(feature = "dynamodb")]
+
+mod dynamodb_support;
+mod records;
+
+use std::time::Duration;
+
+use dynamodb_support::{Script, scripted, table};
+use leasehold::core::{Name, Time};
+use leasehold::store::{self, Level, Swapped};
+use leasehold::{Error, Result};
+use records::{create, load_one, record};
+
+/// 1_700_000_000 seconds after 1970.
+const DATE: &str = "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
+
+fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+async fn refusal(url: &str) -> Error {
+    match store::open(url).await {
+        Err(error) => error,
+        Ok(_) => panic!("{url} can be opened"),
+    }
+}
+
+fn denied(error: &Error, hint: &str) {
+    assert!(
+        matches!(error, Error::Denied(why) if why.contains(hint)),
+        "{error:?} should say `{hint}`"
+    );
+}
+
+/// What becomes of one write.
+async fn write(script: Script) -> Result<Swapped> {
+    let store = store::open(&scripted(DATE, script)).await?;
+    let swapped = store.swap(vec![create(&name("a"), record(1, ""))]).await?;
+    Ok(swapped.value.into_iter().next().expect("one answer"))
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_is_told_what_to_do() {
+    let no_right: Script = |operation| {
+        let body = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"User: arn:aws:iam::1:user/app is not authorized to perform: dynamodb:DescribeTable"}"#;
+        (operation == "describetable").then_some((400, body))
+    };
+    denied(
+        &refusal(&scripted(DATE, no_right)).await,
+        "dynamodb:DescribeTable",
+    );
+
+    let no_such_user: Script = |_| {
+        Some((
+            400,
+            r#"{"__type":"com.amazon.coral.service#UnrecognizedClientException","message":"The security token included in the request is invalid."}"#,
+        ))
+    };
+    denied(&refusal(&scripted(DATE, no_such_user)).await, "credentials");
+
+    let may_not_create: Script = |operation| {
+        Some(match operation {
+            "describetable" => (
+                400,
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException","message":"Requested resource not found"}"#,
+            ),
+            _ => (
+                400,
+                r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not authorized"}"#,
+            ),
+        })
+    };
+    denied(
+        &refusal(&scripted(DATE, may_not_create)).await,
+        "dynamodb:CreateTable",
+    );
+}
+
+#[tokio::test]
+async fn a_table_on_which_leases_are_not_safe_is_refused() {
+    let eventual: Script = |operation| {
+        let table = table!(r#","Replicas":[{"RegionName":"eu-west-1"}]"#);
+        (operation == "describetable").then_some((200, table))
+    };
+    denied(
+        &refusal(&scripted(DATE, eventual)).await,
+        "eventual consistency",
+    );
+    let strong: Script = |operation| {
+        let table =
+            table!(r#","Replicas":[{"RegionName":"eu-west-1"}],"MultiRegionConsistency":"STRONG""#);
+        (operation == "describetable").then_some((200, table))
+    };
+    store::open(&scripted(DATE, strong))
+        .await
+        .expect("strong is safe");
+
+    let foreign: Script = |operation| {
+        let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}}"#;
+        (operation == "describetable").then_some((200, table))
+    };
+    denied(
+        &refusal(&scripted(DATE, foreign)).await,
+        "another program's",
+    );
+    let bare: Script = |operation| {
+        let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}"#;
+        (operation == "describetable").then_some((200, table))
+    };
+    denied(&refusal(&scripted(DATE, bare)).await, "by_name");
+}
+
+#[tokio::test]
+async fn only_a_write_that_surely_was_not_done_is_unavailable() {
+    let throttled = write(|operation| {
+        let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}"#;
+        (operation == "putitem").then_some((400, body))
+    });
+    let swapped = throttled.await.expect("it answers");
+    assert!(
+        matches!(swapped, Swapped::Failed(Error::Unavailable(_))),
+        "{swapped:?}"
+    );
+    let broken = write(|operation| {
+        let body =
+            r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"oops"}"#;
+        (operation == "putitem").then_some((500, body))
+    });
+    let swapped = broken.await.expect("it answers");
+    assert!(
+        matches!(swapped, Swapped::Failed(Error::Indeterminate(_))),
+        "{swapped:?}"
+    );
+    for nonsense in [
+        write(|operation| (operation == "putitem").then_some((200, "<html>"))).await,
+        write(|operation| (operation == "putitem").then_some((404, "<html>"))).await,
+    ] {
+        assert!(
+            matches!(nonsense, Ok(Swapped::Failed(Error::Indeterminate(_)))),
+            "{nonsense:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn time_is_what_the_answers_say() {
+    let store = store::open(&scripted(DATE, |_| None))
+        .await
+        .expect("a good table");
+    let time = Time::from_micros(1_700_000_000_000_000);
+    let stamps = [
+        store.load(&[]).await.expect("it answers").stamp,
+        store.load(&[name("a")]).await.expect("it answers").stamp,
+        store
+            .swap(vec![create(&name("a"), record(1, ""))])
+            .await
+            .expect("it answers")
+            .stamp,
+        store.swap(Vec::new()).await.expect("it answers").stamp,
+    ];
+    for stamp in stamps {
+        assert_eq!(
+            (stamp.time, stamp.resolution),
+            (time, Duration::from_secs(1))
+        );
+    }
+    denied(&refusal(&scripted("", |_| None)).await, "`Date`");
+}
+
+#[tokio::test]
+async fn a_refusal_tells_the_time_too() {
+    let store = store::open(&scripted(DATE, |operation| {
+        let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"no"}"#;
+        (operation == "putitem").then_some((400, body))
+    }))
+    .await
+    .expect("a good table");
+    let answer = store.swap(vec![create(&name("a"), record(1, ""))]).await;
+    let answer = answer.expect("it answers");
+    assert_eq!(answer.value, [Swapped::Conflict(None)]);
+    assert_eq!(answer.stamp.time, Time::from_micros(1_700_000_000_000_000));
+}
+
+#[tokio::test]
+async fn an_item_that_makes_no_sense_stops_its_name() {
+    let store = store::open(&scripted(DATE, |operation| {
+        let body = r#"{"Item":{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"short"}}}"#;
+        (operation == "getitem").then_some((200, body))
+    }))
+    .await
+    .expect("a good table");
+    let error = store.load(&[name("a")]).await.expect_err("it is broken");
+    assert!(
+        matches!(&error, Error::Corrupt(why) if why.contains("`write`") && why.contains("`a`")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn keys_that_are_left_over_are_asked_for_again() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let store = store::open(&scripted(DATE, |operation| {
+        let left = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
+        let all = r#"{"Responses":{"leasehold":[{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"00000000000000000000000000000007"},"fence":{"N":"9"},"holders":{"S":"[]"},"body":{"S":"here"}}]},"UnprocessedKeys":{}}"#;
+        (operation == "batchgetitem").then(|| match ASKED.fetch_add(1, Ordering::SeqCst) {
+            0 => (200, left),
+            _ => (200, all),
+        })
+    }))
+    .await
+    .expect("a good table");
+    let loaded = store
+        .load(&[name("b"), name("a")])
+        .await
+        .expect("it answers");
+    let [None, Some(found)] = &loaded.value[..] else {
+        panic!("{loaded:?}");
+    };
+    assert_eq!(&*found.record.body, "here");
+    assert_eq!(ASKED.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn doctor_sees_what_is_unsafe() {
+    let unsafe_table: Script = |operation| {
+        Some(match operation {
+            "describetable" => (
+                200,
+                table!(
+                    r#","ProvisionedThroughput":{"ReadCapacityUnits":5,"WriteCapacityUnits":5},"DeletionProtectionEnabled":false"#
+                ),
+            ),
+            "describetimetolive" => (
+                200,
+                r#"{"TimeToLiveDescription":{"TimeToLiveStatus":"ENABLED","AttributeName":"expires"}}"#,
+            ),
+            _ => return None,
+        })
+    };
+    let store = store::open(&scripted(DATE, unsafe_table))
+        .await
+        .expect("it opens");
+    let checks = store.check().await.expect("it answers");
+    let find = |word: &str| {
+        let mut found = checks.iter().filter(|check| check.what.contains(word));
+        found
+            .next()
+            .unwrap_or_else(|| panic!("{word}: {checks:?}"))
+            .level
+    };
+    assert_eq!(find("time to live"), Level::Red);
+    assert_eq!(find("provisioned capacity"), Level::Yellow);
+    assert_eq!(find("protected"), Level::Yellow);
+    assert_eq!(find("one region"), Level::Green);
+    assert_eq!(load_one(&*store, &name("a")).await, None);
+}
