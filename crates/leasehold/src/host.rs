@@ -57,7 +57,7 @@ pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
 
 /// Sets up a connection between a service and its client: small messages leave at once, and a peer that has vanished
 /// is noticed although nobody says anything, as when one waits in line.
-#[cfg(feature = "http")]
+#[cfg(any(feature = "etcd", feature = "http"))]
 pub fn tune(stream: &tokio::net::TcpStream) {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(15))

@@ -49,6 +49,15 @@ pub const BACKENDS: &[Backend] = &[
         open: None,
     },
     Backend {
+        scheme: "etcd",
+        url: "etcd://HOST:PORT,…",
+        about: "an etcd cluster",
+        #[cfg(feature = "etcd")]
+        open: Some(|url| Box::pin(super::etcd::open(url))),
+        #[cfg(not(feature = "etcd"))]
+        open: None,
+    },
+    Backend {
         scheme: "mongodb",
         url: "mongodb://USER@HOST/DATABASE",
         about: "a MongoDB replica set",

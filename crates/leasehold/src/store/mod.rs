@@ -13,6 +13,8 @@ mod backends;
 mod check;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod examine;
 pub mod memory;
 #[cfg(feature = "mongodb")]

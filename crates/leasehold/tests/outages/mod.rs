@@ -1,6 +1,7 @@
 //! What every store on a server stands: each store has a test file that calls these.
 //!
 //! Faults on real servers: killed under load, cut off, with clocks that step.
+#![allow(dead_code, reason = "each test uses its own part of it")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

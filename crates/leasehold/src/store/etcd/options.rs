@@ -1,0 +1,172 @@
+//! What an `etcd://` URL says.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::{Error, Result, duration};
+
+const KNOWN: [&str; 7] = ["ca", "cert", "changes", "key", "margin", "prefix", "tls"];
+
+/// A member of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// What a URL says.
+pub(super) struct Options {
+    pub(super) endpoints: Vec<Endpoint>,
+    /// User and password.
+    pub(super) user: Option<(String, String)>,
+    /// What all keys begin with.
+    pub(super) prefix: String,
+    pub(super) margin: Duration,
+    /// Whether to watch for changes.
+    pub(super) changes: bool,
+    pub(super) tls: bool,
+    /// Files: whom to trust, and who we are.
+    pub(super) authorities: Option<String>,
+    pub(super) certificate: Option<String>,
+    pub(super) key: Option<String>,
+}
+
+impl Options {
+    /// Reads a URL. No error repeats any part of it that may be secret.
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let place = place.strip_prefix("etcd://").ok_or_else(malformed)?;
+        let (user, hosts) = match place.rsplit_once('@') {
+            None => (None, place),
+            Some((user, hosts)) => (Some(parse_user(user)?), hosts),
+        };
+        let hosts = hosts.trim_end_matches('/');
+        let endpoints = hosts.split(',').map(parse_endpoint);
+        let mut options = Self {
+            endpoints: endpoints.collect::<Option<_>>().ok_or_else(malformed)?,
+            user,
+            prefix: "leasehold/".into(),
+            margin: Duration::from_secs(2),
+            changes: true,
+            tls: false,
+            authorities: None,
+            certificate: None,
+            key: None,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
+            options.set(key, decoded(raw)?)?;
+        }
+        let files = [&options.authorities, &options.certificate, &options.key];
+        if !options.tls && files.iter().any(|file| file.is_some()) {
+            return Err(Error::invalid(
+                "`ca`, `cert` and `key` in the store URL go with `tls=on`",
+            ));
+        }
+        if options.certificate.is_some() != options.key.is_some() {
+            return Err(Error::invalid(
+                "`cert` and `key` in the store URL go together",
+            ));
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: String) -> Result<()> {
+        match key {
+            "ca" => self.authorities = Some(value),
+            "cert" => self.certificate = Some(value),
+            "changes" => self.changes = on_or_off(key, &value)?,
+            "key" => self.key = Some(value),
+            "margin" => self.margin = duration::parse(&value)?,
+            "prefix" => self.prefix = value,
+            "tls" => self.tls = on_or_off(key, &value)?,
+            _ => {
+                return Err(Error::invalid(format!(
+                    "`etcd:` has no option `{key}`: there are {}",
+                    KNOWN.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_user(user: &str) -> Result<(String, String)> {
+    let (user, password) = user.split_once(':').unwrap_or((user, ""));
+    Ok((decoded(user)?, decoded(password)?))
+}
+
+fn parse_endpoint(text: &str) -> Option<Endpoint> {
+    let is_bare = text.ends_with(']') || !text.contains(':');
+    let (host, port) = match is_bare {
+        true => (text, 2379),
+        false => {
+            let (host, port) = text.rsplit_once(':')?;
+            (host, port.parse().ok()?)
+        }
+    };
+    let host = host.trim_matches(['[', ']']);
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
+    (!host.is_empty() && host.chars().all(is_host)).then(|| Endpoint {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+fn decoded(raw: &str) -> Result<String> {
+    let text = percent_decode_str(raw).decode_utf8();
+    text.map(Into::into)
+        .map_err(|_| Error::invalid("a part of the store URL is not UTF-8"))
+}
+
+fn malformed() -> Error {
+    Error::invalid("the store URL is not of the form `etcd://[USER:PASSWORD@]HOST[:PORT],…`")
+}
+
+fn on_or_off(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::invalid(format!(
+            "`{key}` in the store URL is `on` or `off`"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_says_is_taken() {
+        let url =
+            "etcd://ada:s%40cret@a,b:1,[::1]:2?prefix=x/&changes=off&margin=3s&tls=on&ca=ca.pem";
+        let options = Options::parse(url).expect("a good URL");
+        let places: Vec<_> = options
+            .endpoints
+            .iter()
+            .map(|endpoint| (endpoint.host.as_str(), endpoint.port))
+            .collect();
+        assert_eq!(places, [("a", 2379), ("b", 1), ("::1", 2)]);
+        assert_eq!(options.user, Some(("ada".into(), "s@cret".into())));
+        assert_eq!((&*options.prefix, options.changes), ("x/", false));
+        assert_eq!(options.margin, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_wrong_url_is_explained_without_its_secrets() {
+        for (url, hint) in [
+            ("etcd://", "form"),
+            ("etcd://a:port", "form"),
+            ("etcd://ada:s/ecret@a:x", "form"),
+            ("etcd://a?banana=1", "prefix"),
+            ("etcd://a?changes=maybe", "on"),
+            ("etcd://a?ca=x", "tls=on"),
+            ("etcd://a?tls=on&cert=x", "together"),
+        ] {
+            let told = Options::parse(url).err().expect(url).to_string();
+            assert!(told.contains(hint) && !told.contains("ecret"), "{told}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! etcd: what it looks like to its own tools, and every way of having it wrong.
+#![cfg(feature = "etcd")]
+
+#[path = "records/mod.rs"]
+mod records;
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::Error;
+use leasehold::core::{Kind, Mode, Name, State, Time};
+use leasehold::host::{Host as _, Machine};
+use leasehold::store::{self, Level, Query, Swapped};
+use leasehold_testbed::Server;
+use records::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A prefix of a test's own on the server that the tests of this process share.
+async fn url() -> String {
+    let url = leasehold_testbed::url("etcd").await.unwrap();
+    format!("{url}?prefix=t{:016x}/", Machine.random() as u64)
+}
+
+async fn refusal(url: &str) -> Error {
+    match store::open(url).await {
+        Err(error) => error,
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+/// Asks as `curl` would; status line, headers and body.
+async fn post(port: u16, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_item_is_found_by_one_key_only_however_it_moves() {
+    let store = store::open(&url().await).await.unwrap();
+    let name = Name::lock("one/🔒").unwrap();
+    let mut item = record(1, "");
+    let states = [Some("A/B"), Some("A"), Some("%"), None, Some("A/B")];
+    swap_one(&*store, create(&name, item.clone())).await;
+    for (at, state) in (1..).zip(states) {
+        item.state = state.map(|label| State {
+            label: label.into(),
+            since: Time::from_micros(at),
+        });
+        let current = load_one(&*store, &name).await.unwrap();
+        let written = swap_one(&*store, replace(&name, &current, item.clone())).await;
+        assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
+        for label in ["A/B", "A", "%", "B"] {
+            let query = Query {
+                state: Some(label.into()),
+                ..Query::all(Kind::Lock)
+            };
+            let found = store.find(&query).await.unwrap().value.records;
+            assert_eq!(found.len(), usize::from(state == Some(label)), "{label}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_of_the_largest_bodies_is_written_and_read() {
+    let store = store::open(&url().await).await.unwrap();
+    let body = "b".repeat(64 * 1024);
+    let names: Vec<_> = (0..store.facts().batch)
+        .map(|n| Name::lock(format!("{n}")).unwrap())
+        .collect();
+    let writes = names.iter().map(|name| create(name, record(1, &body)));
+    let swapped = store.swap(writes.collect()).await.unwrap().value;
+    let is_written = |swapped: &Swapped| matches!(swapped, Swapped::Written { .. });
+    assert!(swapped.iter().all(is_written), "{swapped:?}");
+    let loaded = store.load(&names).await.unwrap().value;
+    assert!(
+        loaded
+            .iter()
+            .flatten()
+            .all(|stored| *stored.record.body == *body)
+    );
+    assert_eq!(loaded.iter().flatten().count(), names.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_time_is_the_servers_while_it_answers() {
+    let store = store::open(&url().await).await.unwrap();
+    let name = Name::lock("one").unwrap();
+    let wall = || {
+        let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        Time::from_micros(u64::try_from(wall.as_micros()).unwrap())
+    };
+    for round in 0..20 {
+        let before = wall();
+        let stamp = match round % 2 {
+            0 => store.load(std::slice::from_ref(&name)).await.unwrap().stamp,
+            _ => {
+                let write = create(&name, record(1, ""));
+                store.swap(vec![write]).await.unwrap().stamp
+            }
+        };
+        // The server runs on this machine, so their clocks are one.
+        assert_eq!(stamp.resolution, Duration::from_secs(1));
+        assert!(
+            stamp.time + stamp.resolution >= before,
+            "{stamp:?} {before}"
+        );
+        assert!(stamp.time <= wall(), "{stamp:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_is_said_in_time_and_without_secrets() {
+    let nobody = refusal("etcd://ada:s3cret@127.0.0.1:1").await;
+    assert!(matches!(nobody, Error::Unavailable(_)), "{nobody:?}");
+    assert!(!nobody.to_string().contains("s3cret"));
+
+    let server = leasehold_testbed::shared("etcd").await.unwrap();
+    let needless = refusal(&format!("etcd://ada:s3cret@127.0.0.1:{}", server.port())).await;
+    assert!(
+        matches!(&needless, Error::Denied(why) if why.contains("leave user")),
+        "{needless:?}"
+    );
+    assert!(!needless.to_string().contains("s3cret"));
+
+    let encrypted = refusal(&format!("etcd://127.0.0.1:{}?tls=on", server.port())).await;
+    assert!(
+        matches!(encrypted, Error::Unavailable(_) | Error::Denied(_)),
+        "{encrypted:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_need_a_password_and_a_right() {
+    let server = Server::start("etcd").await.unwrap();
+    let port = server.port();
+    for (path, body) in [
+        ("/v3/auth/user/add", r#"{"name":"root","password":"r"}"#),
+        ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("/v3/auth/user/add", r#"{"name":"ada","password":"a@"}"#),
+        ("/v3/auth/user/add", r#"{"name":"bob","password":"b"}"#),
+        ("/v3/auth/role/add", r#"{"name":"leases"}"#),
+        ("/v3/auth/user/grant", r#"{"user":"ada","role":"leases"}"#),
+        // `leasehold/` to `leasehold0`, in base64.
+        (
+            "/v3/auth/role/grant",
+            r#"{"name":"leases","perm":{"permType":"READWRITE","key":"bGVhc2Vob2xkLw==","range_end":"bGVhc2Vob2xkMA=="}}"#,
+        ),
+        ("/v3/auth/enable", "{}"),
+    ] {
+        let answer = post(port, path, body).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    let at = |user: &str| format!("etcd://{user}127.0.0.1:{port}");
+    for (user, hint) in [
+        ("", "wants a user"),
+        ("ada:wrong@", "password"),
+        ("bob:b@", "grant-permission"),
+    ] {
+        let error = refusal(&at(user)).await;
+        assert!(
+            matches!(&error, Error::Denied(why) if why.contains(hint)),
+            "{error:?}"
+        );
+        assert!(!error.to_string().contains("wrong"));
+    }
+    let store = store::open(&at("ada:a%40@")).await.unwrap();
+    let name = Name::lock("one").unwrap();
+    let mut held = record(7, "");
+    held.holders = vec![holder(7, "web-7:42", Mode::Exclusive, Time::from_micros(9))];
+    let written = swap_one(&*store, create(&name, held)).await;
+    assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
+    // Tokens do not outlive the server: the next call gets a new one.
+    server.restart().await;
+    assert!(load_one(&*store, &name).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkup_counts_the_members() {
+    let store = store::open(&url().await).await.unwrap();
+    let checks = store.check().await.unwrap();
+    assert!(
+        checks.iter().all(|check| check.level < Level::Red),
+        "{checks:?}"
+    );
+    let members = checks
+        .iter()
+        .find(|check| check.what.contains("one member"));
+    assert_eq!(
+        members.map(|check| check.level),
+        Some(Level::Yellow),
+        "{checks:?}"
+    );
+}
