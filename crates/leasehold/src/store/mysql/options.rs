@@ -14,7 +14,7 @@ const KNOWN: &str = "connections, margin, socket, ssl-ca, ssl-mode";
 const SESSION: [&str; 3] = [
     "set names utf8mb4",
     "set session transaction isolation level read committed",
-    "set session autocommit = 1, innodb_lock_wait_timeout = 1, \
+    "set session autocommit = 1, innodb_lock_wait_timeout = 1, group_concat_max_len = 1048576, \
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 ];
 

@@ -46,6 +46,18 @@ pub(super) fn key(name: &Name) -> String {
     )
 }
 
+/// The same, but of no row unless `@locked` lists it.
+pub(super) fn key_if_locked(name: &Name) -> String {
+    let kind = name.kind().as_str();
+    let literal = bytes(name.as_str().as_bytes());
+    let listed = literal.trim_start_matches("x'").trim_end_matches('\'');
+    format!(
+        "kind = {} and name = if(find_in_set('{kind}:{}', @locked), {literal}, null)",
+        bytes(kind.as_bytes()),
+        listed.to_uppercase()
+    )
+}
+
 /// What a write puts into which column; without the body where it stays as it is.
 pub(super) fn assignments(write: &Write) -> Result<Vec<(&'static str, String)>> {
     let Some((write_id, record)) = &write.put else {

@@ -1,8 +1,8 @@
 //! Load, swap and find: statements that are sent as one, in one round trip.
 //!
-//! A swap is a transaction. Each of its writes first locks its row, unless somebody else has, and then writes it if it
-//! still has the expected version: a locking read always sees the newest one. Behind the commit the time is asked for,
-//! so an answer with a time is an answer of what was committed.
+//! A swap is a transaction. It first locks those rows that still have the expected versions, but for those that somebody
+//! else has locked: a locking read always sees the newest version. Only what is locked is written. Behind the commit the
+//! time is asked for, so an answer with a time is an answer of what was committed.
 
 use std::time::Duration;
 
@@ -108,9 +108,10 @@ async fn reading(pool: &Pool, deadline: Instant, script: &Script) -> Result<Sets
 /// The statements that swap these writes, which [`swapped`] reads.
 pub(super) fn swap(writes: &[&Write], locks: Locks) -> Result<Script> {
     let mut statements = vec!["start transaction".to_owned()];
+    statements.extend(lock(writes, locks));
     let (mut counts, mut ours) = (Vec::new(), Vec::new());
     for (n, write) in writes.iter().enumerate() {
-        statements.push(statement(write, locks)?);
+        statements.push(statement(write)?);
         statements.push(format!("set @w{n} = row_count()"));
         counts.push(format!("@w{n}"));
         // What was just written need not come back.
@@ -137,33 +138,55 @@ pub(super) fn swap(writes: &[&Write], locks: Locks) -> Result<Script> {
     })
 }
 
-fn statement(write: &Write, locks: Locks) -> Result<String> {
-    let key = row::key(&write.name);
-    let assignments = row::assignments(write)?;
-    let Some(expected) = &write.expect else {
-        return Ok(insert(&write.name, &key, &assignments));
-    };
+/// Locks the rows that still have the expected versions, in the order of names, and notes which they are.
+fn lock(writes: &[&Write], locks: Locks) -> Option<String> {
+    let expected = writes.iter().filter_map(|write| {
+        let expected = write.expect.as_ref()?;
+        let (key, version) = (row::key(&write.name), row::id(expected.write));
+        Some(format!("{key} and write_id = {version}"))
+    });
+    let expected: Vec<_> = expected.collect();
     let skip = match locks {
         Locks::Skip => " skip locked",
         Locks::Wait => "",
     };
-    let locked = format!(
-        "join (select kind as k, name as n from {TABLE} where {key} and write_id = {} for update{skip}) l \
-         on r.kind = l.k and r.name = l.n",
+    (!expected.is_empty()).then(|| {
+        format!(
+            "select group_concat(concat(kind, ':', hex(name))) into @locked from (select kind, name from {TABLE} \
+             where {} order by kind, name limit {} for update{skip}) l",
+            expected.join(" or "),
+            // Keeps the inner query, and its locks, what they are: without a limit it is merged into the outer one.
+            expected.len()
+        )
+    })
+}
+
+fn statement(write: &Write) -> Result<String> {
+    let assignments = row::assignments(write)?;
+    let Some(expected) = &write.expect else {
+        return Ok(insert(&write.name, &assignments));
+    };
+    // Of a row that is not ours not even the index is looked at: that would wait for whoever has locked it.
+    let mine = format!(
+        "{} and write_id = {}",
+        row::key_if_locked(&write.name),
         row::id(expected.write)
     );
     if assignments.is_empty() {
-        return Ok(format!("delete r from {TABLE} r {locked}"));
+        return Ok(format!("delete from {TABLE} where {mine}"));
     }
     let set: Vec<_> = assignments
         .iter()
-        .map(|(column, value)| format!("r.{column} = {value}"))
+        .map(|(column, value)| format!("{column} = {value}"))
         .collect();
-    Ok(format!("update {TABLE} r {locked} set {}", set.join(", ")))
+    Ok(format!(
+        "update {TABLE} set {} where {mine}",
+        set.join(", ")
+    ))
 }
 
 /// Inserts unless something is there; where somebody is inserting the same, waits and then changes nothing.
-fn insert(name: &Name, key: &str, assignments: &[(&str, String)]) -> String {
+fn insert(name: &Name, assignments: &[(&str, String)]) -> String {
     if assignments.is_empty() {
         return "do 0".into();
     }
@@ -174,11 +197,12 @@ fn insert(name: &Name, key: &str, assignments: &[(&str, String)]) -> String {
         .collect();
     format!(
         "insert into {TABLE} (kind, name, {}) select {}, {}, {} from dual \
-         where not exists (select 1 from {TABLE} where {key}) on duplicate key update {TABLE}.kind = {TABLE}.kind",
+         where not exists (select 1 from {TABLE} where {}) on duplicate key update {TABLE}.kind = {TABLE}.kind",
         columns.join(", "),
         row::bytes(name.kind().as_str().as_bytes()),
         row::bytes(name.as_str().as_bytes()),
-        values.join(", ")
+        values.join(", "),
+        row::key(name)
     )
 }
 
