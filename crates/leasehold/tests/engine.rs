@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use faults::{Fault, Faulty};
 use leasehold::core::{
-    Acquire, BootTime, Fence, Grant, Granted, Hash, Mode, Name, Operation, Outcome, Put, Release,
-    Renew, Time, Update, Who,
+    Acquire, BootTime, Event, Fence, Grant, Granted, Hash, How, Mode, Name, Operation, Outcome,
+    Put, Release, Renew, Time, Update, Who,
 };
 use leasehold::engine::{Config, Engine, Patience, Reply};
 use leasehold::host::{Host, Machine};
@@ -573,5 +573,28 @@ async fn a_store_in_memory_that_restarts_goes_on_with_higher_fences() {
         }
         // A process takes longer than this to start.
         tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_subscribes_hears_what_happens() {
+    let (engine, job) = (memory().await, name("job"));
+    let mut events = engine.subscribe();
+    let grant = take(&engine, &job, "me").await;
+    outcome(&engine, &job, update(grant.fence, "step 3")).await;
+    outcome(&engine, &job, release(grant.fence)).await;
+    let (fence, owner) = (grant.fence, leasehold::core::Text::from("me"));
+    let how = Some(How::Released);
+    for expected in [
+        Event::Granted {
+            fence,
+            owner: owner.clone(),
+        },
+        Event::Renewed { fence },
+        Event::Updated,
+        Event::Ended { fence, owner, how },
+    ] {
+        let happened = events.try_recv().expect("it has happened");
+        assert_eq!((happened.name, happened.event), (job.clone(), expected));
     }
 }
