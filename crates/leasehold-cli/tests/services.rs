@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::core::{Fence, Mode, Name, Nonce};
+use leasehold::host::{Host as _, Machine};
 use leasehold::{AcquireRequest, Acquired, Holding, Leases, Remote};
 use support::{Folder, Service};
 use tokio::sync::mpsc;
@@ -68,6 +69,65 @@ async fn two_services_with_waiters_on_one_name_take_turns() {
         }
     }
     panic!("in 20,000 turns the name changed services {changes} times only");
+}
+
+/// A service whose wall clock is off by so much, while its boot clock is true.
+fn service_off_by(store: &Path, off: &str) -> Service {
+    let mut faketime = Command::new("faketime");
+    faketime.args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]);
+    let library = faketime.output().expect("faketime is installed").stdout;
+    let library = String::from_utf8(library).expect("a path");
+    let lie = [
+        ("LD_PRELOAD", library.trim()),
+        ("FAKETIME", off),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ("FAKETIME_DISABLE_SHM", "1"),
+    ];
+    Service::start_with(store, &lie)
+}
+
+async fn acquire(remote: &Remote, nonce: &str, wait: Duration) -> Acquired {
+    let request = AcquireRequest {
+        name: Name::lock("job").expect("a good name"),
+        nonce: Nonce::new(nonce).expect("short"),
+        owner: nonce.into(),
+        ttl: Duration::from_secs(2),
+        mode: Mode::Exclusive,
+        fence: None,
+        wait,
+    };
+    remote.acquire(request).await.expect("the service answers")
+}
+
+#[tokio::test]
+async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
+    let folder = Folder::new();
+    let store = folder.join("leases.db");
+    let mut last = Fence::default();
+    for offs in [["+3600s", "-3600s"], ["-3600s", "+3600s"]] {
+        let services = offs.map(|off| service_off_by(&store, off));
+        let [one, other] = [0, 1].map(|at| Remote::connect(&services[at].url).expect("a good URL"));
+        let Acquired::Granted(first) = acquire(&one, "one", LONG).await else {
+            panic!("it was free")
+        };
+        assert!(
+            first.grant.fence > last,
+            "{} after {last}",
+            first.grant.fence
+        );
+        match acquire(&other, "other", Duration::ZERO).await {
+            Acquired::Held(held) => assert!(held.retry_after <= Duration::from_secs(2), "{held:?}"),
+            granted => panic!("two held it at once: {granted:?}"),
+        }
+        let Acquired::Granted(second) = acquire(&other, "other", LONG).await else {
+            panic!("it has expired")
+        };
+        assert!(
+            Machine.boot_time() > first.deadline,
+            "taken while its holder believed"
+        );
+        last = second.grant.fence;
+    }
 }
 
 #[tokio::test]

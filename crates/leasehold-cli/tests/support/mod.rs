@@ -14,10 +14,16 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(store: &Path) -> Self {
+        Self::start_with(store, &[])
+    }
+
+    /// Starts it with these variables in its environment.
+    pub(crate) fn start_with(store: &Path, environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
             .args(["serve", "--listen", "127.0.0.1:0", "--store"])
             .arg(format!("sqlite:{}", store.display()))
             .env("NO_COLOR", "1")
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the service starts");
