@@ -13,6 +13,8 @@ type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 
 pub struct Backend {
     /// The URL's scheme, which is also the name of the feature and of the file.
     pub scheme: &'static str,
+    /// What people call it.
+    pub title: &'static str,
     /// What a URL looks like.
     pub url: &'static str,
     /// One line for people.
@@ -28,77 +30,39 @@ impl Backend {
     }
 }
 
+/// A row of the table. The scheme is the feature, and the module.
+macro_rules! backend {
+    ($scheme:literal, $module:ident, $title:literal, $url:literal, $about:literal) => {
+        Backend {
+            scheme: $scheme,
+            title: $title,
+            url: $url,
+            about: $about,
+            #[cfg(feature = $scheme)]
+            open: Some(|url| Box::pin(super::$module::open(url))),
+            #[cfg(not(feature = $scheme))]
+            open: None,
+        }
+    };
+}
+
 /// Every backend there is, in this build or not.
+#[rustfmt::skip]
 pub const BACKENDS: &[Backend] = &[
-    Backend {
-        scheme: "sqlite",
-        url: "sqlite:PATH",
-        about: "a file that the processes of one machine share",
-        #[cfg(feature = "sqlite")]
-        open: Some(|url| Box::pin(super::sqlite::open(url))),
-        #[cfg(not(feature = "sqlite"))]
-        open: None,
-    },
-    Backend {
-        scheme: "postgres",
-        url: "postgres://USER@HOST/DATABASE",
-        about: "a PostgreSQL database",
-        #[cfg(feature = "postgres")]
-        open: Some(|url| Box::pin(super::postgres::open(url))),
-        #[cfg(not(feature = "postgres"))]
-        open: None,
-    },
-    Backend {
-        scheme: "etcd",
-        url: "etcd://HOST:PORT,…",
-        about: "an etcd cluster",
-        #[cfg(feature = "etcd")]
-        open: Some(|url| Box::pin(super::etcd::open(url))),
-        #[cfg(not(feature = "etcd"))]
-        open: None,
-    },
-    Backend {
-        scheme: "mongodb",
-        url: "mongodb://USER@HOST/DATABASE",
-        about: "a MongoDB replica set",
-        #[cfg(feature = "mongodb")]
-        open: Some(|url| Box::pin(super::mongodb::open(url))),
-        #[cfg(not(feature = "mongodb"))]
-        open: None,
-    },
-    Backend {
-        scheme: "mysql",
-        url: "mysql://USER@HOST/DATABASE",
-        about: "a MariaDB or MySQL database",
-        #[cfg(feature = "mysql")]
-        open: Some(|url| Box::pin(super::mysql::open(url))),
-        #[cfg(not(feature = "mysql"))]
-        open: None,
-    },
-    Backend {
-        scheme: "dynamodb",
-        url: "dynamodb://TABLE?region=REGION",
-        about: "an Amazon DynamoDB table",
-        #[cfg(feature = "dynamodb")]
-        open: Some(|url| Box::pin(super::dynamodb::open(url))),
-        #[cfg(not(feature = "dynamodb"))]
-        open: None,
-    },
+    backend!("sqlite", sqlite, "SQLite", "sqlite:PATH", "a file that the processes of one machine share"),
     Backend {
         scheme: "memory",
+        title: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",
         open: Some(|url| Box::pin(super::memory::open(url))),
     },
-    Backend {
-        scheme: "redis",
-        url: "redis://HOST:PORT",
-        about: "Redis or Valkey, one primary",
-        #[cfg(feature = "redis")]
-        open: Some(|url| Box::pin(super::redis::open(url))),
-        #[cfg(not(feature = "redis"))]
-        open: None,
-    },
+    backend!("postgres", postgres, "PostgreSQL", "postgres://USER@HOST/DATABASE", "a PostgreSQL database"),
+    backend!("mysql", mysql, "MySQL", "mysql://USER@HOST/DATABASE", "a MariaDB or MySQL database"),
+    backend!("redis", redis, "Redis", "redis://HOST:PORT", "Redis or Valkey, one primary"),
+    backend!("mongodb", mongodb, "MongoDB", "mongodb://USER@HOST/DATABASE", "a MongoDB replica set"),
+    backend!("etcd", etcd, "etcd", "etcd://HOST:PORT,…", "an etcd cluster"),
+    backend!("dynamodb", dynamodb, "DynamoDB", "dynamodb://TABLE?region=REGION", "an Amazon DynamoDB table"),
 ];
 
 /// Opens the store that a URL names.
@@ -118,7 +82,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     match backend.open {
         Some(open) => open(url).await,
         None => Err(Error::invalid(format!(
-            "this build has no {scheme}: rebuild with `--features {scheme}`"
+            "this build has no {}: rebuild with `--features {scheme}`",
+            backend.title
         ))),
     }
 }
