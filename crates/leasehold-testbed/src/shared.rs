@@ -34,7 +34,7 @@ pub async fn url(scheme: &str) -> Result<String, Missing> {
     }
 }
 
-/// What [`url`] would lack, if anything. Starts nothing.
+/// What [`url()`] would lack, if anything. Starts nothing.
 pub fn installed(scheme: &str) -> Result<(), Missing> {
     match given(scheme) {
         Some(_) => Ok(()),
