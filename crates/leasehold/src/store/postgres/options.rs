@@ -84,9 +84,13 @@ impl Options {
                 _ => return Err(unknown(key)),
             }
         }
-        options.server = format!("{place}{driver}")
-            .parse()
-            .map_err(|error| Error::invalid(format!("the store URL: {error}")))?;
+        options.server = format!("{place}{driver}").parse().map_err(|error| {
+            Error::invalid(format!(
+                "the store URL is not of the form `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE` ({}); what is special \
+                 in a URL is percent-encoded, also in a password",
+                said(&error)
+            ))
+        })?;
         options.trust = Trust::parse(mode.as_deref(), roots)?;
         options.fill_in();
         Ok(options)
@@ -149,6 +153,14 @@ fn count(value: &str) -> Result<usize> {
     count.ok_or_else(|| Error::invalid("`connections` in the store URL is a number from 1 to 100"))
 }
 
+/// What the driver says, with its reason: which part of a URL it cannot read, never what is in there.
+fn said(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(reason) => format!("{error}: {reason}"),
+        None => error.to_string(),
+    }
+}
+
 fn unknown(key: &str) -> Error {
     let mut known = [&OWN[..], &DRIVER[..]].concat();
     known.sort_unstable();
@@ -184,7 +196,7 @@ mod tests {
             ("postgres://a:s3cret@h/d?margin=soon", "500ms"),
             ("postgres://a:s3cret@h/d?sslmode=s3cret", "verify-full"),
             ("postgres://a:s3cret@h/d?connections=0", "1 to 100"),
-            ("postgres://a:s3cret@h:port/d", "port"),
+            ("postgres://a:s3cret@h:port/d", "HOST[:PORT]"),
         ] {
             let error = Options::parse(url).err().expect(url);
             assert!(matches!(error, Error::Invalid(_)), "{error:?}");
