@@ -1,17 +1,15 @@
 //! A caller that was told that nobody knows is not overtaken by its own past.
 
-#[allow(dead_code, reason = "this file needs only some of them")]
-mod faults;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use faults::{Fault, Faulty};
 use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation, Outcome, Renew, Update};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::{Error, Result};
+
+use crate::faults::{Fault, Faulty};
 
 async fn engine(store: &Arc<Faulty<Memory>>) -> Engine {
     let mut config = Config::default();

@@ -68,7 +68,6 @@ impl Gate {
     }
 }
 
-#[allow(dead_code, reason = "each test file uses what it needs")]
 impl<S: Store> Faulty<S> {
     pub(crate) fn new(store: S) -> Arc<Self> {
         Arc::new(Self {

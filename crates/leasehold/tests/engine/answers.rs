@@ -1,0 +1,127 @@
+//! What is answered, and what becomes of answers that are lost or that nobody takes.
+
+use leasehold::core::{Event, Granted, How, Operation, Outcome, Renew};
+use leasehold::engine::Patience;
+use leasehold::store::memory::Memory;
+
+use crate::faults::{Fault, Faulty};
+use crate::support::{LONG, acquire, engine, memory, name, outcome, release, take, update};
+
+#[tokio::test]
+async fn operations_that_arrive_during_a_write_share_the_next() {
+    let store = Faulty::new(Memory::new());
+    let engine = engine(store.clone()).await;
+    let gate = store.hold_swaps();
+    let first = {
+        let engine = engine.clone();
+        tokio::spawn(async move { take(&engine, &name("first"), "me").await })
+    };
+    gate.entered().await;
+    let others: Vec<_> = (0..63)
+        .map(|number| {
+            let engine = engine.clone();
+            tokio::spawn(async move { take(&engine, &name(&format!("{number}")), "me").await })
+        })
+        .collect();
+    while engine.stats().queued < 63 {
+        tokio::task::yield_now().await;
+    }
+    gate.open();
+    first.await.expect("granted");
+    for other in others {
+        other.await.expect("granted");
+    }
+    assert_eq!(engine.stats().swaps, 2);
+}
+
+#[tokio::test]
+async fn a_fresh_grant_that_nobody_takes_is_released_and_a_repeated_one_is_not() {
+    let (engine, job) = (memory().await, name("job"));
+    drop(
+        engine
+            .perform(&job, acquire("gone", LONG), Patience::NONE)
+            .await
+            .expect("granted"),
+    );
+    let mine = take(&engine, &job, "me").await;
+    drop(
+        engine
+            .perform(&job, acquire("me", LONG), Patience::NONE)
+            .await
+            .expect("granted again"),
+    );
+    let held = outcome(&engine, &job, acquire("other", LONG)).await;
+    assert!(matches!(held, Outcome::Held(_)), "{held:?}");
+    assert_eq!(
+        outcome(&engine, &job, release(mine.fence)).await,
+        Outcome::NotHeld,
+        "its fence was replaced"
+    );
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_found_out_by_the_write_itself() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    store.next_swap(Fault::AppliedButLost);
+    let grant = take(&engine, &job, "me").await;
+    assert_eq!(
+        grant.granted,
+        Granted::Fresh,
+        "the write had landed: it was not run again"
+    );
+    store.next_swap(Fault::AppliedButLost);
+    assert!(matches!(
+        outcome(&engine, &job, update(grant.fence, "step 1")).await,
+        Outcome::Renewed(_)
+    ));
+    store.next_swap(Fault::AppliedButLost);
+    assert_eq!(
+        outcome(&engine, &job, release(grant.fence)).await,
+        Outcome::Released
+    );
+    assert_eq!(&*take(&engine, &job, "next").await.body, "step 1");
+}
+
+#[tokio::test]
+async fn a_lost_request_is_sent_again() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    store.next_swap(Fault::Lost);
+    let grant = take(&engine, &job, "me").await;
+    store.next_swap(Fault::Unavailable);
+    assert_eq!(
+        outcome(&engine, &job, release(grant.fence)).await,
+        Outcome::Released
+    );
+    store.next_load(Fault::Unavailable);
+    let renew = Operation::Renew(Renew {
+        fence: grant.fence,
+        principal: None,
+        ttl: None,
+    });
+    assert_eq!(outcome(&engine, &job, renew).await, Outcome::Fenced);
+}
+
+#[tokio::test]
+async fn whoever_subscribes_hears_what_happens() {
+    let (engine, job) = (memory().await, name("job"));
+    let mut events = engine.subscribe();
+    let grant = take(&engine, &job, "me").await;
+    outcome(&engine, &job, update(grant.fence, "step 3")).await;
+    outcome(&engine, &job, release(grant.fence)).await;
+    let (fence, owner) = (grant.fence, leasehold::core::Text::from("me"));
+    let how = Some(How::Released);
+    for expected in [
+        Event::Granted {
+            fence,
+            owner: owner.clone(),
+        },
+        Event::Renewed { fence },
+        Event::Updated,
+        Event::Ended { fence, owner, how },
+    ] {
+        let happened = events.try_recv().expect("it has happened");
+        assert_eq!((happened.name, happened.event), (job.clone(), expected));
+    }
+}

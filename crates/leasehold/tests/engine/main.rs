@@ -1,0 +1,9 @@
+//! What the engine promises beyond the core: combining, order, bounds, and honesty about lost answers.
+
+mod answers;
+mod bounds;
+mod faults;
+mod fences;
+mod gone;
+mod line;
+mod support;

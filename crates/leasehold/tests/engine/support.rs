@@ -1,0 +1,94 @@
+//! What the engine's tests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Result;
+use leasehold::core::{
+    Acquire, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Update, Who,
+};
+use leasehold::engine::{Engine, Patience, Reply};
+use leasehold::store::Store;
+use leasehold::store::memory::Memory;
+
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+pub(crate) fn acquire(nonce: &str, ttl: Duration) -> Operation {
+    acquire_as(nonce, ttl, Mode::Exclusive)
+}
+
+pub(crate) fn acquire_as(nonce: &str, ttl: Duration, mode: Mode) -> Operation {
+    Operation::Acquire(Acquire {
+        nonce: Hash::of(&[nonce.as_bytes()]),
+        owner: nonce.into(),
+        principal: None,
+        ttl,
+        mode,
+        fence: None,
+        floor: Fence::default(),
+    })
+}
+
+pub(crate) fn release(fence: Fence) -> Operation {
+    Operation::Release(Release {
+        who: Who::Fence(fence),
+        principal: None,
+    })
+}
+
+pub(crate) fn update(fence: Fence, body: &str) -> Operation {
+    Operation::Update(Update {
+        fence,
+        principal: None,
+        body: Some(body.into()),
+        state: None,
+        then_release: false,
+    })
+}
+
+pub(crate) fn waiting(wait: Duration) -> Patience {
+    Patience { wait, within: None }
+}
+
+pub(crate) async fn engine(store: Arc<dyn Store>) -> Engine {
+    Engine::start(store).await.expect("the store answers")
+}
+
+pub(crate) async fn memory() -> Engine {
+    engine(Arc::new(Memory::new())).await
+}
+
+pub(crate) fn granted(reply: Result<Reply>) -> Grant {
+    match reply.map(Reply::take) {
+        Ok((Outcome::Granted(grant), Some(_))) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) async fn take(engine: &Engine, name: &Name, nonce: &str) -> Grant {
+    granted(
+        engine
+            .perform(name, acquire(nonce, LONG), Patience::NONE)
+            .await,
+    )
+}
+
+pub(crate) async fn outcome(engine: &Engine, name: &Name, operation: Operation) -> Outcome {
+    engine
+        .perform(name, operation, Patience::NONE)
+        .await
+        .expect("the store answers")
+        .take()
+        .0
+}
+
+/// Waits until so many are in line.
+pub(crate) async fn in_line(engine: &Engine, name: &Name, count: usize) {
+    while engine.waiters(name) != count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
