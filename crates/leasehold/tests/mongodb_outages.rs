@@ -1,4 +1,4 @@
-//! MongoDB killed under load; and waiters on two engines.
+//! MongoDB killed under load, alone and as one of three, or silent; and waiters on two engines.
 #![cfg(feature = "mongodb")]
 
 mod outages;
@@ -12,4 +12,18 @@ async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_served_through_another_engine_with_and_without_hints() {
     outages::waiters_elsewhere("mongodb").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_the_leader_of_three_is_killed_under_load() {
+    outages::leader_killed_under_load("mongodb").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_falls_silent_is_given_up_in_time() {
+    let url = |_: &leasehold_testbed::Server, port| {
+        // Otherwise the driver asks the server where it is, and goes there directly.
+        format!("mongodb://127.0.0.1:{port}/leasehold?directConnection=true")
+    };
+    outages::silent(url, "mongodb").await;
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::{Client, Error, store};
-use leasehold_testbed::{Proxy, Server};
+use leasehold_testbed::{Cluster, Proxy, Server};
 
 use crate::witness::Crew;
 
@@ -54,6 +54,49 @@ pub(crate) async fn killed_under_load(scheme: &str) {
         crew.end(shift).await;
     }
     crew.check(&*engine).await;
+}
+
+/// The same when three nodes lose their leader, and get it back.
+pub(crate) async fn leader_killed_under_load(scheme: &str) {
+    let cluster = Cluster::start(scheme, 3).await.expect("installed");
+    let engine = Arc::new(engine(&cluster.url()).await);
+    let mut crew = Crew::new(8);
+    for _ in 0..2 {
+        let mut shift = crew.start(engine.clone()).await;
+        shift.acknowledged(50).await;
+        let killed = cluster.kill_leader().await;
+        cluster.leader().await;
+        let elected = Instant::now();
+        shift.acknowledged(8).await;
+        assert!(
+            elected.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            elected.elapsed()
+        );
+        killed.restart().await;
+        crew.end(shift).await;
+    }
+    crew.check(&*engine).await;
+}
+
+/// A store that falls silent is given up in time, and says whether anything was sent.
+pub(crate) async fn silent(url: impl Fn(&Server, u16) -> String, scheme: &str) {
+    let server = Server::start(scheme).await.expect("installed");
+    let proxy = Proxy::to(server.port()).await;
+    let engine = engine(&url(&server, proxy.port())).await;
+    proxy.blackhole();
+    let asked = Instant::now();
+    let answer = Client::new(Arc::new(engine)).lease("job").acquire().await;
+    assert!(
+        matches!(answer, Err(Error::Unavailable(_) | Error::Indeterminate(_))),
+        "{:?}",
+        answer.map(drop)
+    );
+    assert!(
+        asked.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        asked.elapsed()
+    );
 }
 
 /// A network that swallows everything: a lease is reported as lost before anybody else can have it.
