@@ -41,8 +41,11 @@ impl Home {
 
     /// A program in this home; `$LEASEHOLD` is the one under test.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        // Whatever starts the tests in the background has them ignore Ctrl-C, and what is ignored is inherited.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal=INT,QUIT")
+            .arg(program)
             .current_dir(self.path())
             .env("HOME", self.path())
             .env("XDG_DATA_HOME", self.path().join("data"))
