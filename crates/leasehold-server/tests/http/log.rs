@@ -24,6 +24,7 @@ async fn requests_are_logged_without_nonces_queries_or_bodies() {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
     // For the whole process: what the other tests say meanwhile must not show either.
