@@ -41,10 +41,10 @@ impl Home {
 
     /// A program in this home; `$LEASEHOLD` is the one under test.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        // Whatever starts the tests in the background has them ignore Ctrl-C, and what is ignored is inherited.
+        // Whatever starts the tests in the background has them ignore signals, and what is ignored is inherited.
         let mut command = Command::new("env");
         command
-            .arg("--default-signal=INT,QUIT")
+            .arg("--default-signal")
             .arg(program)
             .current_dir(self.path())
             .env("HOME", self.path())
