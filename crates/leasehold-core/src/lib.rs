@@ -20,6 +20,7 @@
 //!     mode: Mode::Exclusive,
 //!     fence: None,
 //!     floor: Fence::default(),
+//!     in_state: None,
 //! });
 //! let decision = apply(None, &acquire, &clock.now(boot, &seen));
 //! assert!(matches!(decision.outcome, Outcome::Granted(grant) if grant.fence.get() == 1_700_000_000_000_001));

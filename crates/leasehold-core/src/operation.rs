@@ -48,6 +48,8 @@ pub struct Acquire {
     pub fence: Option<Fence>,
     /// Grant nothing at or below this fence: set when a first grant turned out to be made by a clock that was off.
     pub floor: Fence,
+    /// Only while the work item is in this state.
+    pub in_state: Option<Text>,
 }
 
 /// Be the next to be granted.
@@ -179,6 +181,8 @@ pub enum Outcome {
         /// Theirs.
         limit: Option<u16>,
     },
+    /// The work item is not in the state that was asked for. Nothing was written.
+    OtherState,
     /// All fences of this name are used up; only a corrupt record gets there.
     Exhausted,
 }
@@ -248,6 +252,7 @@ impl Operation {
             Self::Acquire(acquire) => {
                 check_ttl(acquire.ttl, kind)?;
                 check_bytes("owner", &acquire.owner, limits::OWNER_BYTES)?;
+                acquire.in_state.as_deref().map_or(Ok(()), check_state)?;
                 check_mode(acquire.mode)
             }
             Self::Reserve(reserve) => check_mode(reserve.mode),

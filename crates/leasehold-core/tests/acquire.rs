@@ -166,6 +166,21 @@ fn no_more_holders_than_a_record_can_hold() {
 }
 
 #[test]
+fn an_item_is_granted_only_in_the_state_that_was_asked_for() {
+    let claim = |state: &str| Acquire {
+        in_state: Some(state.into()),
+        ..acquire("a")
+    };
+    let mut name = Name::default();
+    let refused = name.refuses(Operation::Acquire(claim("NEW")));
+    assert_eq!(refused, Outcome::OtherState, "there is none");
+    name.does(put("NEW", "work", None));
+    let refused = name.refuses(Operation::Acquire(claim("DONE")));
+    assert_eq!(refused, Outcome::OtherState);
+    assert_eq!(&*name.grants(claim("NEW")).body, "work");
+}
+
+#[test]
 fn fences_grow_from_a_floor_and_end_somewhere() {
     let mut name = Name::default();
     let floor = |number| Acquire {

@@ -31,6 +31,7 @@ impl Service {
             mode: mode(query)?,
             fence: query.read("fence", route::fence)?,
             floor: Fence::default(),
+            in_state: None,
         });
         let patience = Patience {
             wait: wait(query)?,

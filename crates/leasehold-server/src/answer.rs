@@ -125,6 +125,7 @@ mod tests {
             mode: Mode::Exclusive,
             fence: None,
             floor: Fence::default(),
+            in_state: None,
         });
         let reply = engine.perform(name, acquire, Patience::NONE).await;
         telling(reply.unwrap(), &"granted")

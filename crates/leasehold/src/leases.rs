@@ -13,8 +13,22 @@ use leasehold_core::BootTime;
 /// the same store.
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
-    /// Takes a lease, waiting for it if the request says so.
+    /// Takes a lease, waiting for it if the request says so. A gate is passed like this too: its ttl is the period.
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired>;
+
+    /// Takes several exclusive leases, all or none, one after the other in the order of their names, so that two who
+    /// want the same never wait for each other.
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll>;
+
+    /// Leases work items of a state that nobody holds, oldest first; waits for one if there is none and the request
+    /// says so. Empty if there still is none.
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
+
+    /// Creates or replaces a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
+    async fn put(&self, request: PutRequest) -> Result<()>;
+
+    /// Empties a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
+    async fn remove(&self, name: &Name) -> Result<()>;
 
     /// The longest that one `acquire` may wait in line. Clients that want to wait longer ask again.
     fn longest_wait(&self) -> Duration {
@@ -66,6 +80,82 @@ pub enum Acquired {
     Granted(Hold),
     /// It is somebody else's, also after waiting.
     Held(Held),
+}
+
+/// Takes several leases, all or none.
+#[derive(Clone, Debug)]
+pub struct AcquireAllRequest {
+    /// Their names: from 1 to [`MOST_NAMES`](Self::MOST_NAMES), in any order.
+    pub names: Vec<Name>,
+    /// What identifies this acquisition.
+    pub nonce: Nonce,
+    /// Who asks, for people.
+    pub owner: Text,
+    /// How long to hold without a renewal.
+    pub ttl: Duration,
+    /// How long to wait for all of them together.
+    pub wait: Duration,
+}
+
+impl AcquireAllRequest {
+    /// The most names in one request.
+    pub const MOST_NAMES: usize = 64;
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcquiredAll {
+    /// All are the caller's, in the order of their names, each once.
+    Granted(Vec<Claimed>),
+    /// None is: this one is somebody else's, also after waiting.
+    Held(Name, Held),
+}
+
+/// Leases work items.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// Items in this state…
+    pub state: Text,
+    /// …whose names start like this.
+    pub prefix: String,
+    /// At most so many: from 1 to [`MOST_ITEMS`](Self::MOST_ITEMS).
+    pub limit: usize,
+    /// How long to hold without a renewal.
+    pub ttl: Duration,
+    /// Who asks, for people.
+    pub owner: Text,
+    /// What identifies this claim. Each claim has its own: two never get the same item.
+    pub nonce: Nonce,
+    /// How long to wait for the first item while there is none.
+    pub wait: Duration,
+}
+
+impl ClaimRequest {
+    /// The most items in one claim.
+    pub const MOST_ITEMS: usize = 1_000;
+}
+
+/// A lease that is the caller's, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// Its name.
+    pub name: Name,
+    /// What was granted, with the item's body and state.
+    pub hold: Hold,
+}
+
+/// Creates or replaces a work item.
+#[derive(Clone, Debug)]
+pub struct PutRequest {
+    /// Its name.
+    pub name: Name,
+    /// Its state.
+    pub state: Text,
+    /// Its body.
+    pub body: Text,
+    /// What identifies this put. Repeated, it changes nothing: a retried put cannot reset a finished item. Without
+    /// one, a put whose answer was lost is [`Error::Indeterminate`](crate::Error::Indeterminate).
+    pub nonce: Option<Nonce>,
 }
 
 /// A granted lease and how long its holder may believe in it.

@@ -115,8 +115,9 @@ pub use client::{Client, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};
 pub use leasehold_core as core;
 pub use leases::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Hold, Holding, Leases, ListRequest, Listing,
-    RenewRequest, Renewed, UpdateRequest, Updated,
+    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
+    Claimed, Hold, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
+    UpdateRequest, Updated,
 };
 #[cfg(feature = "http")]
 pub use remote::Remote;

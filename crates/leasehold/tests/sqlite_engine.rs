@@ -22,6 +22,7 @@ async fn take(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Gran
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     });
     let patience = Patience {
         wait,

@@ -5,9 +5,14 @@ use super::obstacle::obstacle;
 use super::{Decision, pruned};
 use crate::clock::Now;
 use crate::operation::{Acquire, Grant, Granted, Outcome};
-use crate::record::{Fence, Holder, Record};
+use crate::record::{Fence, Holder, Record, Text};
 
 pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>) -> Decision {
+    if let Some(wanted) = &acquire.in_state
+        && record.and_then(label) != Some(wanted)
+    {
+        return Decision::unchanged(Outcome::OtherState);
+    }
     let own = record.and_then(|record| own_holder(record, acquire, now));
     if let Some(own) = own
         && acquire.fence == Some(own.fence)
@@ -21,6 +26,10 @@ pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>)
         Some(refusal) => Decision::unchanged(refusal),
         None => grant(pruned(record, now), own, acquire, now),
     }
+}
+
+fn label(record: &Record) -> Option<&Text> {
+    record.state.as_ref().map(|state| &state.label)
 }
 
 /// The caller's own live holder. A broken one is nobody's: it only stands in the way.

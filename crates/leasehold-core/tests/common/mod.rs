@@ -34,6 +34,7 @@ pub(crate) fn acquire(name: &str) -> Acquire {
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     }
 }
 

@@ -267,6 +267,7 @@ impl Leases {
                 mode: config.modes[client],
                 fence: (act == Act::Keep).then_some(fence),
                 floor: Fence::default(),
+                in_state: None,
             }),
             Act::Renew => Operation::Renew(Renew {
                 fence,

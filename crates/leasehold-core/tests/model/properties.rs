@@ -185,5 +185,6 @@ fn acquire(model: &Leases, nonce: usize) -> Acquire {
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     }
 }

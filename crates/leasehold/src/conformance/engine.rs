@@ -37,6 +37,7 @@ pub(super) fn acquire(nonce: Hash) -> Acquire {
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     }
 }
 

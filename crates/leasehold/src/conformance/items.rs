@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Hash, Operation, Outcome, Put, Record, Update, limits};
+use leasehold_core::{Hash, Kind, Operation, Outcome, Put, Record, Update, limits};
 
 use super::bench::{Bench, nonce};
 use super::engine::{granted, perform, release_of, stored};
 use super::store_kit::{fence, put, record};
 use crate::Error;
-use crate::engine::Patience;
+use crate::engine::{Patience, Purged};
 
 super::promises!(Engine:
     an_item_is_put_and_removed,
     a_repeated_put_resets_nothing,
     a_leased_item_is_neither_put_nor_removed,
     an_old_free_and_empty_record_is_purged,
+    a_purge_deletes_the_old_and_keeps_the_rest,
     what_is_in_use_is_not_purged,
     fences_grow_over_a_purge,
 );
@@ -99,6 +100,39 @@ async fn an_old_free_and_empty_record_is_purged(bench: Bench) {
     assert_eq!(perform(&engine, &name, PURGE).await, Outcome::Purged);
     assert_eq!(stored(&bench, &name).await, None);
     assert_eq!(perform(&engine, &name, PURGE).await, Outcome::Purged);
+}
+
+async fn a_purge_deletes_the_old_and_keeps_the_rest(bench: Bench) {
+    let (store, engine) = (bench.store().await, bench.engine().await);
+    let held = bench.name("held");
+    let fence = granted(&engine, &held).await;
+    for kind in [Kind::Lock, Kind::Gate] {
+        for number in 0..3 {
+            put(
+                &*store,
+                &bench.of_kind(kind, &format!("old-{number}")),
+                None,
+                &old(),
+            )
+            .await;
+        }
+    }
+    let mut told = Purged::default();
+    let purged = engine
+        .purge(bench.prefix(), limits::MIN_RETENTION, |so_far| {
+            told = so_far
+        })
+        .await
+        .expect("the store answers");
+    assert_eq!((purged.deleted, told), (6, purged));
+    assert_eq!(
+        stored(&bench, &bench.of_kind(Kind::Gate, "old-1")).await,
+        None
+    );
+    perform(&engine, &held, release_of(fence)).await;
+    let hasty = engine.purge(bench.prefix(), Duration::ZERO, |_| ()).await;
+    assert!(matches!(hasty, Err(Error::Invalid(_))), "{hasty:?}");
+    assert!(stored(&bench, &held).await.is_some());
 }
 
 async fn what_is_in_use_is_not_purged(bench: Bench) {

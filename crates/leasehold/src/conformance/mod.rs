@@ -37,6 +37,7 @@ use crate::store::Store;
 use crate::{Leases, Result};
 
 mod bench;
+mod claims;
 mod differential;
 mod engine;
 mod engine_waiting;
@@ -123,6 +124,7 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         store_races::CASES,
         engine::CASES,
         items::CASES,
+        claims::CASES,
         engine_waiting::CASES,
         holding::CASES,
         writing::CASES,

@@ -132,6 +132,12 @@ impl Inner {
                 });
             }
         }
+        let item = stored.as_ref().is_some_and(|stored| {
+            stored.record.state.is_some() && stored.record.holders.is_empty()
+        });
+        if item {
+            self.items.notify_waiters();
+        }
         table.remember(&name, stored, times.number, times.received);
         // A first fence comes from the clock. If the clock was off, it may be lower than one of a purged record.
         let too_low = (base.is_none() && observed == Observed::Stepped)

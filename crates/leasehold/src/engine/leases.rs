@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Acquire, BootTime, Break, Fence, Name, Operation, Outcome, Release, Renew, Update, View, Who,
+    Acquire, BootTime, Break, Fence, Name, Operation, Outcome, Put, Release, Renew, Update, View,
+    Who,
 };
 
-use super::{Engine, Patience};
+use super::{Engine, Patience, Reply, Several};
 use crate::leases::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Hold, Holding, Leases, ListRequest, Listing,
-    RenewRequest, Renewed, UpdateRequest, Updated,
+    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
+    Claimed, Hold, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
+    UpdateRequest, Updated,
 };
 use crate::{Error, Result};
 
@@ -33,6 +35,7 @@ impl From<AcquireRequest> for Acquire {
             mode: request.mode,
             fence: request.fence,
             floor: Fence::default(),
+            in_state: None,
         }
     }
 }
@@ -62,11 +65,29 @@ pub fn refusal(outcome: Outcome) -> Error {
             }
             None => "the live holders share this lease without a limit: give none".to_owned(),
         }),
+        Outcome::OtherState => Error::invalid("the work item is not in that state"),
         Outcome::Exhausted => {
             Error::Corrupt("all fences of this name are used up: its record is corrupt".into())
         }
         other => Error::Corrupt(format!("the core answered another question: {other:?}")),
     }
+}
+
+fn hold(reply: Reply) -> Result<Hold> {
+    match reply.take() {
+        (Outcome::Granted(grant), Some(deadline)) => Ok(Hold { grant, deadline }),
+        (other, _) => Err(refusal(other)),
+    }
+}
+
+fn claimed(granted: Vec<(Name, Reply)>) -> Result<Vec<Claimed>> {
+    let claimed = granted.into_iter().map(|(name, reply)| {
+        Ok(Claimed {
+            name,
+            hold: hold(reply)?,
+        })
+    });
+    claimed.collect()
 }
 
 fn renewed(outcome: Outcome, deadline: Option<BootTime>) -> Result<Renewed> {
@@ -89,33 +110,60 @@ impl Leases for Engine {
         let reply = self
             .perform(&name, Operation::Acquire(request.into()), patience)
             .await?;
-        match reply.take() {
-            (Outcome::Granted(grant), Some(deadline)) => {
-                Ok(Acquired::Granted(Hold { grant, deadline }))
-            }
-            (Outcome::Held(held), _) => Ok(Acquired::Held(held)),
-            (other, _) => Err(refusal(other)),
+        match hold(reply) {
+            Ok(hold) => Ok(Acquired::Granted(hold)),
+            Err(Error::Held(held)) => Ok(Acquired::Held(held)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+        match Engine::acquire_all(self, request).await? {
+            Several::Granted(granted) => claimed(granted).map(AcquiredAll::Granted),
+            Several::Held(name, held) => Ok(AcquiredAll::Held(name, held)),
+        }
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        claimed(Engine::claim(self, request).await?)
+    }
+
+    async fn put(&self, request: PutRequest) -> Result<()> {
+        let operation = Operation::Put(Put {
+            state: request.state,
+            body: request.body,
+            nonce: request.nonce.map(|nonce| nonce.hash()),
+        });
+        let reply = self.perform(&request.name, operation, Patience::NONE);
+        match reply.await?.take().0 {
+            Outcome::Put => Ok(()),
+            other => Err(refusal(other)),
+        }
+    }
+
+    async fn remove(&self, name: &Name) -> Result<()> {
+        let reply = self.perform(name, Operation::Remove, Patience::NONE);
+        match reply.await?.take().0 {
+            Outcome::Removed => Ok(()),
+            other => Err(refusal(other)),
         }
     }
 
     async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>> {
-        let patience = Patience {
-            wait: Duration::ZERO,
-            within: Some(within),
-        };
-        let renewals = requests.into_iter().map(|request| async move {
-            let operation = Operation::Renew(Renew {
+        let renewals = requests.into_iter().map(|request| {
+            let renew = Operation::Renew(Renew {
                 fence: request.fence,
                 principal: None,
                 ttl: request.ttl,
             });
-            let (outcome, deadline) = self
-                .perform(&request.name, operation, patience)
-                .await?
-                .take();
+            (request.name, renew)
+        });
+        let answers = self.perform_all(renewals.collect(), Some(within)).await;
+        let answers = answers.into_iter().map(|answer| {
+            let (outcome, deadline) = answer?.take();
             renewed(outcome, deadline)
         });
-        join_all(renewals).await
+        answers.collect()
     }
 
     async fn update(&self, request: UpdateRequest) -> Result<Updated> {
@@ -174,25 +222,4 @@ impl Leases for Engine {
     async fn list(&self, request: ListRequest) -> Result<Listing> {
         Engine::list(self, request).await
     }
-}
-
-/// Runs futures side by side in one task, in order of their results.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        let mut ready = true;
-        for (future, output) in &mut pending {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *output = Some(value),
-                    std::task::Poll::Pending => ready = false,
-                }
-            }
-        }
-        if !ready {
-            return std::task::Poll::Pending;
-        }
-        std::task::Poll::Ready(pending.drain(..).filter_map(|(_, output)| output).collect())
-    })
-    .await
 }

@@ -12,30 +12,38 @@
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
 //! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
 //! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
+//! | `claim.rs` | leases work items of a state, and waits for some |
+//! | `several.rs` | takes several leases, all or none |
+//! | `purge.rs` | deletes what nobody needs any more |
+//! | `look.rs` | what is known of one name, and of many |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
 mod call;
+mod claim;
 mod conclude;
 mod leases;
+mod look;
 mod plan;
+mod purge;
 mod reply;
+mod several;
 mod table;
 mod timer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{
-    BootTime, Clock, Event, Kind, Name, Operation, Outcome, Sightings, View, holder_margin, view,
-};
+use leasehold_core::{BootTime, Clock, Event, Kind, Name, Operation, Outcome, Time, holder_margin};
 use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::host::{Host, Machine};
-use crate::store::{Answer, Availability, Facts, Query, Store};
-use crate::{Error, ListRequest, Listing, Result};
+use crate::store::{Answer, Facts, Store};
+use crate::{Error, Result};
 
 pub use leases::refusal;
+pub use purge::Purged;
 pub use reply::Reply;
+pub use several::Several;
 use table::{Pending, Table};
 
 /// Limits of an engine. Everything is bounded.
@@ -103,6 +111,8 @@ pub struct Stats {
     pub operations: u64,
     /// Calls of the store's `load`.
     pub loads: u64,
+    /// Calls of the store's `find`.
+    pub searches: u64,
     /// Calls of the store's `swap`: commits, on stores that write a batch in one.
     pub swaps: u64,
     /// Records written.
@@ -135,6 +145,10 @@ struct Inner {
     timer: Arc<Notify>,
     /// Told when the last call of a closing engine has been concluded.
     idle: Notify,
+    /// Told when a work item may have come free.
+    items: Notify,
+    /// Those who wait for work items.
+    claimants: claim::Lines,
 }
 
 impl Inner {
@@ -176,6 +190,8 @@ impl Engine {
             events: broadcast::channel(config.events).0,
             timer,
             idle: Notify::new(),
+            items: Notify::new(),
+            claimants: claim::Lines::default(),
             store,
             config,
         });
@@ -193,11 +209,40 @@ impl Engine {
         operation: Operation,
         patience: Patience,
     ) -> Result<Reply> {
-        operation.check(name.kind())?;
-        self.check_ttl(name, &operation)?;
-        let within = patience.within.unwrap_or(self.inner.config.timeout);
-        let (mut ticket, mut receiver) = self.submit(name, operation, patience.wait)?;
+        let asked = self.submit(name.clone(), operation, patience.wait)?;
         self.inner.drive();
+        self.answer(asked, patience).await
+    }
+
+    /// Performs operations that do not wait in line, all sent together, and each answered for itself in the same
+    /// order.
+    pub async fn perform_all(
+        &self,
+        operations: Vec<(Name, Operation)>,
+        within: Option<Duration>,
+    ) -> Vec<Result<Reply>> {
+        let patience = Patience {
+            wait: Duration::ZERO,
+            within,
+        };
+        let asked: Vec<_> = operations
+            .into_iter()
+            .map(|(name, operation)| self.submit(name, operation, Duration::ZERO))
+            .collect();
+        self.inner.drive();
+        let answers = asked.into_iter().map(|asked| async move {
+            match asked {
+                Ok(asked) => self.answer(asked, patience).await,
+                Err(refused) => Err(refused),
+            }
+        });
+        join_all(answers).await
+    }
+
+    /// Waits for the answer to an operation.
+    async fn answer(&self, asked: Asked<'_>, patience: Patience) -> Result<Reply> {
+        let within = patience.within.unwrap_or(self.inner.config.timeout);
+        let (mut ticket, mut receiver) = asked;
         if let Ok(result) = receiver.try_recv() {
             ticket.done = true;
             return result;
@@ -208,7 +253,7 @@ impl Engine {
                 result = &mut receiver => { ticket.done = true; return gone(result) }
                 () = tokio::time::sleep(patience.wait) => {}
             }
-            let held = self.inner.table().stop_waiting(name, ticket.id);
+            let held = self.inner.table().stop_waiting(&ticket.name, ticket.id);
             self.inner.drive();
             if let Some(held) = held {
                 ticket.done = true;
@@ -220,18 +265,16 @@ impl Engine {
             result = &mut receiver => { ticket.done = true; gone(result) }
             () = tokio::time::sleep(within) => {
                 ticket.done = true;
-                Err(self.inner.table().give_up(name, ticket.id, within))
+                Err(self.inner.table().give_up(&ticket.name, ticket.id, within))
             }
         }
     }
 
     /// A lease that is to be *held* needs a ttl well above what its holder gives away for the store's clock.
-    fn check_ttl(&self, name: &Name, operation: &Operation) -> Result<()> {
+    fn check_ttl(&self, kind: Kind, operation: &Operation) -> Result<()> {
         let ttl = match operation {
-            Operation::Acquire(acquire) if name.kind() == Kind::Lock => acquire.ttl,
-            Operation::Renew(renew) if name.kind() == Kind::Lock => {
-                renew.ttl.unwrap_or(Duration::MAX)
-            }
+            Operation::Acquire(acquire) if kind == Kind::Lock => acquire.ttl,
+            Operation::Renew(renew) if kind == Kind::Lock => renew.ttl.unwrap_or(Duration::MAX),
             _ => return Ok(()),
         };
         if ttl < Duration::MAX && ttl < holder_margin(self.inner.facts.margin, ttl) * 4 {
@@ -244,12 +287,10 @@ impl Engine {
         Ok(())
     }
 
-    fn submit(
-        &self,
-        name: &Name,
-        operation: Operation,
-        wait: Duration,
-    ) -> Result<(Ticket<'_>, oneshot::Receiver<Result<Reply>>)> {
+    /// Queues an operation. Nothing is sent before the next `drive`.
+    fn submit(&self, name: Name, operation: Operation, wait: Duration) -> Result<Asked<'_>> {
+        operation.check(name.kind())?;
+        self.check_ttl(name.kind(), &operation)?;
         let (sender, receiver) = oneshot::channel();
         let boot = self.inner.host.boot_time();
         let waits = matches!(operation, Operation::Acquire(_)) && !wait.is_zero();
@@ -257,87 +298,16 @@ impl Engine {
         table.admit(&self.inner.config, waits)?;
         let id = table.next_number();
         let wait_until = waits.then(|| boot + wait);
-        table.enqueue(name, Pending::new(id, operation, wait_until, Some(sender)));
+        table.enqueue(&name, Pending::new(id, operation, wait_until, Some(sender)));
         Ok((
             Ticket {
                 engine: self,
-                name: name.clone(),
+                name,
                 id,
                 done: false,
             },
             receiver,
         ))
-    }
-
-    /// What is known of a name, fresh from the store.
-    pub async fn show(&self, name: &Name) -> Result<Option<View>> {
-        let sent = self.inner.host.boot_time();
-        let loaded = bounded(
-            self.inner.config.timeout,
-            self.inner.store.load(std::slice::from_ref(name)),
-        )
-        .await?;
-        let boot = self.inner.host.boot_time();
-        let mut table = self.inner.table();
-        table.clock.observe(sent, boot, loaded.stamp);
-        let stored = loaded.value.into_iter().next().flatten();
-        Ok(stored.map(|stored| {
-            let seen = table
-                .entries
-                .get(name)
-                .and_then(|entry| entry.cached.as_ref())
-                .map(|cached| &cached.seen);
-            view(
-                &stored.record,
-                &table.clock.now(boot, seen.unwrap_or(&Sightings::none())),
-            )
-        }))
-    }
-
-    /// A page of names, fresh from the store.
-    pub async fn list(&self, request: ListRequest) -> Result<Listing> {
-        let sent = self.inner.host.boot_time();
-        let interval = self.inner.table().clock.interval(sent);
-        let query = Query {
-            kind: if request.gates {
-                Kind::Gate
-            } else {
-                Kind::Lock
-            },
-            prefix: request.prefix,
-            state: request.state,
-            // Only what is surely held is worth asking for: who is over is decided here, by the core.
-            availability: request
-                .held
-                .filter(|held| *held)
-                .map(|_| Availability::Held(interval.earliest)),
-            cursor: request.cursor,
-            limit: match request.limit {
-                0 => 100,
-                limit => limit.min(1_000),
-            },
-        };
-        let found = bounded(self.inner.config.timeout, self.inner.store.find(&query)).await?;
-        let boot = self.inner.host.boot_time();
-        let mut table = self.inner.table();
-        table.clock.observe(sent, boot, found.stamp);
-        let none = Sightings::none();
-        let now = table.clock.now(boot, &none);
-        let views = found
-            .value
-            .records
-            .into_iter()
-            .map(|(name, stored)| (name, view(&stored.record, &now)));
-        let wanted = |view: &View| {
-            request
-                .held
-                .is_none_or(|held| held != view.record.holders.is_empty())
-        };
-        let leases = views.filter(|(_, view)| wanted(view)).collect();
-        Ok(Listing {
-            leases,
-            cursor: found.value.cursor,
-        })
     }
 
     /// How many wait in line for a name in this engine.
@@ -347,6 +317,12 @@ impl Engine {
             .entries
             .get(name)
             .map_or(0, |entry| entry.line.len())
+    }
+
+    /// The earliest that the store's time can be now.
+    fn earliest(&self) -> Time {
+        let boot = self.inner.host.boot_time();
+        self.inner.table().clock.interval(boot).earliest
     }
 
     /// The surroundings it runs in.
@@ -368,10 +344,9 @@ impl Engine {
     /// under way is concluded, or after the engine's timeout.
     pub async fn close(&self) {
         for waiter in self.inner.table().close() {
-            waiter.refuse(Error::Unavailable(
-                "shutting down: ask again elsewhere or later".into(),
-            ));
+            waiter.refuse(closing());
         }
+        self.inner.items.notify_waiters();
         let concluded = async {
             loop {
                 let idle = self.inner.idle.notified();
@@ -384,6 +359,9 @@ impl Engine {
         let _ = tokio::time::timeout(self.inner.config.timeout, concluded).await;
     }
 }
+
+/// A caller's place in the engine, and where its answer comes.
+type Asked<'e> = (Ticket<'e>, oneshot::Receiver<Result<Reply>>);
 
 /// A caller's place in the engine. Dropped early, the caller has gone: what has not been sent is not sent any more.
 struct Ticket<'e> {
@@ -422,8 +400,33 @@ async fn bounded<T>(
         .unwrap_or_else(|_| Err(no_answer(timeout)))
 }
 
+fn closing() -> Error {
+    Error::Unavailable("shutting down: ask again elsewhere or later".into())
+}
+
 fn no_answer(timeout: Duration) -> Error {
     Error::Unavailable(format!("the store did not answer within {timeout:?}"))
+}
+
+/// Runs futures side by side in one task, in order of their results.
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        let mut ready = true;
+        for (future, output) in &mut pending {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => *output = Some(value),
+                    std::task::Poll::Pending => ready = false,
+                }
+            }
+        }
+        if !ready {
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(pending.drain(..).filter_map(|(_, output)| output).collect())
+    })
+    .await
 }
 
 /// A moment between half and one and a half of this span from now: herds disperse.

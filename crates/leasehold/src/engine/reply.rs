@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 
 use leasehold_core::{BootTime, Granted, Name, Operation, Outcome, Release, Who};
 
-use super::Inner;
+use super::{Inner, refusal};
+use crate::Result;
 
 /// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released: its
 /// caller has gone. (A lease that was granted *again* is left to expire, because its owner may still be working.)
@@ -55,6 +56,19 @@ impl Reply {
     /// Until when a holder may believe, by this machine's boot clock.
     pub fn deadline(&self) -> Option<BootTime> {
         self.deadline
+    }
+
+    /// Takes in a renewal of what was granted.
+    pub(super) fn extend(&mut self, renewal: Self) -> Result<()> {
+        let (outcome, deadline) = renewal.take();
+        match (&mut self.outcome, outcome) {
+            (Outcome::Granted(grant), Outcome::Renewed(renewal)) => {
+                grant.expires_at = renewal.expires_at;
+                self.deadline = deadline;
+                Ok(())
+            }
+            (_, other) => Err(refusal(other)),
+        }
     }
 
     /// Takes the outcome: a grant is now the caller's to release.

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
 use tokio::sync::{Notify, oneshot};
 
-use super::{Config, Reply, Stats};
+use super::{Config, Reply, Stats, closing};
 use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
 
@@ -202,9 +202,7 @@ impl Table {
             )))
         };
         if self.closed {
-            return Err(Error::Unavailable(
-                "shutting down: ask again elsewhere or later".into(),
-            ));
+            return Err(closing());
         }
         if self.counts.queued >= config.queue as u64 {
             return full("operations");
@@ -335,6 +333,11 @@ impl Table {
             .values_mut()
             .flat_map(|entry| std::mem::take(&mut entry.line).into_values())
             .collect()
+    }
+
+    /// Whether it admits nobody any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Nothing queued and nothing under way.

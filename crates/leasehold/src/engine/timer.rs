@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Name};
+use leasehold_core::{BootTime, Kind, Name};
 use tokio::sync::Notify;
 
 use super::table::Table;
@@ -43,6 +43,9 @@ async fn keep_time(inner: Weak<Inner>, timer: Arc<Notify>, host: Arc<dyn Host>) 
 async fn follow(inner: Weak<Inner>, mut changes: Changes) {
     while let Some(name) = changes.recv().await {
         let Some(inner) = inner.upgrade() else { return };
+        if name.kind() == Kind::Lock {
+            inner.items.notify_waiters();
+        }
         let mut table = inner.table();
         let waited_for = table
             .entries

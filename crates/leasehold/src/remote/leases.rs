@@ -9,8 +9,9 @@ use leasehold_core::{Mode, Name, View};
 
 use super::{ANSWER, Answered, Ask, Remote, Repeat};
 use crate::leases::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Holding, Leases, ListRequest, Listing,
-    RenewRequest, Renewed, UpdateRequest, Updated,
+    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
+    Claimed, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
+    UpdateRequest, Updated,
 };
 use crate::wire::{
     BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, LockView,
@@ -35,6 +36,22 @@ impl Leases for Remote {
             Err(Error::Held(held)) => Ok(Acquired::Held(held)),
             Err(error) => Err(error),
         }
+    }
+
+    async fn acquire_all(&self, _request: AcquireAllRequest) -> Result<AcquiredAll> {
+        Err(Error::invalid("not over HTTP yet"))
+    }
+
+    async fn claim(&self, _request: ClaimRequest) -> Result<Vec<Claimed>> {
+        Err(Error::invalid("not over HTTP yet"))
+    }
+
+    async fn put(&self, _request: PutRequest) -> Result<()> {
+        Err(Error::invalid("not over HTTP yet"))
+    }
+
+    async fn remove(&self, _name: &Name) -> Result<()> {
+        Err(Error::invalid("not over HTTP yet"))
     }
 
     fn longest_wait(&self) -> Duration {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::{Name, View};
 use leasehold::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Error, Holding, Leases, ListRequest, Listing,
-    RenewRequest, Renewed, Result, UpdateRequest, Updated,
+    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
+    Claimed, Error, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
+    Result, UpdateRequest, Updated,
 };
 
 /// What goes over the connection.
@@ -156,6 +157,23 @@ impl Leases for Faulty {
             .push(request.nonce.expose().into());
         self.through(Op::Acquire, self.inner.acquire(request))
             .await?
+    }
+
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+        self.through(Op::Acquire, self.inner.acquire_all(request))
+            .await?
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.through(Op::Acquire, self.inner.claim(request)).await?
+    }
+
+    async fn put(&self, request: PutRequest) -> Result<()> {
+        self.inner.put(request).await
+    }
+
+    async fn remove(&self, name: &Name) -> Result<()> {
+        self.inner.remove(name).await
     }
 
     fn longest_wait(&self) -> Duration {

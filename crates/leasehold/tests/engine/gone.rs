@@ -33,6 +33,7 @@ async fn share(engine: &Engine, name: &Name, nonce: &[u8]) -> Fence {
         mode: Mode::Shared { limit: None },
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     });
     match perform(engine, name, acquire).await {
         Ok(Outcome::Granted(grant)) => grant.fence,

@@ -30,6 +30,7 @@ pub(crate) fn acquire_as(nonce: &str, ttl: Duration, mode: Mode) -> Operation {
         mode,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     })
 }
 

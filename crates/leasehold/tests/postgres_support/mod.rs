@@ -112,6 +112,7 @@ pub(crate) async fn acquire(
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     });
     let patience = Patience { wait, within: None };
     let reply = engine.perform(name, acquire, patience).await?;

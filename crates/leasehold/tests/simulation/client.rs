@@ -86,6 +86,7 @@ impl Client {
             mode,
             fence,
             floor: Fence::default(),
+            in_state: None,
         })
     }
 

@@ -175,6 +175,7 @@ async fn ends_well(last: &Client, name: &Name, plan: Plan) -> Result<(), String>
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
+        in_state: None,
     });
     // The longest ttl, what a clock may be off by, and a reservation that nobody uses.
     let patience = if plan.steps { 60_000 } else { 15_000 };

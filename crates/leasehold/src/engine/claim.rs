@@ -1,0 +1,298 @@
+//! Leases work items of a state, and waits for some.
+//!
+//! A claim is one search and one batch of writes: what the search shows is tried at once, since every write checks the
+//! version that it was planned on. Items that others were quicker to take are made up for in further rounds, which look
+//! further and pick at random, so that a fleet does not fight for the same oldest few.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquire, BootTime, Fence, Kind, Mode, Name, Operation, Outcome, Sightings, Text, apply,
+};
+
+use super::table::Table;
+use super::{Engine, Reply, bounded, jittered};
+use crate::host::sleep_until;
+use crate::leases::ClaimRequest;
+use crate::store::{Answer, Availability, Page, Query, Stored};
+use crate::{Error, Result};
+
+/// How often a claim looks again for items in place of those that others were quicker to take.
+const ROUNDS: u32 = 4;
+/// How much further it looks then.
+const FURTHER: usize = 8;
+/// The most pages that one round reads: a store may show items that are held.
+const PAGES: usize = 64;
+/// The shortest pause between two searches of one who waits, however many hints there are.
+const BREATH: Duration = Duration::from_millis(10);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Leases up to `limit` free items of a state, oldest first. While there is none it waits for as long as the
+    /// request says: those who wait for the same are served first come, first served. Empty if there still is none.
+    ///
+    /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released.
+    pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<(Name, Reply)>> {
+        let operation = self.claiming(&request)?;
+        if request.wait.is_zero() {
+            return self.claim_now(&request, &operation).await;
+        }
+        let give_up = self.inner.host.boot_time() + request.wait;
+        let line = self
+            .inner
+            .claimants
+            .join(&request, self.inner.config.waiters)?;
+        let Ok(_first) = tokio::time::timeout(request.wait, line.turn.lock()).await else {
+            return Ok(Vec::new());
+        };
+        let mut pause = self.inner.facts.poll;
+        loop {
+            let mut freed = std::pin::pin!(self.inner.items.notified());
+            // From before the search, so that nothing falls between the two.
+            freed.as_mut().enable();
+            if self.inner.table().is_closed() {
+                return Err(super::closing());
+            }
+            let claimed = self.claim_now(&request, &operation).await?;
+            if !claimed.is_empty() || self.inner.host.boot_time() >= give_up {
+                return Ok(claimed);
+            }
+            let look_again = jittered(&*self.inner.host, pause).min(give_up);
+            tokio::select! {
+                () = freed => {
+                    let breath = jittered(&*self.inner.host, BREATH).min(give_up);
+                    sleep_until(&*self.inner.host, breath).await;
+                }
+                () = sleep_until(&*self.inner.host, look_again) => {
+                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.inner.facts.poll));
+                }
+            }
+        }
+    }
+
+    /// The operation that leases one item of the request.
+    fn claiming(&self, request: &ClaimRequest) -> Result<Operation> {
+        if !(1..=ClaimRequest::MOST_ITEMS).contains(&request.limit) {
+            return Err(Error::invalid(format!(
+                "the limit is {}: it must be from 1 to {}",
+                request.limit,
+                ClaimRequest::MOST_ITEMS
+            )));
+        }
+        let operation = Operation::Acquire(Acquire {
+            nonce: request.nonce.hash(),
+            owner: request.owner.clone(),
+            principal: None,
+            ttl: request.ttl,
+            mode: Mode::Exclusive,
+            fence: None,
+            floor: Fence::default(),
+            in_state: Some(request.state.clone()),
+        });
+        operation.check(Kind::Lock)?;
+        self.check_ttl(Kind::Lock, &operation)?;
+        Ok(operation)
+    }
+
+    async fn claim_now(
+        &self,
+        request: &ClaimRequest,
+        operation: &Operation,
+    ) -> Result<Vec<(Name, Reply)>> {
+        let mut claimed = Vec::new();
+        for round in 0..ROUNDS {
+            let want = request.limit - claimed.len();
+            let look = if round == 0 { want } else { want * FURTHER };
+            let mut found = self.claimable(request, operation, look).await?;
+            if round == 0 {
+                found.names.truncate(want);
+            } else {
+                self.pick(&mut found.names, want);
+            }
+            let tries = found.names.into_iter();
+            let tries: Vec<_> = tries.map(|name| (name, operation.clone())).collect();
+            let names: Vec<_> = tries.iter().map(|(name, _)| name.clone()).collect();
+            let mut trouble = None;
+            for (name, answer) in names.into_iter().zip(self.perform_all(tries, None).await) {
+                match answer {
+                    Ok(reply) if matches!(reply.outcome(), Outcome::Granted(_)) => {
+                        claimed.push((name, reply));
+                    }
+                    Ok(_) => found.contended = true,
+                    Err(error) => trouble = Some(error),
+                }
+            }
+            match trouble {
+                Some(error) if claimed.is_empty() => return Err(error),
+                None if found.contended && claimed.len() < request.limit => {}
+                _ => break,
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// At least `look` items that could be claimed as far as the store shows, if there are so many.
+    async fn claimable(
+        &self,
+        request: &ClaimRequest,
+        operation: &Operation,
+        look: usize,
+    ) -> Result<Claimable> {
+        let mut found = Claimable::default();
+        let earliest = self.earliest();
+        let mut query = Query {
+            kind: Kind::Lock,
+            prefix: request.prefix.clone(),
+            state: Some(request.state.clone()),
+            availability: Some(Availability::Free(earliest)),
+            cursor: None,
+            limit: look.min(ClaimRequest::MOST_ITEMS),
+        };
+        for _ in 0..PAGES {
+            let searched = self.search(&query).await?;
+            let mut table = self.inner.table();
+            for (name, stored) in searched.page.records {
+                let call = (searched.number, searched.received);
+                match table.learn(&name, stored, call, operation) {
+                    Learned::Claimable => found.names.push(name),
+                    Learned::Busy => found.contended = true,
+                    Learned::Taken => {}
+                }
+            }
+            table.evict(&self.inner.config);
+            query.cursor = searched.page.cursor;
+            if found.names.len() >= look || query.cursor.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Picks so many at random, and leaves them in their order.
+    fn pick(&self, names: &mut Vec<Name>, want: usize) {
+        while names.len() > want {
+            let at = self.inner.host.random() % names.len() as u128;
+            names.remove(at as usize);
+        }
+    }
+
+    /// Asks the store for a page of records.
+    pub(super) async fn search(&self, query: &Query) -> Result<Searched> {
+        let number = {
+            let mut table = self.inner.table();
+            table.counts.searches += 1;
+            table.next_number()
+        };
+        let sent = self.inner.host.boot_time();
+        let answer = bounded(self.inner.config.timeout, self.inner.store.find(query)).await?;
+        let Answer { value: page, stamp } = answer;
+        let received = self.inner.host.boot_time();
+        self.inner.table().clock.observe(sent, received, stamp);
+        Ok(Searched {
+            page,
+            number,
+            received,
+        })
+    }
+}
+
+/// A page of records, and the call that showed it.
+pub(super) struct Searched {
+    pub(super) page: Page,
+    pub(super) number: u64,
+    pub(super) received: BootTime,
+}
+
+/// Items that could be claimed.
+#[derive(Default)]
+struct Claimable {
+    names: Vec<Name>,
+    /// Others are taking some.
+    contended: bool,
+}
+
+/// What a search means for one who wants the item.
+enum Learned {
+    Claimable,
+    /// Somebody in this engine is at it.
+    Busy,
+    Taken,
+}
+
+impl Table {
+    /// Takes what a search has shown into the cache, so that it can be tried at once. It confirms nothing: an index may
+    /// lag behind.
+    fn learn(
+        &mut self,
+        name: &Name,
+        stored: Stored,
+        (number, received): (u64, BootTime),
+        wanted: &Operation,
+    ) -> Learned {
+        let entry = self.entries.get(name);
+        if entry.is_some_and(|entry| !entry.is_quiet()) {
+            return Learned::Busy;
+        }
+        let known = entry.and_then(|entry| entry.cached.as_ref());
+        let none = Sightings::none();
+        let seen = known.map_or(&none, |cached| &cached.seen);
+        let newer = known.is_some_and(|cached| cached.confirmed > number);
+        let record = match known.filter(|_| newer) {
+            Some(cached) => cached.stored.as_ref().map(|stored| &stored.record),
+            None => Some(&stored.record),
+        };
+        let decision = apply(record, wanted, &self.clock.now(received, seen));
+        if !matches!(decision.outcome, Outcome::Granted(_)) {
+            return Learned::Taken;
+        }
+        if !newer {
+            self.entries.entry(name.clone()).or_default();
+            self.remember(name, Some(stored), 0, received);
+        }
+        Learned::Claimable
+    }
+}
+
+/// Those who wait for work items: a line for each state and prefix, of which only the first searches.
+#[derive(Default)]
+pub(super) struct Lines {
+    lines: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+type Key = (Text, String);
+
+impl Lines {
+    fn join(&self, request: &ClaimRequest, most: usize) -> Result<Place<'_>> {
+        let key = (request.state.clone(), request.prefix.clone());
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: usize = lines.values().map(|turn| Arc::strong_count(turn) - 1).sum();
+        if waiting >= most {
+            return Err(Error::Unavailable(
+                "too many waiters at once: ask again later".into(),
+            ));
+        }
+        let turn = lines.entry(key.clone()).or_default().clone();
+        let lines = self;
+        Ok(Place { lines, key, turn })
+    }
+}
+
+/// A place in a line. The line goes with the last one.
+struct Place<'l> {
+    lines: &'l Lines,
+    key: Key,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let lines = self.lines.lines.lock();
+        let mut lines = lines.unwrap_or_else(PoisonError::into_inner);
+        if Arc::strong_count(&self.turn) <= 2 {
+            lines.remove(&self.key);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Deletes what nobody needs any more.
+
+use std::time::Duration;
+
+use leasehold_core::{Kind, Name, Operation, Outcome, Sightings, apply};
+
+use super::Engine;
+use crate::Result;
+use crate::store::{Availability, Query};
+
+/// How many records are looked at in one call of the store.
+const PAGE: usize = 500;
+
+/// What a purge has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Records looked at.
+    pub seen: u64,
+    /// Records deleted.
+    pub deleted: u64,
+}
+
+impl Engine {
+    /// Deletes the records of locks, items and gates whose names start with `prefix`, that are free and empty, and have been for longer than
+    /// `retention`: an hour at least. The fences of their names still only grow. Tells how far it is after each page.
+    pub async fn purge(
+        &self,
+        prefix: &str,
+        retention: Duration,
+        mut progress: impl FnMut(Purged),
+    ) -> Result<Purged> {
+        let operation = Operation::Purge { retention };
+        operation.check(Kind::Lock)?;
+        let mut purged = Purged::default();
+        for kind in [Kind::Lock, Kind::Gate] {
+            let mut query = Query {
+                prefix: prefix.to_owned(),
+                availability: Some(Availability::Free(self.earliest())),
+                limit: PAGE,
+                ..Query::all(kind)
+            };
+            loop {
+                let searched = self.search(&query).await?;
+                purged.seen += searched.page.records.len() as u64;
+                query.cursor = searched.page.cursor;
+                let now = searched.received;
+                let clock = &self.inner.table().clock.clone();
+                let old = searched.page.records.into_iter().filter(|(_, stored)| {
+                    let none = Sightings::none();
+                    let decision = apply(Some(&stored.record), &operation, &clock.now(now, &none));
+                    decision.outcome == Outcome::Purged
+                });
+                let old: Vec<Name> = old.map(|(name, _)| name).collect();
+                purged.deleted += self.purge_all(old, &operation).await?;
+                progress(purged);
+                if query.cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(purged)
+    }
+
+    async fn purge_all(&self, names: Vec<Name>, operation: &Operation) -> Result<u64> {
+        let operations = names.into_iter().map(|name| (name, operation.clone()));
+        let mut deleted = 0;
+        for answer in self.perform_all(operations.collect(), None).await {
+            deleted += u64::from(answer?.take().0 == Outcome::Purged);
+        }
+        Ok(deleted)
+    }
+}

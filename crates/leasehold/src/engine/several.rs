@@ -1,0 +1,100 @@
+//! Takes several leases, all or none.
+
+use leasehold_core::{Acquire, Fence, Held, Mode, Name, Operation, Outcome, Renew};
+
+use super::{Engine, Patience, Reply, refusal};
+use crate::leases::AcquireAllRequest;
+use crate::{Error, Result};
+
+/// What came of asking for several leases.
+#[derive(Debug)]
+pub enum Several {
+    /// All are granted, in the order of their names.
+    Granted(Vec<(Name, Reply)>),
+    /// None is: this one is somebody else's, also after waiting.
+    Held(Name, Held),
+}
+
+impl Engine {
+    /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
+    /// the same never wait for each other. What it has already is renewed while it waits for the rest, and released
+    /// when one cannot be had or the caller goes away.
+    pub async fn acquire_all(&self, request: AcquireAllRequest) -> Result<Several> {
+        let names = in_order(request.names.clone())?;
+        let started = self.inner.host.boot_time();
+        let (give_up, third) = (started + request.wait, request.ttl / 3);
+        let mut granted = Vec::with_capacity(names.len());
+        for name in names {
+            let patience = Patience {
+                wait: give_up.since(self.inner.host.boot_time()),
+                within: None,
+            };
+            let reply = {
+                let mut acquiring =
+                    std::pin::pin!(self.perform(&name, acquisition(&request), patience));
+                loop {
+                    tokio::select! {
+                        biased;
+                        reply = &mut acquiring => break reply?,
+                        () = tokio::time::sleep(third) => self.renew_granted(&mut granted).await?,
+                    }
+                }
+            };
+            match reply.outcome() {
+                Outcome::Granted(_) => granted.push((name, reply)),
+                Outcome::Held(held) => return Ok(Several::Held(name, held.clone())),
+                _ => return Err(refusal(reply.take().0)),
+            }
+        }
+        if self.inner.host.boot_time().since(started) > third {
+            self.renew_granted(&mut granted).await?;
+        }
+        Ok(Several::Granted(granted))
+    }
+
+    async fn renew_granted(&self, granted: &mut [(Name, Reply)]) -> Result<()> {
+        let renewals = granted.iter().filter_map(|(name, reply)| {
+            let Outcome::Granted(grant) = reply.outcome() else {
+                return None;
+            };
+            let renew = Operation::Renew(Renew {
+                fence: grant.fence,
+                principal: None,
+                ttl: None,
+            });
+            Some((name.clone(), renew))
+        });
+        let answers = self.perform_all(renewals.collect(), None).await;
+        for ((_, reply), answer) in granted.iter_mut().zip(answers) {
+            reply.extend(answer?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The names, each once, in the order in which everybody takes them.
+fn in_order(mut names: Vec<Name>) -> Result<Vec<Name>> {
+    names.sort();
+    names.dedup();
+    if !(1..=AcquireAllRequest::MOST_NAMES).contains(&names.len()) {
+        return Err(Error::invalid(format!(
+            "{} names: give from 1 to {}",
+            names.len(),
+            AcquireAllRequest::MOST_NAMES
+        )));
+    }
+    Ok(names)
+}
+
+fn acquisition(request: &AcquireAllRequest) -> Operation {
+    Operation::Acquire(Acquire {
+        nonce: request.nonce.hash(),
+        owner: request.owner.clone(),
+        principal: None,
+        ttl: request.ttl,
+        mode: Mode::Exclusive,
+        fence: None,
+        floor: Fence::default(),
+        in_state: None,
+    })
+}
