@@ -1,17 +1,16 @@
-//! etcd killed under load, alone and as one of three, or silent; and waiters on two engines.
+//! etcd killed under load, alone and as one of three, or cut off; waiters on two engines; round trips.
 #![cfg(feature = "etcd")]
 
 mod outages;
 mod witness;
 
+use std::time::Duration;
+
+use leasehold_testbed::{Proxy, Server};
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
     outages::killed_under_load("etcd").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_are_served_through_another_engine_with_and_without_hints() {
-    outages::waiters_elsewhere("etcd").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +19,24 @@ async fn nothing_acknowledged_is_lost_when_the_leader_of_three_is_killed_under_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_falls_silent_is_given_up_in_time() {
-    let url = |server: &leasehold_testbed::Server, port| server.url_at(port);
-    outages::silent(url, "etcd").await;
+async fn a_lease_is_lost_in_time_when_the_network_swallows_everything() {
+    // The shortest that makes sense, where the time is told to the second.
+    let options = "?margin=1s";
+    outages::cut_off("etcd", options, Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_served_through_another_engine_with_and_without_hints() {
+    let server = Server::start("etcd").await.expect("installed");
+    outages::waiters_elsewhere(server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_is_a_round_trip_and_so_is_a_batch() {
+    let server = Server::start("etcd").await.expect("installed");
+    let proxy = Proxy::to(server.port()).await;
+    let url = server.url_at(proxy.port()) + "?changes=off";
+    let trips = outages::Trips::between(&url, proxy, &server.url()).await;
+    trips.one_by_one().await;
+    trips.sixty_four().await;
 }

@@ -1,8 +1,12 @@
-//! Redis killed under load, cut off, with a clock that steps; and waiters on two engines.
+//! Redis killed under load, cut off, with a clock that steps; waiters on two engines; round trips.
 #![cfg(feature = "redis")]
 
 mod outages;
 mod witness;
+
+use std::time::Duration;
+
+use leasehold_testbed::{Proxy, Server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
@@ -11,7 +15,7 @@ async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_lost_in_time_when_the_network_swallows_everything() {
-    outages::cut_off("redis").await;
+    outages::cut_off("redis", "", Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,5 +25,16 @@ async fn nobody_is_overlapped_when_its_clock_steps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_served_through_another_engine_with_and_without_hints() {
-    outages::waiters_elsewhere("redis").await;
+    let server = Server::start("redis").await.expect("installed");
+    outages::waiters_elsewhere(server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_is_a_round_trip_and_so_is_a_batch() {
+    let server = Server::start("redis").await.expect("installed");
+    let proxy = Proxy::to(server.port()).await;
+    let url = server.url_at(proxy.port()) + "?changes=off";
+    let trips = outages::Trips::between(&url, proxy, &server.url()).await;
+    trips.one_by_one().await;
+    trips.sixty_four().await;
 }

@@ -1,17 +1,36 @@
 //! What every store on a server stands: each store has a test file that calls these.
 //!
-//! Faults on real servers: killed under load, cut off, with clocks that step.
-#![allow(dead_code, reason = "each test uses its own part of it")]
+//! Faults on real servers: killed under load, cut off, with clocks that step. And what a fleet pays: hand-overs from one
+//! engine to another, round trips.
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test uses its own part of it"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
-use leasehold::{Client, Error, store};
+use leasehold::{AcquireRequest, Acquired, Client, Error, Holding, Leases as _, Result, store};
 use leasehold_testbed::{Cluster, Proxy, Server};
 
-use crate::witness::Crew;
+use crate::witness::{Crew, Shift};
+
+mod clock;
+mod trips;
+mod waiters;
+
+pub(crate) use clock::its_clock_steps;
+pub(crate) use trips::Trips;
+pub(crate) use waiters::waiters_elsewhere;
+
+/// Within which callers are told that a server is away.
+const TOLD: Duration = Duration::from_secs(8);
+/// Within which work goes on once it is back.
+const RESUMED: Duration = Duration::from_secs(5);
 
 async fn engine(url: &str) -> Engine {
     Engine::start(store::open(url).await.expect("opens"))
@@ -19,44 +38,85 @@ async fn engine(url: &str) -> Engine {
         .expect("starts")
 }
 
+fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+/// Asks for a lease by a nonce of its own.
+async fn ask(engine: &Engine, name: &Name, ttl: Duration, wait: Duration) -> Result<Acquired> {
+    let request = AcquireRequest {
+        name: name.clone(),
+        nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
+        owner: "somebody".into(),
+        ttl,
+        mode: Mode::Exclusive,
+        fence: None,
+        wait,
+    };
+    engine.acquire(request).await
+}
+
+async fn release(engine: &Engine, name: &Name, fence: Fence) {
+    let released = engine.release(name, Holding::Fence(fence)).await;
+    assert!(
+        released.expect("the store answers"),
+        "`{name}` was not held"
+    );
+}
+
+/// Asks a store that is away for a lease; what the caller is told in the end.
+async fn ask_in_vain(engine: &Engine, text: &str) -> Error {
+    let asked = Instant::now();
+    let answer = ask(engine, &name(text), Duration::from_secs(60), Duration::ZERO).await;
+    assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
+    let error = answer.expect_err("it is away");
+    assert!(
+        matches!(error, Error::Unavailable(_) | Error::Indeterminate(_)),
+        "{error:?}"
+    );
+    error
+}
+
+/// Asks a store that is away what it knows. Reading has done nothing, whatever became of it.
+async fn look_in_vain(engine: &Engine) {
+    let asked = Instant::now();
+    let error = engine.show(&name("job")).await.expect_err("it is away");
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
+}
+
+/// The workers go on, by themselves.
+async fn resumes(shift: &mut Shift) {
+    let back = Instant::now();
+    shift.acknowledged(8).await;
+    assert!(back.elapsed() < RESUMED, "{:?}", back.elapsed());
+}
+
 /// Nothing acknowledged is lost, no fence comes twice, callers are answered in time, and work goes on by itself.
 pub(crate) async fn killed_under_load(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     let engine = Arc::new(engine(&server.url()).await);
     let mut crew = Crew::new(8);
-    for _ in 0..5 {
+    for _ in 0..3 {
         let mut shift = crew.start(engine.clone()).await;
         shift.acknowledged(100).await;
         server.kill().await;
-        let asked = Instant::now();
-        let answer = Client::new(engine.clone())
-            .lease("while it is down")
-            .acquire()
-            .await
-            .map(drop);
-        assert!(
-            matches!(answer, Err(Error::Unavailable(_) | Error::Indeterminate(_))),
-            "{answer:?}"
-        );
-        assert!(
-            asked.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            asked.elapsed()
-        );
+        let later = async {
+            // By now every connection has turned out to be dead: what nobody takes was not sent.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let error = ask_in_vain(&engine, "later").await;
+            assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+            look_in_vain(&engine).await;
+        };
+        tokio::join!(ask_in_vain(&engine, "at once"), later);
         server.restart().await;
-        let back = Instant::now();
-        shift.acknowledged(8).await;
-        assert!(
-            back.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            back.elapsed()
-        );
+        resumes(&mut shift).await;
         crew.end(shift).await;
     }
     crew.check(&*engine).await;
 }
 
-/// The same when three nodes lose their leader, and get it back.
+/// The same when three nodes lose their leader and get it back, and when they lose their majority.
 pub(crate) async fn leader_killed_under_load(scheme: &str) {
     let cluster = Cluster::start(scheme, 3).await.expect("installed");
     let engine = Arc::new(engine(&cluster.url()).await);
@@ -66,153 +126,65 @@ pub(crate) async fn leader_killed_under_load(scheme: &str) {
         shift.acknowledged(50).await;
         let killed = cluster.kill_leader().await;
         cluster.leader().await;
-        let elected = Instant::now();
-        shift.acknowledged(8).await;
-        assert!(
-            elected.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            elected.elapsed()
-        );
+        resumes(&mut shift).await;
         killed.restart().await;
         crew.end(shift).await;
     }
+    let mut shift = crew.start(engine.clone()).await;
+    shift.acknowledged(50).await;
+    let killed = [cluster.kill_leader().await, cluster.kill_leader().await];
+    tokio::join!(
+        ask_in_vain(&engine, "without a majority"),
+        look_in_vain(&engine)
+    );
+    killed[0].restart().await;
+    cluster.leader().await;
+    resumes(&mut shift).await;
+    killed[1].restart().await;
+    crew.end(shift).await;
     crew.check(&*engine).await;
 }
 
-/// A store that falls silent is given up in time, and says whether anything was sent.
-pub(crate) async fn silent(url: impl Fn(&Server, u16) -> String, scheme: &str) {
+/// A network that swallows everything: a lease is reported as lost before anybody else can have it, callers are told in
+/// time, and work goes on by itself when it is over.
+pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
     let server = Server::start(scheme).await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
-    let engine = engine(&url(&server, proxy.port())).await;
-    proxy.blackhole();
-    let asked = Instant::now();
-    let answer = Client::new(Arc::new(engine)).lease("job").acquire().await;
-    assert!(
-        matches!(answer, Err(Error::Unavailable(_) | Error::Indeterminate(_))),
-        "{:?}",
-        answer.map(drop)
-    );
-    assert!(
-        asked.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        asked.elapsed()
-    );
-}
-
-/// A network that swallows everything: a lease is reported as lost before anybody else can have it.
-pub(crate) async fn cut_off(scheme: &str) {
-    let server = Server::start(scheme).await.expect("installed");
-    let proxy = Proxy::to(server.port()).await;
-    let behind = leasehold::connect(&server.url_at(proxy.port()))
-        .await
-        .expect("connects");
-    let direct = leasehold::connect(&server.url()).await.expect("connects");
-    let ttl = Duration::from_secs(3);
-    let lease = behind
-        .lease("job")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("granted");
-    proxy.blackhole();
+    let behind = engine(&(server.url_at(proxy.port()) + options)).await;
+    let direct = engine(&(server.url() + options)).await;
+    let client = Client::new(Arc::new(behind.clone()));
+    let lease = client.lease("job").ttl(ttl).acquire().await;
+    let lease = lease.expect("granted");
     let next = tokio::spawn(async move {
-        let next = direct
-            .lease("job")
-            .ttl(ttl)
-            .wait(ttl * 4)
-            .acquire()
-            .await
-            .expect("it expires");
-        (Machine.boot_time(), next)
+        let next = ask(&direct, &name("job"), ttl, ttl * 4).await;
+        (Machine.boot_time(), next.expect("the store answers"))
     });
-    lease.lost().await;
-    let lost = Machine.boot_time();
+
+    proxy.blackhole();
+    let cut = Machine.boot_time();
+    let lost = async {
+        lease.lost().await;
+        Machine.boot_time()
+    };
+    // It was sent on the connection that there is, so nobody can tell.
+    let (lost, told, ()) = tokio::join!(
+        lost,
+        ask_in_vain(&behind, "meanwhile"),
+        look_in_vain(&behind)
+    );
+    assert!(matches!(told, Error::Indeterminate(_)), "{told:?}");
+    assert!(lost < cut + ttl, "cut off at {cut}, lost at {lost}");
     let (taken, next) = next.await.expect("no panic");
     assert!(lost < taken, "lost at {lost}, taken at {taken}");
-    assert!(next.fence() > lease.fence());
-}
+    assert!(
+        matches!(&next, Acquired::Granted(hold) if hold.grant.fence > lease.fence()),
+        "{next:?}"
+    );
 
-/// The server's clock steps by five seconds either way: among those who were connected before, no holder that believes is
-/// overlapped.
-pub(crate) async fn its_clock_steps(scheme: &str) {
-    for step in [5, -5] {
-        let server = Server::builder(scheme)
-            .own_clock()
-            .start()
-            .await
-            .expect("installed");
-        let holder = leasehold::connect(&server.url()).await.expect("connects");
-        let contender = leasehold::connect(&server.url()).await.expect("connects");
-        let ttl = Duration::from_secs(4);
-        let lease = holder
-            .lease("job")
-            .ttl(ttl)
-            .acquire()
-            .await
-            .expect("granted");
-        let fence = lease.fence();
-        // The contender has seen the clock from before the step.
-        let refused = contender.lease("job").ttl(ttl).acquire().await;
-        assert!(
-            matches!(refused, Err(Error::Held(_))),
-            "step {step}: {:?}",
-            refused.map(drop)
-        );
-        server.step_clock(step);
-        let ended = Machine.boot_time() + ttl * 2;
-        while Machine.boot_time() < ended {
-            let refused = contender.lease("job").ttl(ttl).acquire().await;
-            assert!(
-                refused.is_err() || lease.is_lost(),
-                "step {step}: taken while its holder believed"
-            );
-            if refused.is_ok() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        drop((lease, fence));
-    }
-}
-
-/// A waiter is served by a release through another engine, by hints or by polling.
-pub(crate) async fn waiters_elsewhere(scheme: &str) {
-    let server = Server::start(scheme).await.expect("installed");
-    for options in ["", "changes=off"] {
-        let url = server.url();
-        let joint = if url.contains('?') { "&" } else { "?" };
-        let url = if options.is_empty() {
-            url
-        } else {
-            format!("{url}{joint}{options}")
-        };
-        let here = leasehold::connect(&url).await.expect("connects");
-        let there = leasehold::connect(&url).await.expect("connects");
-        let mut times = Vec::new();
-        for _ in 0..20 {
-            let lease = here.lease("job").acquire().await.expect("granted");
-            let waiter = there.lease("job").wait(Duration::from_secs(30));
-            let waiter = tokio::spawn(async move {
-                let lease = waiter.acquire().await.expect("granted");
-                let granted = Instant::now();
-                lease.release().await.expect("released");
-                granted
-            });
-            // Long enough to be in line; if it is not, it is served all the same.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            let released = Instant::now();
-            lease.release().await.expect("released");
-            times.push(
-                waiter
-                    .await
-                    .expect("no panic")
-                    .saturating_duration_since(released),
-            );
-        }
-        times.sort();
-        println!(
-            "{scheme} {options}: median {:?}, slowest {:?}",
-            times[10], times[19]
-        );
+    proxy.forward();
+    let back = Instant::now();
+    while let Err(error) = behind.show(&name("job")).await {
+        assert!(back.elapsed() < RESUMED, "{error:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
