@@ -52,8 +52,7 @@ impl Trouble {
             Self::Held | Self::Fenced | Self::Expired => 409,
             Self::TooLarge => 413,
             Self::Corrupt => 500,
-            Self::StoreUnavailable => 503,
-            Self::Indeterminate => 504,
+            Self::StoreUnavailable | Self::Indeterminate => 503,
         }
     }
 
