@@ -24,8 +24,15 @@ pub(crate) fn help() -> String {
         String::new(),
     ];
     let built = BACKENDS.iter().filter(|backend| backend.is_built());
-    let stores = built.map(|backend| (backend.url, backend.about));
-    let service = ("http://HOST:PORT", "a running `leasehold serve`");
+    let stores = built.map(|backend| {
+        let aliases = backend
+            .aliases
+            .iter()
+            .map(|alias| format!(" (or {alias}://)"));
+        let about = aliases.fold(backend.about.to_owned(), |about, alias| about + &alias);
+        (backend.url, about)
+    });
+    let service = ("http://HOST:PORT", "a running `leasehold serve`".to_owned());
     let stores: Vec<_> = stores.chain([service]).collect();
     let width = stores.iter().map(|(url, _)| url.len()).max().unwrap_or(0);
     for (url, about) in stores {

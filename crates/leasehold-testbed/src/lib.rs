@@ -33,6 +33,7 @@ mod recipes;
 mod server;
 mod shared;
 mod start;
+mod tls;
 
 pub use cluster::Cluster;
 #[cfg(feature = "cosmos")]
@@ -42,3 +43,4 @@ pub use proxy::{Proxy, Traffic};
 pub use recipes::SERVERS;
 pub use server::{Builder, Server};
 pub use shared::{installed, shared, url};
+pub use tls::tls_only;

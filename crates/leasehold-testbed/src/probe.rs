@@ -1,13 +1,23 @@
 //! Asks servers, in their own protocols and with bounded patience, whether they are ready.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::recipe::Member;
+use crate::tls;
+
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A connection to a port of loopback.
-pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
+/// A connection, encrypted or not.
+pub(crate) trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// A connection to a port of loopback, without TLS: also for protocols that begin without it.
+pub(crate) fn plain(port: u16) -> io::Result<TcpStream> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -15,9 +25,19 @@ pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// A connection to a server, with TLS from the first byte if it wants that.
+pub(crate) fn to(member: Member) -> io::Result<Box<dyn Stream>> {
+    let stream = plain(member.port)?;
+    if !member.tls {
+        return Ok(Box::new(stream));
+    }
+    let host = ServerName::try_from("localhost").expect("a host name");
+    let session = ClientConnection::new(tls::client(), host).map_err(io::Error::other)?;
+    Ok(Box::new(StreamOwned::new(session, stream)))
+}
+
 /// The first bytes that a server says to this.
-pub(crate) fn ask<const N: usize>(port: u16, question: &[u8]) -> io::Result<[u8; N]> {
-    let mut stream = connect(port)?;
+pub(crate) fn ask<const N: usize>(mut stream: impl Stream, question: &[u8]) -> io::Result<[u8; N]> {
     stream.write_all(question)?;
     let mut answer = [0; N];
     stream.read_exact(&mut answer)?;
@@ -25,11 +45,12 @@ pub(crate) fn ask<const N: usize>(port: u16, question: &[u8]) -> io::Result<[u8;
 }
 
 /// What a server answers to an HTTP request, head and all.
-pub(crate) fn http(port: u16, method: &str, path: &str, body: &str) -> io::Result<String> {
-    let mut stream = connect(port)?;
+pub(crate) fn http(member: Member, method: &str, path: &str, body: &str) -> io::Result<String> {
+    let mut stream = to(member)?;
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        member.port,
         body.len()
     )?;
     let mut answer = Vec::new();

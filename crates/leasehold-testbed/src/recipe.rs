@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::Missing;
 use crate::programs;
+use crate::tls::Files;
 
 /// One database's way of running. Each is one file in `recipes/`.
 pub(crate) trait Recipe: Send + Sync {
@@ -62,6 +63,12 @@ impl Node<'_> {
     pub(crate) fn port(&self) -> u16 {
         self.members[self.index].port
     }
+
+    /// Where its certificates are, if it is to use TLS: beside its data.
+    pub(crate) fn tls(&self) -> Option<Files> {
+        let folder = self.data.parent().unwrap_or(self.data);
+        self.members[self.index].tls.then(|| Files::of(folder))
+    }
 }
 
 /// The ports of one member.
@@ -71,6 +78,8 @@ pub(crate) struct Member {
     pub(crate) port: u16,
     /// For the other members.
     pub(crate) peer: u16,
+    /// Whether clients have to use TLS.
+    pub(crate) tls: bool,
 }
 
 /// A command line, from anything that can be an argument.

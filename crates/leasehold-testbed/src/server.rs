@@ -120,6 +120,7 @@ impl Inner {
         Member {
             port: self.port.number(),
             peer: self.peer.number(),
+            tls: self.members[0].tls,
         }
     }
 
@@ -162,6 +163,7 @@ pub struct Builder {
     scheme: String,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) own_clock: bool,
+    pub(crate) tls: bool,
 }
 
 impl Builder {
@@ -170,6 +172,7 @@ impl Builder {
             scheme: scheme.to_owned(),
             arguments: Vec::new(),
             own_clock: false,
+            tls: false,
         }
     }
 
@@ -184,6 +187,15 @@ impl Builder {
     #[must_use]
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
+        self
+    }
+
+    /// Lets it demand TLS (PostgreSQL: offer it), with a certificate for `localhost` and `127.0.0.1`: `cert.pem` and
+    /// `key.pem` in its [folder](Server::folder), by an authority that only who trusts `ca.pem` there knows. Its URL
+    /// says nothing of that.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 

@@ -44,6 +44,7 @@ fn start_once(
         .map(|(port, peer)| Member {
             port: port.number(),
             peer: peer.number(),
+            tls: options.tls,
         })
         .collect();
     let mut servers = Vec::new();
@@ -89,6 +90,9 @@ fn set_up(
         index,
         members,
     };
+    if let Some(files) = node.tls() {
+        files.write()?;
+    }
     recipe.prepare(&node)?;
     let mut command = recipe.command(&node).map_err(io::Error::other)?;
     if options.own_clock {

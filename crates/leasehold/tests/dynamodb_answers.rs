@@ -3,7 +3,9 @@
 
 mod dynamodb_support;
 mod records;
+mod refusals;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use dynamodb_support::{Script, scripted, table};
@@ -11,26 +13,13 @@ use leasehold::core::{Name, Time};
 use leasehold::store::{self, Level, Swapped};
 use leasehold::{Error, Result};
 use records::{create, load_one, record};
+use refusals::{denied, level, refused, unavailable};
 
 /// 1_700_000_000 seconds after 1970.
 const DATE: &str = "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
 
 fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
-}
-
-async fn refusal(url: &str) -> Error {
-    match store::open(url).await {
-        Err(error) => error,
-        Ok(_) => panic!("{url} can be opened"),
-    }
-}
-
-fn denied(error: &Error, hint: &str) {
-    assert!(
-        matches!(error, Error::Denied(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
-    );
 }
 
 /// What becomes of one write.
@@ -47,7 +36,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
         (operation == "describetable").then_some((400, body))
     };
     denied(
-        &refusal(&scripted(DATE, no_right)).await,
+        &refused(&scripted(DATE, no_right)).await,
         "dynamodb:DescribeTable",
     );
 
@@ -57,7 +46,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
             r#"{"__type":"com.amazon.coral.service#UnrecognizedClientException","message":"The security token included in the request is invalid."}"#,
         ))
     };
-    denied(&refusal(&scripted(DATE, no_such_user)).await, "credentials");
+    denied(&refused(&scripted(DATE, no_such_user)).await, "credentials");
 
     let may_not_create: Script = |operation| {
         Some(match operation {
@@ -72,8 +61,40 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
         })
     };
     denied(
-        &refusal(&scripted(DATE, may_not_create)).await,
+        &refused(&scripted(DATE, may_not_create)).await,
         "dynamodb:CreateTable",
+    );
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_an_error_in_time() {
+    let at = |endpoint: &str| format!("dynamodb://leasehold?region=us-east-1&endpoint={endpoint}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = silent.local_addr().unwrap();
+    unavailable(
+        &refused(&at(&format!("http://{place}"))).await,
+        "`endpoint`",
+    );
+    // A server without TLS would hang up; one that says nothing is no worse.
+    unavailable(
+        &refused(&at(&format!("https://{place}"))).await,
+        "`endpoint`",
+    );
+    drop(silent);
+    unavailable(
+        &refused(&at(&format!("http://{place}"))).await,
+        "cannot be reached",
+    );
+    let plain = scripted(DATE, |_| None).replace("http://", "https://");
+    unavailable(&refused(&plain).await, "http or https");
+    let encrypted = format!("127.0.0.1:{}", leasehold_testbed::tls_only());
+    unavailable(
+        &refused(&at(&format!("http://{encrypted}"))).await,
+        "http or https",
+    );
+    denied(
+        &refused(&at(&format!("https://{encrypted}"))).await,
+        "SSL_CERT_FILE",
     );
 }
 
@@ -84,7 +105,7 @@ async fn a_table_on_which_leases_are_not_safe_is_refused() {
         (operation == "describetable").then_some((200, table))
     };
     denied(
-        &refusal(&scripted(DATE, eventual)).await,
+        &refused(&scripted(DATE, eventual)).await,
         "eventual consistency",
     );
     let strong: Script = |operation| {
@@ -101,14 +122,14 @@ async fn a_table_on_which_leases_are_not_safe_is_refused() {
         (operation == "describetable").then_some((200, table))
     };
     denied(
-        &refusal(&scripted(DATE, foreign)).await,
+        &refused(&scripted(DATE, foreign)).await,
         "another program's",
     );
     let bare: Script = |operation| {
         let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}"#;
         (operation == "describetable").then_some((200, table))
     };
-    denied(&refusal(&scripted(DATE, bare)).await, "by_name");
+    denied(&refused(&scripted(DATE, bare)).await, "by_name");
 }
 
 #[tokio::test]
@@ -165,7 +186,7 @@ async fn time_is_what_the_answers_say() {
             (time, Duration::from_secs(1))
         );
     }
-    denied(&refusal(&scripted("", |_| None)).await, "`Date`");
+    denied(&refused(&scripted("", |_| None)).await, "`Date`");
 }
 
 #[tokio::test]
@@ -243,16 +264,9 @@ async fn doctor_sees_what_is_unsafe() {
         .await
         .expect("it opens");
     let checks = store.check().await.expect("it answers");
-    let find = |word: &str| {
-        let mut found = checks.iter().filter(|check| check.what.contains(word));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("{word}: {checks:?}"))
-            .level
-    };
-    assert_eq!(find("time to live"), Level::Red);
-    assert_eq!(find("provisioned capacity"), Level::Yellow);
-    assert_eq!(find("protected"), Level::Yellow);
-    assert_eq!(find("one region"), Level::Green);
+    assert_eq!(level(&checks, "time to live"), Level::Red);
+    assert_eq!(level(&checks, "provisioned capacity"), Level::Yellow);
+    assert_eq!(level(&checks, "protected"), Level::Yellow);
+    assert_eq!(level(&checks, "one region"), Level::Green);
     assert_eq!(load_one(&*store, &name("a")).await, None);
 }

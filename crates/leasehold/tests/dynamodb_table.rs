@@ -198,16 +198,3 @@ async fn each_call_is_one_round_trip_and_a_renewal_leaves_the_body_where_it_is()
     store.load(&names).await.expect("it answers");
     assert_eq!(cost().0, 1, "a load of many");
 }
-
-#[tokio::test]
-async fn nobody_there_is_said_at_once() {
-    let server = Server::start("dynoxide").await.expect("installed");
-    let proxy = Proxy::to(server.port()).await;
-    proxy.refuse();
-    let opened = store::open(&server.url_at(proxy.port())).await;
-    assert!(
-        matches!(&opened, Err(Error::Unavailable(why)) if why.contains("endpoint")),
-        "{:?}",
-        opened.err()
-    );
-}

@@ -1,87 +1,17 @@
-//! Leases in MariaDB: exact records, other people's locks, servers that die, set-ups that are wrong.
+//! Leases in MariaDB: exact records, other people's locks, servers that die.
 #![cfg(feature = "mysql")]
 
-mod records;
+mod mysql_support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold::core::{Kind, Mode, Name, State, Time};
-use leasehold::host::{Host as _, Machine};
-use leasehold::store::{self, Level, Query, Store, Swapped, Write};
+use leasehold::core::{Kind, Mode, State, Time};
+use leasehold::store::{Query, Swapped, Write};
 use leasehold_testbed::{Proxy, Server};
-use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
-use records::*;
+use mysql_support::*;
 use tokio::time::Instant;
-
-const WRITTEN: Swapped = Swapped::Written { tag: None };
-
-/// A database of a test's own.
-struct Ground {
-    url: String,
-    admin: String,
-    database: String,
-}
-
-impl Ground {
-    async fn new() -> Self {
-        let server = leasehold_testbed::shared("mysql").await.unwrap();
-        Self::on(server.port(), server.port()).await
-    }
-
-    /// On this server, through something on that port.
-    async fn on(server: u16, port: u16) -> Self {
-        let database = format!("t{:016x}", Machine.random() as u64);
-        let admin = format!("mysql://root@127.0.0.1:{server}/leasehold?prefer_socket=false");
-        let ground = Self {
-            url: format!("mysql://root@127.0.0.1:{port}/{database}"),
-            admin,
-            database,
-        };
-        let create = format!("create database {}", ground.database);
-        ground.session().await.query_drop(create).await.unwrap();
-        ground
-    }
-
-    async fn open(&self) -> Arc<dyn Store> {
-        store::open(&self.url).await.unwrap()
-    }
-
-    /// A session as a user of the database would have it.
-    async fn session(&self) -> Conn {
-        Conn::from_url(&self.admin).await.unwrap()
-    }
-
-    /// Runs SQL; the first column of its first row.
-    async fn sql(&self, sql: &str) -> Option<String> {
-        let mut session = self.session().await;
-        let usage = format!("use {}", self.database);
-        session.query_drop(usage).await.unwrap();
-        session.query_first(sql).await.unwrap()
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::lock(text).unwrap()
-}
-
-async fn refused(url: &str) -> Error {
-    let opened = tokio::time::timeout(Duration::from_secs(5), store::open(url)).await;
-    let Err(error) = opened.expect("an error comes in time") else {
-        panic!("{url} can be opened");
-    };
-    assert!(!error.to_string().contains("s3cret"), "{error}");
-    error
-}
-
-fn denied(error: &Error, hint: &str) {
-    assert!(
-        matches!(error, Error::Denied(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
-    );
-}
 
 #[tokio::test]
 async fn a_record_comes_back_exactly_through_every_way_in() {
@@ -205,79 +135,6 @@ async fn a_locked_row_delays_nothing_else_and_says_so() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     user.query_drop("rollback").await.unwrap();
     assert_eq!(waiting.await.unwrap(), WRITTEN);
-}
-
-#[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_do() {
-    let ground = Ground::new().await;
-    let database = &ground.database;
-    let port = leasehold_testbed::shared("mysql").await.unwrap().port();
-    let user = format!("u{}", &database[1..9]);
-    ground
-        .sql(&format!("create user {user}@'%' identified by 's3cret'"))
-        .await;
-    let at = |who: &str, rest: &str| format!("mysql://{who}@127.0.0.1:{port}/{rest}");
-    let app = format!("{user}:s3cret");
-    denied(
-        &refused(&at(&format!("{user}:s3cret-not"), database)).await,
-        "password",
-    );
-    denied(&refused(&at(&app, database)).await, "password");
-    ground
-        .sql(&format!("grant select on {database}.* to {user}@'%'"))
-        .await;
-    denied(&refused(&at(&app, database)).await, "leasehold init");
-    denied(&refused(&at("root", "elsewhere")).await, "database");
-    denied(
-        &refused(&at("root", &format!("{database}?ssl-mode=required"))).await,
-        "ssl-mode",
-    );
-
-    let admin = ground.open().await;
-    let store = store::open(&at(&app, database)).await.unwrap();
-    let write = create(&name("a"), record(1, ""));
-    denied(&store.swap(vec![write.clone()]).await.unwrap_err(), "grant");
-    ground
-        .sql(&format!(
-            "grant insert, update, delete on {database}.leasehold_records to {user}@'%'"
-        ))
-        .await;
-    let store = store::open(&at(&app, database)).await.unwrap();
-    assert_eq!(swap_one(&*store, write).await, WRITTEN);
-    ground.sql("drop table leasehold_records").await;
-    denied(&admin.load(&[]).await.unwrap_err(), "leasehold init");
-
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!(
-        "mysql://a:s3cret@127.0.0.1:{}/d",
-        nobody.local_addr().unwrap().port()
-    );
-    let silent = refused(&url).await;
-    assert!(matches!(silent, Error::Unavailable(_)), "{silent:?}");
-    drop(nobody);
-    let closed = refused(&url).await;
-    assert!(matches!(closed, Error::Unavailable(_)), "{closed:?}");
-}
-
-#[tokio::test]
-async fn a_replica_and_a_forgetful_server_are_found_out() {
-    let server = Server::builder("mysql")
-        .arg("--innodb-flush-log-at-trx-commit=2")
-        .start()
-        .await
-        .unwrap();
-    let ground = Ground::on(server.port(), server.port()).await;
-    let store = ground.open().await;
-    let checks = store.check().await.unwrap();
-    assert_eq!(checks[0].level, Level::Red, "{checks:?}");
-    ground.sql("set global read_only = 1").await;
-    denied(&store.load(&[]).await.unwrap_err(), "primary");
-    denied(&refused(&ground.url).await, "primary");
-    let healthy = Ground::new().await.open().await.check().await.unwrap();
-    assert!(
-        healthy.iter().all(|check| check.level == Level::Green),
-        "{healthy:?}"
-    );
 }
 
 #[tokio::test]

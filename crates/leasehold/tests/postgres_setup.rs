@@ -2,30 +2,15 @@
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
+mod refusals;
 
-use std::process::Command;
-use std::time::Duration;
+use std::os::unix::fs::PermissionsExt as _;
 
-use leasehold::Error;
 use leasehold::store::{self, Level};
-use leasehold_testbed::Server;
+use leasehold_testbed::{Builder, Server};
 use postgres_support::*;
+use refusals::{denied, level, nobody_is_there, refused};
 use tempfile::TempDir;
-use tokio::time::Instant;
-
-fn denied(error: &Error, hint: &str) {
-    assert!(
-        matches!(error, Error::Denied(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
-    );
-}
-
-fn unavailable(error: &Error, hint: &str) {
-    assert!(
-        matches!(error, Error::Unavailable(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
-    );
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_can_set_it_up_at_once() {
@@ -39,30 +24,22 @@ async fn many_can_set_it_up_at_once() {
     }
 }
 
-/// A server that wants passwords of everybody but its administrator.
-async fn strict_server(folder: &TempDir) -> Server {
-    let rules = folder.path().join("hba.conf");
-    let text = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
-    std::fs::write(&rules, text).unwrap();
-    open_to_all(folder);
-    let server = Server::builder("postgres")
-        .arg("-c")
-        .arg(format!("hba_file={}", rules.display()))
-        .start();
-    server.await.unwrap()
-}
-
-/// The server runs as another user than the test.
-fn open_to_all(folder: &TempDir) {
-    use std::os::unix::fs::PermissionsExt as _;
+/// A server that lets in whom these rules say.
+fn with_rules(server: Builder, folder: &TempDir, rules: &str) -> Builder {
+    let file = folder.path().join("hba.conf");
+    std::fs::write(&file, rules).unwrap();
+    // It runs as another user than the test.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
+    server.arg("-c").arg(format!("hba_file={}", file.display()))
 }
 
 #[tokio::test]
 async fn who_is_not_let_in_is_told_what_to_do() {
     let folder = TempDir::new().unwrap();
-    let server = strict_server(&folder).await;
+    let rules = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+    let server = with_rules(Server::builder("postgres"), &folder, rules);
+    let server = server.start().await.unwrap();
     let port = server.port();
     let admin = session(&server.url()).await;
     let roles = "create role app login password 's3cret'; create role poor login password 's3cret'";
@@ -124,112 +101,66 @@ async fn a_database_that_cannot_hold_every_name_is_refused() {
 
 #[tokio::test]
 async fn who_cannot_be_reached_is_an_error_in_time() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = nobody.local_addr().unwrap().port();
-    let url = format!("postgres://app:s3cret@127.0.0.1:{port}/leasehold");
-    // Accepts, and says nothing.
-    let started = Instant::now();
-    unavailable(&refused(&url).await, "127.0.0.1");
-    assert!(started.elapsed() < Duration::from_secs(5));
-    drop(nobody);
-    unavailable(&refused(&url).await, "cannot be reached");
-    let url = "postgres://app:s3cret@no-such-host.invalid/leasehold";
-    unavailable(&refused(url).await, "no-such-host.invalid");
-}
-
-fn openssl(folder: &TempDir, name: &str) {
-    let made = Command::new("openssl")
-        .current_dir(folder.path())
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-        ])
-        .args([
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        ])
-        .args([
-            "-keyout",
-            &format!("{name}.key"),
-            "-out",
-            &format!("{name}.crt"),
-        ])
-        .output()
-        .expect("the tests need the `openssl` command");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
+    nobody_is_there(|place| format!("postgres://app:s3cret@{place}/leasehold")).await;
 }
 
 #[tokio::test]
 async fn tls_is_as_strict_as_sslmode_says() {
     let folder = TempDir::new().unwrap();
-    openssl(&folder, "server");
-    openssl(&folder, "other");
-    open_to_all(&folder);
-    let key = folder.path().join("server.key");
-    // The key must be its owner's alone, and the server runs as `postgres` where the test runs as root.
-    let owner = Command::new("chown").arg("postgres").arg(&key).status();
-    let _ = owner.expect("chown runs");
-    let server = Server::builder("postgres")
-        .arg("-c")
-        .arg("ssl=on")
-        .arg("-c")
-        .arg(format!(
-            "ssl_cert_file={}",
-            folder.path().join("server.crt").display()
-        ))
-        .arg("-c")
-        .arg(format!("ssl_key_file={}", key.display()))
-        .start()
-        .await
-        .unwrap();
-    let at = |host: &str, options: &str| {
-        format!(
-            "postgres://postgres:s3cret@{host}:{}/leasehold?{options}",
-            server.port()
-        )
+    let rules = "host all postgres 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 trust\n";
+    let server = with_rules(Server::builder("postgres").tls(), &folder, rules);
+    let server = server.start().await.unwrap();
+    let at = |user: &str, host: &str, options: &str| {
+        let port = server.port();
+        format!("postgresql://{user}:s3cret@{host}:{port}/leasehold?{options}")
     };
-    let root = |name: &str| format!("sslrootcert={}/{name}.crt", folder.path().display());
-    let (ours, other) = (root("server"), root("other"));
-    let full = format!("sslmode=verify-full&{ours}");
-    for (host, options) in [
-        ("127.0.0.1", "sslmode=disable"),
-        ("127.0.0.1", ""),
-        ("127.0.0.1", "sslmode=require"),
-        ("127.0.0.1", &format!("sslmode=verify-ca&{ours}")),
-        ("localhost", &full),
+    let pem = |name: &str| {
+        let file = server.folder().join(name);
+        format!("sslrootcert={}", file.display())
+    };
+    // The server's own certificate may be trusted as it is, and then for the hosts that it names.
+    let (authority, own) = (pem("ca.pem"), pem("cert.pem"));
+    for options in [
+        "",
+        "sslmode=require",
+        &format!("sslmode=verify-ca&{authority}"),
+        &format!("sslmode=verify-full&{authority}"),
+        &format!("sslmode=verify-full&{own}"),
     ] {
-        let store = store::open(&at(host, options)).await;
+        let store = store::open(&at("postgres", "localhost", options)).await;
         store.unwrap_or_else(|error| panic!("{options}: {error}"));
     }
-    for (host, options) in [
-        ("127.0.0.1", full.as_str()),
-        ("localhost", &format!("sslmode=verify-full&{other}")),
-        ("localhost", &format!("sslmode=verify-ca&{other}")),
-        ("localhost", &format!("sslmode=require&{other}")),
-        ("localhost", "sslmode=verify-full"),
-    ] {
-        denied(&refused(&at(host, options)).await, "sslmode");
+    for options in ["sslmode=verify-ca", "sslmode=verify-full"] {
+        denied(
+            &refused(&at("postgres", "localhost", options)).await,
+            "sslrootcert",
+        );
     }
-    let missing = refused(&at("localhost", "sslmode=verify-ca&sslrootcert=/nowhere")).await;
-    denied(&missing, "/nowhere");
+    let missing = at(
+        "postgres",
+        "localhost",
+        "sslmode=verify-ca&sslrootcert=/nowhere",
+    );
+    denied(&refused(&missing).await, "/nowhere");
+    let strict = at("app", "127.0.0.1", "sslmode=disable");
+    denied(&refused(&strict).await, "sslmode=require");
 
     // A server without TLS.
     let plain = Ground::new().await;
     let required = format!("{}&sslmode=require", plain.url);
     denied(&refused(&required).await, "sslmode");
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_also_by_who_was_there_before() {
+    let server = Server::start("postgres").await.unwrap();
+    let store = store::open(&server.url()).await.unwrap();
+    server.stop().await;
+    let signal = server.folder().join("data/standby.signal");
+    std::fs::write(signal, "").unwrap();
+    server.restart().await;
+    denied(&refused(&server.url()).await, "primary");
+    denied(&store.load(&[]).await.unwrap_err(), "primary");
 }
 
 #[tokio::test]
@@ -250,15 +181,10 @@ async fn a_checkup_finds_what_makes_leases_forgetful() {
         ))
         .await;
     let checks = store.check().await.unwrap();
-    for (word, level) in [
-        ("fsync", Level::Red),
-        ("synchronous_commit", Level::Red),
-        ("full_page_writes", Level::Green),
-        ("index", Level::Yellow),
-    ] {
-        let check = checks.iter().find(|check| check.what.contains(word));
-        assert_eq!(check.map(|check| check.level), Some(level), "{checks:?}");
-    }
+    assert_eq!(level(&checks, "fsync"), Level::Red);
+    assert_eq!(level(&checks, "synchronous_commit"), Level::Red);
+    assert_eq!(level(&checks, "full_page_writes"), Level::Green);
+    assert_eq!(level(&checks, "index"), Level::Yellow);
     let healthy = Ground::new().await.open().await.check().await.unwrap();
     assert!(
         healthy.iter().all(|check| check.level == Level::Green),

@@ -42,7 +42,7 @@ impl Recipe for Azblob {
     }
 
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let answer = probe::http(member.port, "GET", "/devstoreaccount1?comp=list", "")?;
+        let answer = probe::http(member, "GET", "/devstoreaccount1?comp=list", "")?;
         Ok(answer.starts_with("HTTP/1.1 "))
     }
 

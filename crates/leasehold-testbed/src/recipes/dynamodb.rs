@@ -30,7 +30,7 @@ fn jar() -> Result<PathBuf, Missing> {
 
 /// Any answer will do: without credentials it is a refusal.
 fn answers_http(member: Member) -> io::Result<bool> {
-    let answer = probe::http(member.port, "GET", "/", "")?;
+    let answer = probe::http(member, "GET", "/", "")?;
     Ok(answer.starts_with("HTTP/1.1 "))
 }
 

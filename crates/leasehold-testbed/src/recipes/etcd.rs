@@ -23,31 +23,43 @@ impl Recipe for Etcd {
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
         let at = |port: u16| format!("http://127.0.0.1:{port}");
         let own = node.members[node.index];
+        let files = node.tls();
+        let scheme = if files.is_some() { "https" } else { "http" };
+        let clients = format!("{scheme}://127.0.0.1:{}", own.port);
         let members: Vec<_> = (0..)
             .zip(node.members)
             .map(|(index, member)| format!("node{index}={}", at(member.peer)))
             .collect();
-        Ok(command_line![
+        let mut command = command_line![
             programs::in_cache("etcd", PROGRAM)?,
             "--name",
             format!("node{}", node.index),
             "--data-dir",
             node.data,
             "--listen-client-urls",
-            at(own.port),
+            &clients,
             "--advertise-client-urls",
-            at(own.port),
+            &clients,
             "--listen-peer-urls",
             at(own.peer),
             "--initial-advertise-peer-urls",
             at(own.peer),
             "--initial-cluster",
             members.join(","),
-        ])
+        ];
+        if let Some(files) = files {
+            command.extend(command_line![
+                "--cert-file",
+                files.certificate,
+                "--key-file",
+                files.key,
+            ]);
+        }
+        Ok(command)
     }
 
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let health = probe::http(member.port, "GET", "/health", "")?;
+        let health = probe::http(member, "GET", "/health", "")?;
         Ok(health.contains(r#""health":"true""#))
     }
 
@@ -61,7 +73,7 @@ impl Recipe for Etcd {
 
     fn leader(&self, members: &[Member]) -> io::Result<Option<usize>> {
         Ok(members.iter().position(|member| {
-            probe::http(member.port, "POST", "/v3/maintenance/status", "{}").is_ok_and(|status| {
+            probe::http(*member, "POST", "/v3/maintenance/status", "{}").is_ok_and(|status| {
                 let own = number(&status, r#""member_id":""#);
                 own.is_some() && own == number(&status, r#""leader":""#)
             })

@@ -21,7 +21,7 @@ impl Recipe for Mongodb {
     }
 
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
-        Ok(command_line![
+        let mut command = command_line![
             programs::in_cache("mongodb", PROGRAM)?,
             "--bind_ip",
             "127.0.0.1",
@@ -34,7 +34,19 @@ impl Recipe for Mongodb {
             "--nounixsocket",
             "--wiredTigerCacheSizeGB",
             "0.25",
-        ])
+        ];
+        if let Some(files) = node.tls() {
+            command.extend(command_line![
+                "--tlsMode",
+                "requireTLS",
+                "--tlsCertificateKeyFile",
+                files.both,
+                "--tlsCAFile",
+                files.authority,
+                "--tlsAllowConnectionsWithoutCertificates",
+            ]);
+        }
+        Ok(command)
     }
 
     /// Makes them a replica set that notices within two seconds that its primary has gone.
@@ -53,7 +65,7 @@ impl Recipe for Mongodb {
             .nested(ARRAY, "members", list)
             .nested(DOCUMENT, "settings", settings);
         let command = Document::default().nested(DOCUMENT, "replSetInitiate", config);
-        let answer = run(members[0].port, command)?;
+        let answer = run(members[0], command)?;
         let is_done = number(&answer, "ok") == Some(1.0);
         let was_done = text(&answer, "codeName").as_deref() == Some("AlreadyInitialized");
         if is_done || was_done {
@@ -87,11 +99,11 @@ impl Recipe for Mongodb {
 }
 
 fn hello(member: Member) -> io::Result<Vec<u8>> {
-    run(member.port, Document::default().int("hello", 1))
+    run(member, Document::default().int("hello", 1))
 }
 
 /// Runs a command on the database `admin`; the answer as BSON.
-fn run(port: u16, command: Document) -> io::Result<Vec<u8>> {
+fn run(member: Member, command: Document) -> io::Result<Vec<u8>> {
     const OP_MSG: i32 = 2013;
     let body = command.text("$db", "admin").finish();
     let length = i32::try_from(16 + 4 + 1 + body.len()).expect("a short command");
@@ -102,7 +114,7 @@ fn run(port: u16, command: Document) -> io::Result<Vec<u8>> {
     message.push(0);
     message.extend(body);
 
-    let mut stream = probe::connect(port)?;
+    let mut stream = probe::to(member)?;
     stream.write_all(&message)?;
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;

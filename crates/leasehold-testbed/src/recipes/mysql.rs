@@ -67,13 +67,20 @@ impl Recipe for Mysql {
             // It also shuts out hosts that hang up early, as a test's proxy does.
             "--skip-name-resolve",
         ];
+        if let Some(files) = node.tls() {
+            command.extend([
+                option("--ssl-cert=", &files.certificate),
+                option("--ssl-key=", &files.key),
+                "--require-secure-transport=on".into(),
+            ]);
+        }
         command.extend(user());
         Ok(command)
     }
 
     /// Its greeting is protocol 10.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let greeting: [u8; 5] = probe::ask(member.port, b"")?;
+        let greeting: [u8; 5] = probe::ask(probe::plain(member.port)?, b"")?;
         Ok(greeting[4] == 10)
     }
 

@@ -1,7 +1,9 @@
 //! PostgreSQL: trusts everybody on loopback; the user is `postgres`, the database `leasehold`.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::Missing;
@@ -65,6 +67,12 @@ impl Recipe for Postgres {
             let command = command_line!["chown", "postgres:", node.data];
             run(&command, Path::new("/"), "")?;
         }
+        if let Some(files) = node.tls() {
+            // It takes a key only if nobody else can read it.
+            let owner = std::fs::metadata(node.data)?.uid();
+            std::os::unix::fs::chown(&files.key, Some(owner), None)?;
+            std::fs::set_permissions(&files.key, Permissions::from_mode(0o600))?;
+        }
         let version = initdb
             .parent()
             .and_then(Path::parent)
@@ -89,6 +97,17 @@ impl Recipe for Postgres {
             "-c",
             "dynamic_shared_memory_type=mmap",
         ]);
+        if let Some(files) = node.tls() {
+            let setting = |name: &str, file: &Path| format!("{name}={}", file.display());
+            command.extend(command_line![
+                "-c",
+                "ssl=on",
+                "-c",
+                setting("ssl_cert_file", &files.certificate),
+                "-c",
+                setting("ssl_key_file", &files.key),
+            ]);
+        }
         Ok(command)
     }
 
@@ -103,7 +122,7 @@ impl Recipe for Postgres {
         let length = i32::try_from(hello.len() + 4).expect("a few bytes");
         let packet = [&length.to_be_bytes()[..], &hello].concat();
         // `E` while it recovers.
-        Ok(probe::ask(member.port, &packet)? == *b"R")
+        Ok(probe::ask(probe::plain(member.port)?, &packet)? == *b"R")
     }
 
     fn url(&self, ports: &[u16]) -> String {

@@ -19,12 +19,28 @@ impl Recipe for Redis {
     }
 
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
-        Ok(command_line![
+        let port = node.port().to_string();
+        let ports = match node.tls() {
+            None => command_line!["--port", port],
+            Some(files) => command_line![
+                "--port",
+                "0",
+                "--tls-port",
+                port,
+                "--tls-cert-file",
+                files.certificate,
+                "--tls-key-file",
+                files.key,
+                "--tls-ca-cert-file",
+                files.authority,
+                "--tls-auth-clients",
+                "optional",
+            ],
+        };
+        let mut command = command_line![
             programs::on_path("redis", "redis-server")?,
             "--bind",
             "127.0.0.1",
-            "--port",
-            node.port().to_string(),
             "--dir",
             node.data,
             "--save",
@@ -33,12 +49,14 @@ impl Recipe for Redis {
             "yes",
             "--appendfsync",
             "always",
-        ])
+        ];
+        command.extend(ports);
+        Ok(command)
     }
 
     /// A refusal to talk without a password counts; one because it still loads its data does not.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let answer: [u8; 5] = probe::ask(member.port, b"PING\r\n")?;
+        let answer: [u8; 5] = probe::ask(probe::to(member)?, b"PING\r\n")?;
         Ok(matches!(&answer, b"+PONG" | b"-NOAU"))
     }
 

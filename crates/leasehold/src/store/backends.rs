@@ -13,6 +13,8 @@ type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 
 pub struct Backend {
     /// The URL's scheme, which is also the name of the feature and of the file.
     pub scheme: &'static str,
+    /// Other schemes that lead here too. What they say beyond the first, such as `rediss` TLS, the store knows.
+    pub aliases: &'static [&'static str],
     /// What people call it.
     pub title: &'static str,
     /// What a URL looks like.
@@ -28,13 +30,18 @@ impl Backend {
     pub fn is_built(&self) -> bool {
         self.open.is_some()
     }
+
+    fn answers_to(&self, scheme: &str) -> bool {
+        self.scheme == scheme || self.aliases.contains(&scheme)
+    }
 }
 
-/// A row of the table. The scheme is the feature, and the module.
+/// A row of the table. The scheme is the feature, and the module; `or` is an alias.
 macro_rules! backend {
-    ($scheme:literal, $module:ident, $title:literal, $url:literal, $about:literal) => {
+    ($scheme:literal, $module:ident, $title:literal, $url:literal, $about:literal $(, or $alias:literal)*) => {
         Backend {
             scheme: $scheme,
+            aliases: &[$($alias),*],
             title: $title,
             url: $url,
             about: $about,
@@ -52,15 +59,16 @@ pub const BACKENDS: &[Backend] = &[
     backend!("sqlite", sqlite, "SQLite", "sqlite:PATH", "a file that the processes of one machine share"),
     Backend {
         scheme: "memory",
+        aliases: &[],
         title: "memory",
         url: "memory:",
         about: "this process's memory: for tests, and for a service that may forget",
         open: Some(|url| Box::pin(super::memory::open(url))),
     },
-    backend!("postgres", postgres, "PostgreSQL", "postgres://USER@HOST/DATABASE", "a PostgreSQL database"),
-    backend!("mysql", mysql, "MySQL", "mysql://USER@HOST/DATABASE", "a MariaDB or MySQL database"),
-    backend!("redis", redis, "Redis", "redis://HOST:PORT", "Redis or Valkey, one primary"),
-    backend!("mongodb", mongodb, "MongoDB", "mongodb://USER@HOST/DATABASE", "a MongoDB replica set"),
+    backend!("postgres", postgres, "PostgreSQL", "postgres://USER@HOST/DATABASE", "a PostgreSQL database", or "postgresql"),
+    backend!("mysql", mysql, "MySQL", "mysql://USER@HOST/DATABASE", "a MariaDB or MySQL database", or "mariadb"),
+    backend!("redis", redis, "Redis", "redis://HOST:PORT", "Redis or Valkey, one primary", or "rediss"),
+    backend!("mongodb", mongodb, "MongoDB", "mongodb://USER@HOST/DATABASE", "a MongoDB replica set", or "mongodb+srv"),
     backend!("etcd", etcd, "etcd", "etcd://HOST:PORT,…", "an etcd cluster"),
     backend!("dynamodb", dynamodb, "DynamoDB", "dynamodb://TABLE?region=REGION", "an Amazon DynamoDB table"),
 ];
@@ -73,7 +81,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
             known()
         )));
     };
-    let Some(backend) = BACKENDS.iter().find(|backend| backend.scheme == scheme) else {
+    let Some(backend) = BACKENDS.iter().find(|backend| backend.answers_to(scheme)) else {
         return Err(Error::invalid(format!(
             "there is no store `{scheme}:`: use one of {}",
             known()
@@ -82,8 +90,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     match backend.open {
         Some(open) => open(url).await,
         None => Err(Error::invalid(format!(
-            "this build has no {}: rebuild with `--features {scheme}`",
-            backend.title
+            "this build has no {}: rebuild with `--features {}`",
+            backend.title, backend.scheme
         ))),
     }
 }

@@ -18,7 +18,7 @@
 //! `dynamodb://TABLE?…`: `region` (otherwise the environment's), `endpoint` (another place than Amazon's), `profile` (of
 //! the AWS configuration files), `poll` (250ms: how often to look at names that somebody waits for), `margin` (2s: what
 //! Amazon's clocks may differ by). Credentials come from the environment, the configuration files, or the machine's
-//! role; an `endpoint` of plain HTTP on this machine is taken for an emulator, which needs none.
+//! role; an `endpoint` on this machine is taken for an emulator, which needs none.
 //!
 //! # Limits
 //! A lease to be held is of 8 seconds at least, since `Date` has whole seconds. New names come at a thousand a second,

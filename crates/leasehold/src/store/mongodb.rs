@@ -14,8 +14,8 @@
 //! MongoDB 4.4 or newer, as a replica set (one member will do) or behind `mongos`.
 //!
 //! # Options
-//! `mongodb://[USER:PASSWORD@]HOST[:PORT],…/DATABASE?…`: `collection` (`leases`), `changes=off` (no change stream: poll),
-//! `margin` (250ms: what a new primary's clock may differ by), `srv=on` (for what others write as `mongodb+srv://`), and the
+//! `mongodb://[USER:PASSWORD@]HOST[:PORT],…/DATABASE?…`, or `mongodb+srv://` where the DNS has the hosts: `collection`
+//! (`leases`), `changes=off` (no change stream: poll), `margin` (250ms: what a new primary's clock may differ by), and the
 //! driver's usual ones.
 //!
 //! # Limits

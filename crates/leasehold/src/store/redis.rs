@@ -15,12 +15,13 @@
 //! +wait`.
 //!
 //! # Options
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, then `prefix=` (`leasehold`), `changes=off` (poll instead of subscribing),
-//! `wait=N` and `wait_timeout=` (a write counts once N replicas have it), `margin=` (250ms: what the server's clock may
-//! step by unnoticed).
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS, then `prefix=` (`leasehold`), `changes=off` (poll
+//! instead of subscribing), `wait=N` and `wait_timeout=` (a write counts once N replicas have it), `margin=` (250ms: what the
+//! server's clock may step by unnoticed), and with TLS `ca=` (a file of authorities; the system's otherwise), `cert=` and
+//! `key=` (files that show who we are).
 //!
 //! # Limits
-//! No Redis Cluster: a batch writes keys of many slots. No TLS yet.
+//! No Redis Cluster: a batch writes keys of many slots.
 
 mod changes;
 mod check;
@@ -28,6 +29,7 @@ mod connection;
 mod failure;
 mod options;
 mod row;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,9 +55,13 @@ pub struct Redis {
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     let options = Options::parse(url)?;
-    let client = Client::open(options.server.clone()).map_err(|_| {
-        Error::invalid("the store URL names no Redis server that can be connected to")
-    })?;
+    let server = options.server.clone();
+    let client = match &options.tls {
+        Some(files) => files.client(server)?,
+        None => Client::open(server).map_err(|_| {
+            Error::invalid("the store URL names no Redis server that can be connected to")
+        })?,
+    };
     let store = Redis {
         connection: Connection::new(client),
         options,

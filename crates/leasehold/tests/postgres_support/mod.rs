@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::Result;
 use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation, Outcome, Release, Who};
 use leasehold::engine::{Engine, Patience};
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store};
-use leasehold::{Error, Result};
 
 #[path = "../records/mod.rs"]
 mod records;
@@ -85,17 +85,6 @@ pub(crate) async fn session(url: &str) -> tokio_postgres::Client {
 
 pub(crate) fn name(text: &str) -> Name {
     Name::lock(text).unwrap()
-}
-
-/// The error of opening this URL, which names no secret.
-pub(crate) async fn refused(url: &str) -> Error {
-    let within = Duration::from_secs(5);
-    let opened = tokio::time::timeout(within, store::open(url)).await;
-    let Err(error) = opened.expect("an error comes in time") else {
-        panic!("{url} can be opened");
-    };
-    assert!(!error.to_string().contains("s3cret"), "{error}");
-    error
 }
 
 pub(crate) async fn acquire(

@@ -89,7 +89,8 @@ fn timeouts() -> TimeoutConfigBuilder {
 
 /// Ring rather than the default AWS-LC, which takes a C compiler and minutes to build.
 fn http(options: &Options) -> SharedHttpClient {
-    if options.is_local() {
+    let endpoint = options.endpoint.as_deref();
+    if endpoint.is_some_and(|url| url.starts_with("http://")) {
         return Builder::new().build_http();
     }
     Builder::new()

@@ -33,6 +33,12 @@ where
         return refused(code, said, status.unwrap_or_default(), doubt);
     }
     let problem = cause(error);
+    if problem.contains("certificate") {
+        return Error::Denied(format!(
+            "DynamoDB: {problem}: what is at the `endpoint` of the store URL? Further authorities are trusted by \
+             `SSL_CERT_FILE`"
+        ));
+    }
     if !witness.was_sent() {
         return Error::Unavailable(format!("DynamoDB could not be asked: {problem}"));
     }
@@ -41,7 +47,12 @@ where
             "DynamoDB cannot be reached: {problem}: are `region` and `endpoint` (http or https) in the store URL right?"
         ));
     }
-    lost(format!("DynamoDB did not answer: {problem}"), doubt)
+    lost(
+        format!(
+            "DynamoDB did not answer: {problem}: is `endpoint` in the store URL right, also as to http or https?"
+        ),
+        doubt,
+    )
 }
 
 /// An answer that did not come.

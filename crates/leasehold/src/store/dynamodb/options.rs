@@ -65,13 +65,13 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the endpoint is an emulator on this machine, which takes any credentials.
+    /// Whether the endpoint is an emulator on this machine, which takes any credentials: Amazon has no certificate for it.
     pub(super) fn is_local(&self) -> bool {
         let host = self
             .endpoint
             .as_deref()
-            .and_then(|endpoint| endpoint.strip_prefix("http://"));
-        host.is_some_and(|host| {
+            .and_then(|endpoint| endpoint.split_once("://"));
+        host.is_some_and(|(_, host)| {
             ["127.0.0.1", "localhost", "[::1]"].iter().any(|local| {
                 host.strip_prefix(local)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_loopback_is_local() {
+    fn only_loopback_is_local() {
         for (endpoint, local) in [
             ("http://127.0.0.1:8000", true),
             ("http://localhost", true),
             ("http://[::1]:8000/", true),
-            ("https://127.0.0.1:8000", false),
+            ("https://127.0.0.1:8000", true),
             ("http://127.0.0.1.example.com", false),
             ("http://localstack:4566", false),
         ] {

@@ -38,21 +38,33 @@ pub(super) fn connecting(error: &Driver) -> Error {
     answered(error, Doubt::None)
 }
 
+/// The hosts of a `mongodb+srv:` URL could not be looked up.
+pub(super) fn unresolved(said: &str) -> Error {
+    Error::Unavailable(format!(
+        "the hosts of the store URL cannot be looked up: {said}: `mongodb+srv://HOST` needs the DNS to have SRV records of \
+         _mongodb._tcp.HOST; otherwise name the hosts yourself by `mongodb://`"
+    ))
+}
+
 /// An error in place of an answer.
 pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
     let unreachable = |said: &str| {
         Error::Unavailable(format!(
-            "MongoDB cannot be reached, or has no primary: {said}: is it running, and are hosts, ports and `replicaSet` \
-             right?"
+            "MongoDB cannot be reached, or has no primary: {said}: is it running, and are hosts, ports, `replicaSet` and \
+             `tls` right?"
         ))
     };
     match &*error.kind {
         ErrorKind::Authentication { .. } => Error::Denied(
             "MongoDB refuses the user or password: check them, and `authSource`, in the store URL".into(),
         ),
-        ErrorKind::InvalidTlsConfig { message, .. } => Error::Denied(format!(
-            "MongoDB: {message}: check `tls`, `tlsCAFile` and `tlsCertificateKeyFile` in the store URL"
-        )),
+        ErrorKind::InvalidTlsConfig { message, .. } => encryption(message),
+        // Certificates that are not trusted, and bytes that are no TLS.
+        ErrorKind::ServerSelection { message, .. }
+            if message.contains("certificate") || message.contains("corrupt message") =>
+        {
+            encryption(reason(message))
+        }
         ErrorKind::IncompatibleServer { message, .. } => Error::Denied(format!("MongoDB: {message}")),
         ErrorKind::InvalidArgument { message, .. } => {
             Error::invalid(format!("the store URL: {message}"))
@@ -62,7 +74,7 @@ pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
                 "MongoDB refuses the user or password: check them, and `authSource`, in the store URL".into(),
             )
         }
-        ErrorKind::ServerSelection { message, .. } => unreachable(message),
+        ErrorKind::ServerSelection { message, .. } => unreachable(reason(message)),
         ErrorKind::DnsResolve { message, .. } | ErrorKind::ConnectionPoolCleared { message, .. } => {
             unreachable(message)
         }
@@ -75,6 +87,22 @@ pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
         }
         _ => lost(format!("MongoDB did not answer: {}", error.kind), doubt),
     }
+}
+
+fn encryption(said: &str) -> Error {
+    Error::Denied(format!(
+        "MongoDB: {said}: let `tls`, `tlsCAFile` and `tlsCertificateKeyFile` in the store URL match what the server has and \
+         wants"
+    ))
+}
+
+/// What is wrong with the first server, of a description of them all.
+fn reason(topology: &str) -> &str {
+    let Some((_, reason)) = topology.split_once("Error: ") else {
+        return topology;
+    };
+    let reason = reason.split(", labels").next().unwrap_or(reason);
+    reason.strip_prefix("Kind: ").unwrap_or(reason)
 }
 
 fn command(code: i32, said: String, doubt: Doubt) -> Error {

@@ -1,15 +1,16 @@
-//! What a `mongodb://` URL says.
+//! What a `mongodb://` or `mongodb+srv://` URL says.
 
 use std::time::Duration;
 
+use mongodb::error::ErrorKind;
 use mongodb::options::ClientOptions;
 use percent_encoding::percent_decode_str;
 
-use super::failure;
+use super::{PATIENCE, failure};
 use crate::{Error, Result, duration};
 
 /// Those that are this store's own.
-const OWN: [&str; 4] = ["changes", "collection", "margin", "srv"];
+const OWN: [&str; 3] = ["changes", "collection", "margin"];
 
 /// Those that the driver reads, whatever their capitals.
 const DRIVER: [&str; 24] = [
@@ -58,7 +59,7 @@ impl Options {
             margin: Duration::from_millis(250),
             changes: true,
         };
-        let (mut driver, mut srv) = (Vec::new(), false);
+        let mut driver = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(raw)
@@ -68,7 +69,6 @@ impl Options {
                 "changes" => options.changes = on_or_off(key, &value)?,
                 "collection" => options.collection = value.into_owned(),
                 "margin" => options.margin = duration::parse(&value)?,
-                "srv" => srv = on_or_off(key, &value)?,
                 known if DRIVER.iter().any(|name| name.eq_ignore_ascii_case(known)) => {
                     refuse_less(known, &value)?;
                     driver.push(pair);
@@ -76,11 +76,7 @@ impl Options {
                 _ => return Err(unknown(key)),
             }
         }
-        let place = match srv {
-            true => place.replacen("mongodb:", "mongodb+srv:", 1),
-            false => place.to_owned(),
-        };
-        let server = read(&place, &driver).await?;
+        let server = read(place, &driver).await?;
         options.database = server.default_database.clone().ok_or_else(|| {
             Error::invalid("the store URL names no database: `mongodb://HOST/DATABASE`")
         })?;
@@ -90,14 +86,19 @@ impl Options {
 
 /// What the driver makes of it, with what a URL seldom says and every connection should have.
 async fn read(place: &str, driver: &[&str]) -> Result<ClientOptions> {
-    let parsed = ClientOptions::parse(format!("{place}?{}", driver.join("&"))).await;
-    let mut server = parsed.map_err(|error| match place.contains('@') {
+    let url = format!("{place}?{}", driver.join("&"));
+    // Only `mongodb+srv:` asks anybody: the hosts are in the DNS.
+    let Ok(parsed) = tokio::time::timeout(PATIENCE, ClientOptions::parse(url)).await else {
+        return Err(failure::unresolved("no answer in time"));
+    };
+    let mut server = parsed.map_err(|error| match &*error.kind {
+        ErrorKind::DnsResolve { message, .. } => failure::unresolved(message),
         // What it says might be a part of the password.
-        true => Error::invalid(
+        _ if place.contains('@') => Error::invalid(
             "the store URL is not of the form `mongodb://USER:PASSWORD@HOST/DATABASE`: mind that `%`, `/`, `:` and `@` \
              in user and password are written as `%25`, `%2F`, `%3A` and `%40`",
         ),
-        false => failure::connecting(&error),
+        _ => failure::connecting(&error),
     })?;
     server.app_name.get_or_insert_with(|| "leasehold".into());
     let patience = Duration::from_secs(2);

@@ -18,13 +18,18 @@ const LOCKED: u16 = 1205;
 /// Two transactions waited for each other, or, in a cluster, came from two nodes at once. This one is undone.
 const OUTRUN: u16 = 1213;
 
+const TLS: &str = "let `ssl-mode` in the store URL match what the server offers (disabled, required, verify_ca, \
+    verify_identity), and `ssl-ca` its authority";
+
 /// An error while a connection is made: nothing was asked yet.
 pub(super) fn connecting(place: &str, error: &Failure) -> Error {
     let mend = match error {
         Failure::Server(said) => match said.code {
             1044 | 1045 | 1698 => {
-                "check user and password in the store URL (or MYSQL_PWD), and that this host may log in as that user"
+                "check user and password in the store URL (or MYSQL_PWD), that this host may log in as that user, and \
+                 whether that takes TLS (`ssl-mode=required`)"
             }
+            3159 => "it wants TLS: add `ssl-mode=required` to the store URL",
             1049 => "name another database in the store URL, or create this one",
             _ => {
                 return Error::Unavailable(format!(
@@ -34,9 +39,10 @@ pub(super) fn connecting(place: &str, error: &Failure) -> Error {
             }
         },
         Failure::Io(IoError::Tls(_)) | Failure::Driver(DriverError::NoClientSslFlagFromServer) => {
-            "let `ssl-mode` in the store URL match what the server offers (disabled, required, verify_ca, \
-             verify_identity), and `ssl-ca` its authority"
+            TLS
         }
+        // So it comes from underneath, too.
+        Failure::Io(_) if told(error).contains("certificate") => TLS,
         Failure::Driver(DriverError::UnknownAuthPlugin { .. }) => {
             "let this user log in with a password (mysql_native_password, caching_sha2_password)"
         }

@@ -50,6 +50,10 @@ impl Options {
                 }
             }
         }
+        let place = match place.strip_prefix("mariadb:") {
+            Some(rest) => &format!("mysql:{rest}"),
+            None => place,
+        };
         let opts = Opts::from_url(place)
             .map_err(|_| Error::invalid("the store URL is not like mysql://USER@HOST/DATABASE"))?;
         if opts.db_name().is_none_or(str::is_empty) {
@@ -102,6 +106,10 @@ fn tls(mode: Option<&str>, authority: Option<String>) -> Result<Option<SslOpts>>
     };
     // The driver asks for the process's own choice, and there are two to choose from where other stores are built in.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    if let Some(path) = &authority {
+        std::fs::File::open(path)
+            .map_err(|error| Error::Denied(format!("`ssl-ca`: cannot read `{path}`: {error}")))?;
+    }
     let roots = authority
         .into_iter()
         .map(|path| std::path::PathBuf::from(path).into());
@@ -140,5 +148,7 @@ mod tests {
         let options = Options::parse("mysql://a:s3cret@h:3307/d?margin=1s").unwrap();
         assert_eq!(options.place(), "h:3307");
         assert_eq!(options.margin, Duration::from_secs(1));
+        let options = Options::parse("mariadb://a@h:3307/d").unwrap();
+        assert_eq!(options.place(), "h:3307");
     }
 }

@@ -35,6 +35,9 @@ pub(super) fn connecting(place: &str, error: &tokio_postgres::Error) -> Error {
     };
     let class = &code.code()[..2];
     let mend = match class {
+        "28" if said.contains("no encryption") => {
+            "if it wants TLS, `sslmode=require` in the store URL; otherwise check user and database, and the server's pg_hba.conf"
+        }
         "28" => {
             "check user and password in the store URL (or PGPASSWORD), and the server's pg_hba.conf"
         }

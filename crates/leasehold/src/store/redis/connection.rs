@@ -87,7 +87,10 @@ impl Connection {
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await;
-        let connection = connection.map_err(|error| failure::harmless(&error))?;
+        let connection = connection.map_err(|error| {
+            let place = self.client.get_connection_info().addr();
+            failure::connecting(place, &error)
+        })?;
         live.number += 1;
         live.connection = Some(connection.clone());
         Ok((connection, live.number))

@@ -1,8 +1,37 @@
 //! What a failure of Redis means for a lease.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
 
 use crate::Error;
+
+/// A failure to connect.
+pub(super) fn connecting(place: &ConnectionAddr, error: &RedisError) -> Error {
+    let said = said(error);
+    let is_tls = matches!(place, ConnectionAddr::TcpTls { .. });
+    if let Some(refused) = refused(error) {
+        return refused;
+    }
+    // Certificates that are not trusted, and bytes that are no TLS.
+    if is_tls && (said.contains("certificate") || said.contains("message") || said.contains("TLS"))
+    {
+        return Error::Denied(format!(
+            "Redis at {place}: {said}: let `ca`, `cert` and `key` in the store URL match what the server has and wants, or say \
+             `redis://` if it has no TLS"
+        ));
+    }
+    if said.contains("switch database") {
+        return Error::Denied(format!(
+            "Redis at {place}: {said}: name another database in the store URL, from 0 to the server's `databases` less 1"
+        ));
+    }
+    let other = match is_tls {
+        true => "`redis://` if it has no TLS",
+        false => "`rediss://` if it wants TLS",
+    };
+    Error::Unavailable(format!(
+        "Redis at {place} cannot be reached: {said}: is it running, and are host and port right ({other})?"
+    ))
+}
 
 /// A failure before anything was sent, or of something that changes nothing.
 pub(super) fn harmless(error: &RedisError) -> Error {

@@ -1,0 +1,114 @@
+//! Certificates for servers, by an authority that nobody trusts who was not told to.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+
+/// The files that a server with TLS has in its folder, all of them PEM.
+pub(crate) struct Files {
+    /// The authority's certificate: whoever trusts it trusts the server.
+    pub(crate) authority: PathBuf,
+    /// The server's, for `localhost` and `127.0.0.1`. A client may show it too.
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Certificate and key in one.
+    pub(crate) both: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn of(folder: &Path) -> Self {
+        Self {
+            authority: folder.join("ca.pem"),
+            certificate: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            both: folder.join("both.pem"),
+        }
+    }
+
+    pub(crate) fn write(&self) -> io::Result<()> {
+        let own = identity();
+        std::fs::write(&self.authority, &own.authority)?;
+        std::fs::write(&self.certificate, &own.certificate)?;
+        std::fs::write(&self.key, &own.key)?;
+        std::fs::write(&self.both, format!("{}{}", own.certificate, own.key))
+    }
+}
+
+/// Where somebody speaks TLS and nothing else, on loopback, for as long as this process lives; the port.
+pub fn tls_only() -> u16 {
+    let own = identity();
+    let chain =
+        CertificateDer::from_pem_slice(own.certificate.as_bytes()).expect("it was just made");
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("it was just made");
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has them all")
+        .with_no_client_auth()
+        .with_single_cert(vec![chain], key)
+        .expect("they belong together");
+    let config = Arc::new(config);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(config.clone());
+            let _ = session.expect("a good config").complete_io(&mut stream);
+        }
+    });
+    port
+}
+
+/// What a client needs to trust a server of this process.
+pub(crate) fn client() -> Arc<ClientConfig> {
+    identity().client.clone()
+}
+
+struct Identity {
+    authority: String,
+    certificate: String,
+    key: String,
+    client: Arc<ClientConfig>,
+}
+
+/// One for all servers of this process.
+fn identity() -> &'static Identity {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    IDENTITY.get_or_init(|| make().expect("keys can be made"))
+}
+
+fn make() -> Result<Identity, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let name = "an authority of Leasehold's tests";
+    params.distinguished_name.push(DnType::CommonName, name);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "localhost");
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &authority)?;
+    Ok(Identity {
+        authority: authority.pem(),
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+        client: trusting(authority.der().clone()),
+    })
+}
+
+fn trusting(authority: CertificateDer<'static>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).expect("it was just made");
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has them all")
+        .with_root_certificates(roots);
+    Arc::new(config.with_no_client_auth())
+}

@@ -1,0 +1,91 @@
+//! Every way of having MongoDB set up wrongly, and how it is said.
+#![cfg(feature = "mongodb")]
+
+mod refusals;
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use leasehold::store;
+use leasehold_testbed::Server;
+use mongodb::Client;
+use mongodb::bson::doc;
+use refusals::{denied, nobody_is_there, refused, unavailable};
+use tempfile::TempDir;
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_an_error_in_time() {
+    nobody_is_there(|place| format!("mongodb://ada:s3cret@{place}/app")).await;
+    let nowhere = refused("mongodb+srv://ada:s3cret@no-such-host.invalid/app").await;
+    unavailable(&nowhere, "SRV records");
+    let server = leasehold_testbed::shared("mongodb").await.unwrap();
+    let other = format!("mongodb://127.0.0.1:{}/app?replicaSet=other", server.port());
+    unavailable(&refused(&other).await, "`replicaSet`");
+}
+
+/// A server that wants users to log in. The first one is made while there are none.
+async fn strict_server(folder: &TempDir) -> Server {
+    let key = folder.path().join("key");
+    std::fs::write(&key, "bGVhc2Vob2xk").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let server = Server::builder("mongodb").arg("--keyFile").arg(&key);
+    server.start().await.unwrap()
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let server = strict_server(&folder).await;
+    let port = server.port();
+    let root = format!("mongodb://127.0.0.1:{port}/?directConnection=true");
+    let root = Client::with_uri_str(root).await.unwrap().database("admin");
+    let create = |name: &str, role: &str| {
+        let role = doc! { "role": role, "db": if role == "root" { "admin" } else { "leasehold" } };
+        doc! { "createUser": name, "pwd": "s3cret", "roles": [role] }
+    };
+    root.run_command(create("root", "root")).await.unwrap();
+    let admin = format!("mongodb://root:s3cret@127.0.0.1:{port}/?directConnection=true");
+    let admin = Client::with_uri_str(admin).await.unwrap().database("admin");
+    for (name, role) in [("app", "readWrite"), ("poor", "read")] {
+        admin.run_command(create(name, role)).await.unwrap();
+    }
+
+    let at = |user: &str, rest: &str| format!("mongodb://{user}127.0.0.1:{port}/{rest}");
+    let here = "leasehold?authSource=admin";
+    denied(&refused(&at("", "leasehold")).await, "user");
+    denied(&refused(&at("app:s3cret-not@", here)).await, "password");
+    denied(&refused(&at("nobody:s3cret@", here)).await, "password");
+    denied(
+        &refused(&at("app:s3cret@", "leasehold")).await,
+        "`authSource`",
+    );
+    denied(&refused(&at("poor:s3cret@", here)).await, "leasehold init");
+    let elsewhere = at("app:s3cret@", "elsewhere?authSource=admin");
+    denied(&refused(&elsewhere).await, "`readWrite`");
+
+    // What the documentation names is all that it takes.
+    let client = leasehold::connect(&at("app:s3cret@", here)).await.unwrap();
+    let lease = client.lease("job").acquire().await.unwrap();
+    assert!(lease.release().await.unwrap());
+    // Once it is set up, whoever may read can look.
+    store::open(&at("poor:s3cret@", here)).await.unwrap();
+}
+
+#[tokio::test]
+async fn tls_trusts_whom_it_is_told_to() {
+    let server = Server::builder("mongodb").tls().start().await.unwrap();
+    let (port, folder) = (server.port(), server.folder().display());
+    let at = |options: &str| format!("mongodb://localhost:{port}/leasehold?{options}");
+    let trusted = format!("directConnection=true&tls=true&tlsCAFile={folder}/ca.pem");
+    store::open(&at(&trusted)).await.unwrap();
+    denied(&refused(&at("tls=true")).await, "`tlsCAFile`");
+    denied(
+        &refused(&at("tls=true&tlsCAFile=/nowhere")).await,
+        "`tlsCAFile`",
+    );
+    unavailable(&refused(&at("")).await, "`tls`");
+
+    let plain = leasehold_testbed::shared("mongodb").await.unwrap();
+    let mismatch = format!("mongodb://127.0.0.1:{}/leasehold?tls=true", plain.port());
+    let mismatch = refused(&mismatch).await.to_string();
+    assert!(mismatch.contains("`tls`"), "{mismatch}");
+}

@@ -1,0 +1,116 @@
+//! Every way of having Redis set up wrongly, and how it is said.
+#![cfg(feature = "redis")]
+
+mod redis_support;
+mod refusals;
+
+use leasehold::store::{self, Level};
+use leasehold_testbed::Server;
+use redis_support::ask;
+use refusals::{denied, level, nobody_is_there, refused, unavailable};
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_what_to_do() {
+    let server = Server::start("redis").await.unwrap();
+    let at = |user: &str, rest: &str| format!("redis://{user}127.0.0.1:{}{rest}", server.port());
+    denied(&refused(&at("", "/99")).await, "another database");
+    for user in [
+        "poor on >s3cret ~* +@connection",
+        "app on >s3cret ~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info +wait",
+    ] {
+        ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
+    }
+    denied(&refused(&at("poor:s3cret@", "")).await, "ACL SETUSER");
+    denied(
+        &refused(&at("app:s3cret-not@", "")).await,
+        "user or password",
+    );
+    denied(
+        &refused(&at("nobody:s3cret@", "")).await,
+        "user or password",
+    );
+    // What the documentation names is all that it takes.
+    let client = leasehold::connect(&at("app:s3cret@", "")).await.unwrap();
+    let lease = client.lease("job").acquire().await.unwrap();
+    lease.update("step 3").await.unwrap();
+    assert!(lease.release().await.unwrap());
+    ask::<()>(&server, "CONFIG SET requirepass s3cret").await;
+    denied(&refused(&at("", "")).await, "user or password");
+    denied(&refused(&at(":s3cret-not@", "")).await, "user or password");
+    store::open(&at(":s3cret@", "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_cannot_be_reached_is_an_error_in_time() {
+    nobody_is_there(|place| format!("redis://:s3cret@{place}")).await;
+    nobody_is_there(|place| format!("rediss://:s3cret@{place}")).await;
+}
+
+#[tokio::test]
+async fn tls_trusts_whom_it_is_told_to() {
+    let server = Server::builder("redis").tls().start().await.unwrap();
+    let (port, folder) = (server.port(), server.folder().display());
+    let at = |scheme: &str, options: &str| format!("{scheme}://:s3cret@localhost:{port}{options}");
+    let trusted = format!("rediss://localhost:{port}?ca={folder}/ca.pem");
+    for options in ["", &format!("&cert={folder}/cert.pem&key={folder}/key.pem")] {
+        let client = leasehold::connect(&format!("{trusted}{options}"))
+            .await
+            .unwrap();
+        let lease = client.lease("job").acquire().await.unwrap();
+        assert!(lease.release().await.unwrap());
+    }
+    denied(&refused(&at("rediss", "")).await, "`ca`");
+    denied(&refused(&at("rediss", "?ca=/nowhere")).await, "/nowhere");
+    unavailable(&refused(&at("redis", "")).await, "`rediss://`");
+
+    // A server without TLS, which may well wait for more.
+    let plain = Server::start("redis").await.unwrap();
+    let url = format!("rediss://:s3cret@localhost:{}", plain.port());
+    let mismatch = refused(&url).await.to_string();
+    assert!(mismatch.contains("`redis://`"), "{mismatch}");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused() {
+    let primary = Server::start("redis").await.unwrap();
+    let replica = Server::builder("redis")
+        .arg("--replicaof")
+        .arg(format!("127.0.0.1 {}", primary.port()))
+        .start()
+        .await
+        .unwrap();
+    denied(&refused(&replica.url()).await, "primary");
+}
+
+#[tokio::test]
+async fn the_doctor_sees_what_is_unsafe() {
+    let server = Server::start("redis").await.unwrap();
+    let store = store::open(&server.url()).await.unwrap();
+    let checks = store.check().await.unwrap();
+    let is_green = checks.iter().all(|check| check.level == Level::Green);
+    assert!(is_green, "{checks:?}");
+    for (setting, word, expected) in [
+        ("maxmemory-policy allkeys-lru", "evicted", Level::Red),
+        ("maxmemory-policy volatile-lru", "evicted", Level::Green),
+        ("appendfsync everysec", "crash", Level::Yellow),
+        ("appendonly no", "persisted", Level::Red),
+    ] {
+        ask::<()>(&server, &format!("CONFIG SET {setting}")).await;
+        let checks = store.check().await.unwrap();
+        assert_eq!(level(&checks, word), expected, "{setting}");
+    }
+    let _replica = Server::builder("redis")
+        .arg("--replicaof")
+        .arg(format!("127.0.0.1 {}", server.port()))
+        .start()
+        .await
+        .unwrap();
+    while !ask::<String>(&server, "INFO replication")
+        .await
+        .contains("state=online")
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let checks = store.check().await.unwrap();
+    assert_eq!(level(&checks, "asynchronously"), Level::Yellow);
+}
