@@ -7,14 +7,15 @@ use leasehold::core::{Fence, Mode, Name};
 
 use crate::exit::{self, Failure};
 use crate::{
-    acquire, break_lease, completions, doctor, init, list, man, release, renew, run, serve, show,
-    store, update,
+    acquire, break_lease, claim, completions, doctor, gate, init, list, man, purge, put, release,
+    remove, renew, run, serve, show, store, update,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   leasehold run nightly -- ./report.sh        run it once, however many start it
   leasehold run nightly -n -- ./report.sh     …or give up at once (exit code 75)
+  leasehold gate alert --every 1m -- ./mail   at most once a minute, wherever it is started
   leasehold list                              who holds what
   leasehold serve                             the same leases over HTTP, on port 12345
   leasehold --store http://db1:12345 list     …and from another machine";
@@ -53,16 +54,21 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Run),
+    Gate(gate::Gate),
     Acquire(acquire::Acquire),
     Renew(renew::Renew),
     Update(update::Update),
     Release(release::Release),
     Break(break_lease::Break),
+    Put(put::Put),
+    Remove(remove::Remove),
+    Claim(claim::Claim),
     Show(show::Show),
     List(list::List),
     Serve(serve::Serve),
     Doctor(doctor::Doctor),
     Init(init::Init),
+    Purge(purge::Purge),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -125,10 +131,9 @@ impl Taking {
 
     /// The failure that this error is, with the exit code that was asked for.
     pub(crate) fn failure(&self, error: leasehold::Error) -> Failure {
-        let mut failure = Failure::from(error);
+        let mut failure = Failure::of(&self.name, error);
         if failure.code == exit::HELD {
             failure.code = self.held_code;
-            failure.message = format!("{} is {}", self.name, failure.message);
         }
         failure
     }
@@ -137,6 +142,11 @@ impl Taking {
 /// Reads a lease's name.
 pub(crate) fn name(text: &str) -> Result<Name, leasehold::core::Invalid> {
     Name::lock(text)
+}
+
+/// Reads a gate's id.
+pub(crate) fn gate(text: &str) -> Result<Name, leasehold::core::Invalid> {
+    Name::gate(text)
 }
 
 /// Reads a fence.

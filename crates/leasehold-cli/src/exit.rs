@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use leasehold::Error;
+use leasehold::core::Name;
 use leasehold::wire::Problem;
 use serde_json::json;
 
@@ -16,15 +17,15 @@ pub(crate) const CORRUPT: u8 = 65;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// Something on this machine failed: a process that cannot be started, an output that is closed.
 pub(crate) const SYSTEM: u8 = 71;
-/// Somebody else holds the lease.
+/// Not now: somebody else holds the lease, the gate is shut, there is no item to claim.
 pub(crate) const HELD: u8 = 75;
 /// The lease was lost: the fence is not, or no longer, the holder's.
 pub(crate) const LOST: u8 = 76;
 /// A right or a part of the set-up is missing.
 pub(crate) const DENIED: u8 = 77;
-/// The command of `run` is there but cannot be run.
+/// The command is there but cannot be run.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// The command of `run` is not there.
+/// The command is not there.
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// The code of a program that a signal has ended.
@@ -35,12 +36,12 @@ pub(crate) fn by(signal: nix::sys::signal::Signal) -> u8 {
 /// The codes, for `--help` and the manual.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0    done (`run`: the command's own code, or 128 + the signal that ended it)
+  0    done (`run`, `gate`: the command's own code, or 128 + the signal that ended it)
   2    the call is wrong: mend it
   65   what is stored makes no sense: stop, and look
   69   the store does not answer, or did not say what became of the call: look before you try again
   71   something on this machine failed
-  75   somebody else holds the lease (`-E` changes this code)
+  75   not now: somebody else holds the lease, the gate is shut, there is no item to claim (`-E` changes this code)
   76   the lease was lost: the fence does not hold it (any more); `run` has ended the command
   77   a right or a part of the set-up is missing: mend it
   126  the command cannot be run
@@ -67,6 +68,20 @@ impl Failure {
     /// Something on this machine failed.
     pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Self {
         Self::new(SYSTEM, format!("{what}: {error}"))
+    }
+
+    /// What went wrong with this name.
+    pub(crate) fn of(name: &Name, error: Error) -> Self {
+        let mut failure = Self::from(error);
+        if failure.code == HELD {
+            failure.message = format!("{name} is {}", failure.message);
+        }
+        failure
+    }
+
+    /// The same in other words.
+    pub(crate) fn saying(self, message: String) -> Self {
+        Self { message, ..self }
     }
 
     /// Tells it on standard error, as one line.

@@ -18,8 +18,13 @@ const PAGE: usize = 100;
 Examples:
   leasehold list
   leasehold list --held --prefix backups/
-  leasehold list --state REQUESTED --limit 10 --json")]
+  leasehold list --state REQUESTED --limit 10 --json
+  leasehold list --gates --held                     the gates that are shut")]
 pub(crate) struct List {
+    /// Gates instead: those that are shut are held.
+    #[arg(long, conflicts_with = "state")]
+    gates: bool,
+
     /// Only names that start like this.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
@@ -55,7 +60,7 @@ impl List {
         } else if locks.is_empty() {
             output::note("nothing to list");
         } else {
-            output::text(&table(&locks))?;
+            output::text(&table(&locks, self.gates))?;
         }
         Ok(0)
     }
@@ -64,6 +69,7 @@ impl List {
     async fn all(&self, client: &Client) -> leasehold::Result<Vec<LockView>> {
         let wanted = self.limit.unwrap_or(usize::MAX);
         let mut request = ListRequest {
+            gates: self.gates,
             prefix: self.prefix.clone(),
             state: self.state.as_deref().map(Into::into),
             held: (self.held || self.free).then_some(self.held),
@@ -85,8 +91,9 @@ impl List {
 }
 
 /// One line per holder, or per lease that nobody holds, in columns.
-fn table(locks: &[LockView]) -> String {
-    let mut rows = vec![["NAME", "HELD BY", "FENCE", "FOR", "STATE"].map(str::to_owned)];
+fn table(locks: &[LockView], gates: bool) -> String {
+    let holder = if gates { "PASSED BY" } else { "HELD BY" };
+    let mut rows = vec![["NAME", holder, "FENCE", "FOR", "STATE"].map(str::to_owned)];
     for lock in locks {
         let name = lock.name.to_string();
         let state = lock.state.as_deref().unwrap_or("-").to_owned();

@@ -2,15 +2,21 @@
 
 mod acquire;
 mod arguments;
+mod body;
 mod break_lease;
+mod claim;
 mod completions;
 mod doctor;
 mod exit;
+mod gate;
 mod init;
 mod list;
 mod man;
 mod output;
+mod purge;
+mod put;
 mod release;
+mod remove;
 mod renew;
 mod run;
 mod serve;
@@ -54,16 +60,21 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     runtime.block_on(async {
         match command {
             Command::Run(command) => command.execute(&common).await,
+            Command::Gate(command) => command.execute(&common).await,
             Command::Acquire(command) => command.execute(&common).await,
             Command::Renew(command) => command.execute(&common).await,
             Command::Update(command) => command.execute(&common).await,
             Command::Release(command) => command.execute(&common).await,
             Command::Break(command) => command.execute(&common).await,
+            Command::Put(command) => command.execute(&common).await,
+            Command::Remove(command) => command.execute(&common).await,
+            Command::Claim(command) => command.execute(&common).await,
             Command::Show(command) => command.execute(&common).await,
             Command::List(command) => command.execute(&common).await,
             Command::Serve(command) => command.execute(&common).await,
             Command::Doctor(command) => command.execute(&common).await,
             Command::Init(command) => command.execute(&common).await,
+            Command::Purge(command) => command.execute(&common).await,
             Command::Completions(_) | Command::Man(_) => Ok(0),
         }
     })

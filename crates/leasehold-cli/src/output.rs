@@ -46,6 +46,12 @@ pub(crate) fn error(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Writes over the line of a terminal that the last call wrote.
+pub(crate) fn rewrite(line: &str) {
+    let mut output = std::io::stderr().lock();
+    let _ = write!(output, "\r\x1b[K{line}").and_then(|()| output.flush());
+}
+
 /// A moment of the store's time as RFC 3339, in UTC.
 pub(crate) fn time(time: Time) -> String {
     i64::try_from(time.as_micros())

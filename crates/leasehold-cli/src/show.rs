@@ -15,28 +15,42 @@ use crate::{output, store};
 Examples:
   leasehold show nightly
   leasehold show nightly --json | jq -r .body
+  leasehold show --gate device-42
   leasehold show -- -x                          a name that begins with a dash")]
 pub(crate) struct Show {
     /// The lease's name.
     #[arg(value_parser = arguments::name)]
     name: Name,
+
+    /// The gate of this name instead.
+    #[arg(long)]
+    gate: bool,
 }
 
 impl Show {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let name = if self.gate {
+            Name::gate(self.name.as_str())?
+        } else {
+            self.name
+        };
         let client = store::connect(&store::url(common)?).await?;
-        let view = client.leases().show(&self.name).await;
+        let view = client.leases().show(&name).await;
         store::close(&client).await;
-        let lock = view?.map(|view| LockView::new(&self.name, &view));
+        let lock = view?.map(|view| LockView::new(&name, &view));
         match lock {
             Some(lock) if common.json => output::json(&lock)?,
+            Some(lock) if self.gate => output::text(&gate_for_people(&lock))?,
             Some(lock) => output::text(&for_people(&lock))?,
             // A name that nobody has used is as free as any.
             None if common.json => {
-                let name = self.name.as_str();
+                let name = name.as_str();
                 output::json(&json!({ "name": name, "held": false, "holders": [] }))?;
             }
-            None => output::text(&format!("{} is free: nobody has used it yet", self.name))?,
+            None if self.gate => {
+                output::text(&format!("{name} is open: nobody has passed it yet"))?
+            }
+            None => output::text(&format!("{name} is free: nobody has used it yet"))?,
         }
         Ok(0)
     }
@@ -72,6 +86,16 @@ fn for_people(lock: &LockView) -> String {
         lines.push(format!("  body     {}", lock.body));
     }
     lines.join("\n")
+}
+
+fn gate_for_people(gate: &LockView) -> String {
+    let name = &gate.name;
+    let Some(passed) = gate.holders.first() else {
+        return format!("{name} is open");
+    };
+    let (owner, fence, left) = (&passed.owner, passed.fence, left(passed));
+    let at = output::second(passed.acquire_time);
+    format!("{name} is shut for another {left}\n  passed   by {owner} (fence {fence}) at {at}")
 }
 
 fn holder(holder: &HolderView) -> String {

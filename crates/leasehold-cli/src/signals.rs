@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::exit::Failure;
 
@@ -17,16 +17,19 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
+/// How many signals may wait until somebody looks; of more than that, the oldest are forgotten.
+const WAITING: usize = 16;
+
 /// The signals that this process gets from now on, instead of ending by them.
 pub(crate) struct Signals {
-    arrived: mpsc::Receiver<Signal>,
+    arrived: broadcast::Receiver<Signal>,
 }
 
 impl Signals {
     /// Starts to catch them; those that are ignored (`nohup`, a shell's background job) stay so, here and in the command.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let ignored = ignored();
-        let (sender, arrived) = mpsc::channel(16);
+        let (sender, arrived) = broadcast::channel(WAITING);
         for number in FORWARDED {
             if ignored & (1 << (number as u64 - 1)) != 0 {
                 continue;
@@ -35,7 +38,7 @@ impl Signals {
                 .map_err(|error| Failure::system("no signals can be caught", error))?;
             let sender = sender.clone();
             tokio::spawn(async move {
-                while stream.recv().await.is_some() && sender.send(number).await.is_ok() {}
+                while stream.recv().await.is_some() && sender.send(number).is_ok() {}
             });
         }
         Ok(Self { arrived })
@@ -43,10 +46,13 @@ impl Signals {
 
     /// The next one.
     pub(crate) async fn next(&mut self) -> Signal {
-        match self.arrived.recv().await {
-            Some(signal) => signal,
-            // All of them are ignored.
-            None => std::future::pending().await,
+        loop {
+            match self.arrived.recv().await {
+                Ok(signal) => return signal,
+                Err(RecvError::Lagged(_)) => {}
+                // All of them are ignored.
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
         }
     }
 

@@ -1,16 +1,14 @@
 //! `leasehold update`.
 
-use std::io::Read as _;
-
 use clap::{ArgGroup, Args};
-use leasehold::core::{Fence, Name, limits};
+use leasehold::core::{Fence, Name};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{UpdateRequest, Updated, wire};
 use serde_json::json;
 
 use crate::arguments::{self, Common};
-use crate::exit::{Failure, USAGE};
-use crate::{output, store};
+use crate::exit::Failure;
+use crate::{body, output, store};
 
 /// Write a lease's body or state, and renew it or let go.
 #[derive(Args, Debug)]
@@ -45,10 +43,7 @@ pub(crate) struct Update {
 
 impl Update {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let body = match self.body.as_deref() {
-            Some("-") => Some(standard_input()?),
-            body => body.map(str::to_owned),
-        };
+        let body = self.body.as_deref().map(body::argument).transpose()?;
         let label = |state: String| (!state.is_empty()).then(|| state.into());
         let request = UpdateRequest {
             name: self.name.clone(),
@@ -78,26 +73,4 @@ impl Update {
         }
         Ok(0)
     }
-}
-
-/// All of standard input, though no more than it takes to see that it is too much.
-fn standard_input() -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .take(limits::BODY_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Failure::system("the body cannot be read from standard input", error))?;
-    if bytes.len() > limits::BODY_BYTES {
-        let most = limits::BODY_BYTES;
-        return Err(Failure::new(
-            USAGE,
-            format!("the body has more than {most} bytes"),
-        ));
-    }
-    String::from_utf8(bytes).map_err(|_| {
-        Failure::new(
-            USAGE,
-            "the body is not UTF-8: encode it, for instance as base64",
-        )
-    })
 }

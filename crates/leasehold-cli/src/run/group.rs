@@ -1,10 +1,10 @@
 //! The command and everything it starts: one process group, which holds the lease as a whole.
 
-use std::ffi::OsString;
-use std::io::{self, PipeWriter, Write as _};
+use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -13,6 +13,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
+use super::job::Job;
+use super::terminal::Terminal;
 use super::{THIS_PROGRAM, shim};
 
 /// How often to look whether a group that was told to end has ended: there is no event for that.
@@ -37,32 +39,31 @@ pub(super) struct Group {
 
 impl Group {
     /// Starts a command that does not run before [`go`](Self::go), and never does if this process dies before that.
-    pub(super) fn start(
-        command: &[OsString],
-        environment: impl IntoIterator<Item = (&'static str, Option<String>)>,
-    ) -> io::Result<Self> {
+    /// Returns the terminal that is to be handed to it, too.
+    pub(super) fn start(job: Job<'_>) -> io::Result<(Self, Terminal)> {
         let (waiting, gate) = io::pipe()?;
-        // Only this end may outlive the exec; the shim closes it before it becomes the command.
-        fcntl(&waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
         let mut shim = Command::new(THIS_PROGRAM);
         shim.arg0("leasehold")
             .arg(shim::WORD)
             .arg(waiting.as_raw_fd().to_string())
-            .args(command)
+            .args(job.command)
+            .stdin(job.input)
+            .stdout(job.output)
             .process_group(0);
-        for (name, value) in environment {
+        for (name, value) in job.environment {
             match value {
                 Some(value) => shim.env(name, value),
                 None => shim.env_remove(name),
             };
         }
-        let leader = shim.spawn()?;
+        let leader = spawn(&mut shim, &waiting)?;
         let id = i32::try_from(leader.id()).map_err(io::Error::other)?;
-        Ok(Self {
+        let group = Self {
             leader,
             id: Pid::from_raw(id),
             gate,
-        })
+        };
+        Ok((group, job.terminal))
     }
 
     pub(super) fn id(&self) -> Pid {
@@ -128,6 +129,18 @@ impl Group {
     pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
         self.leader.wait()
     }
+}
+
+/// Starts the shim, which alone inherits this end of its pipe.
+fn spawn(shim: &mut Command, waiting: &PipeReader) -> io::Result<Child> {
+    // One at a time: a command that is started meanwhile would inherit it too. The shim closes it before it becomes
+    // the command.
+    static START: Mutex<()> = Mutex::new(());
+    let _alone = START.lock().unwrap_or_else(PoisonError::into_inner);
+    fcntl(waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let started = shim.spawn();
+    fcntl(waiting, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    started
 }
 
 /// The process group in a `/proc/PID/stat`, unless that process has ended.

@@ -15,7 +15,7 @@ pub(super) const WORD: &str = "__interrupted";
 
 /// Does to this job what the key would have done, and ends by the signal: shells look at that, not at exit codes.
 /// Returns the exit code that comes closest, if it cannot.
-pub(super) fn end_by(key: Signal) -> u8 {
+pub(crate) fn end_by(key: Signal) -> u8 {
     let _ = killpg(getpgrp(), key);
     // This process catches the signal; as a new program it does not.
     let _ = Command::new(THIS_PROGRAM)

@@ -2,6 +2,7 @@
 
 mod group;
 mod interrupted;
+mod job;
 mod shim;
 mod supervise;
 mod terminal;
@@ -19,7 +20,9 @@ use crate::arguments::{Common, Taking};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::{output, store};
-use supervise::Outcome;
+pub(crate) use interrupted::end_by;
+pub(crate) use job::{Job, Outcome, accompany};
+pub(crate) use supervise::supervise;
 
 /// This very program, also if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -88,12 +91,11 @@ impl Run {
                 Ok(lease) => self.hold(lease, &url, &mut signals).await,
                 Err(error) => Err(self.taking.failure(error)),
             },
-            signal = signals.end() => Ok(Outcome::Ended(exit::by(signal))),
+            signal = signals.end() => Ok(Outcome::Killed(signal)),
         };
         store::close(&client).await;
         match ran? {
-            Outcome::Ended(code) => Ok(code),
-            Outcome::Interrupted(key) => Ok(interrupted::end_by(key)),
+            Outcome::Interrupted(key) => Ok(end_by(key)),
             Outcome::Lost(reason) => Err(Failure::new(
                 exit::LOST,
                 format!(
@@ -101,6 +103,7 @@ impl Run {
                     self.taking.name
                 ),
             )),
+            ended => Ok(ended.code()),
         }
     }
 
@@ -132,12 +135,12 @@ impl Run {
         url: &str,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let environment = environment(&lease, url);
-        let outcome = supervise::supervise(&lease, &self.command, environment, signals).await;
+        let job = Job::inheriting(&self.command, environment(&lease, url));
+        let outcome = supervise(&[&lease], job, signals).await;
         let released = lease.release().await;
         let outcome =
             outcome.map_err(|error| Failure::system("the command cannot be started", error))?;
-        if let (Err(error), Outcome::Ended(_)) = (released, &outcome) {
+        if let (Err(error), false) = (released, matches!(outcome, Outcome::Lost(_))) {
             let name = &self.taking.name;
             output::note(&format!("{name} is left to expire: {error}"));
         }
@@ -145,15 +148,24 @@ impl Run {
     }
 }
 
-/// What the command gets to know about its lease. `None`: it shall not be there, not even from a `run` around this one.
-fn environment(lease: &Lease, url: &str) -> [(&'static str, Option<String>); 5] {
+/// What a command gets to know about its lease.
+pub(crate) fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, Option<String>)> {
     let variables = [
-        ("LEASEHOLD_STORE", url.to_owned()),
-        ("LEASEHOLD_NAME", lease.name().to_string()),
-        ("LEASEHOLD_FENCE", lease.fence().to_string()),
-        ("LEASEHOLD_BODY", lease.body().to_string()),
-        ("LEASEHOLD_EXPIRES", output::time(lease.expires_at())),
+        ("LEASEHOLD_STORE", Some(url.to_owned())),
+        ("LEASEHOLD_NAME", Some(lease.name().to_string())),
+        ("LEASEHOLD_FENCE", Some(lease.fence().to_string())),
+        ("LEASEHOLD_BODY", Some(lease.body().to_string())),
+        (
+            "LEASEHOLD_STATE",
+            lease.state().map(|state| state.to_string()),
+        ),
+        ("LEASEHOLD_EXPIRES", Some(output::time(lease.expires_at()))),
+        ("LEASEHOLD_FENCES", None),
     ];
     // No variable can hold a NUL; a body that does is still there for `show --json`.
-    variables.map(|(name, value)| (name, (!value.contains('\0')).then_some(value)))
+    let possible = |value: &String| !value.contains('\0');
+    let variables = variables.into_iter();
+    variables
+        .map(|(name, value)| (name, value.filter(possible)))
+        .collect()
 }

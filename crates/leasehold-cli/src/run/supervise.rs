@@ -1,58 +1,47 @@
-//! Keeps a command and its lease together: neither outlives the other.
+//! Keeps a command and its leases together: neither outlives the other.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
-use std::pin::pin;
-use std::process::ExitStatus;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use leasehold::Lease;
-use nix::sys::signal::Signal;
+use leasehold::core::BootTime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 use super::group::{Doing, Group};
-use super::terminal::Terminal;
+use super::job::{Job, Outcome};
 use super::watchdog::{self, Watchdog};
 use crate::signals::Signals;
 
-/// How a supervised command ended.
-pub(super) enum Outcome {
-    /// By itself, with this exit code.
-    Ended(u8),
-    /// By a key that ends programs, on the terminal that was handed to it.
-    Interrupted(Signal),
-    /// It was ended, because the lease was about to be lost.
-    Lost(String),
-}
-
-/// Runs a command under a lease. When this returns, nothing of its process group runs any more.
-pub(super) async fn supervise(
-    lease: &Lease,
-    command: &[OsString],
-    environment: [(&'static str, Option<String>); 5],
+/// Runs a command under leases of one ttl, all of which it needs. When this returns, nothing of its process group runs
+/// any more.
+pub(crate) async fn supervise(
+    leases: &[&Lease],
+    job: Job<'_>,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
-    let mut deadlines = lease.watch_deadline();
+    let Some(ttl) = leases.iter().map(|lease| lease.ttl()).min() else {
+        return Err(io::Error::other("there is no lease"));
+    };
+    let mut deadlines: Vec<_> = leases.iter().map(|lease| lease.watch_deadline()).collect();
     let mut children = signal(SignalKind::child())?;
-    let terminal = Terminal::open();
     // The watchdog comes first and knows the group before the command runs in it: whenever this process dies,
     // either there is no command, or somebody ends it.
-    let mut watchdog = Watchdog::start(lease.ttl()).await?;
-    let mut group = Group::start(command, environment)?;
-    let deadline = *deadlines.borrow_and_update();
-    watchdog.watch(group.id(), deadline).await?;
+    let mut watchdog = Watchdog::start(ttl).await?;
+    let (mut group, terminal) = Group::start(job)?;
+    watchdog.watch(group.id(), earliest(leases)).await?;
     let foreground = terminal.hand_to(group.id());
     group.go();
 
-    let mut lost = pin!(lease.lost());
+    let mut lost = pin!(any(leases.iter().map(|lease| lease.lost())));
     let reason = loop {
+        let moved = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
         tokio::select! {
             ended = watchdog.fired() => break Some(if ended { LATE } else { UNWATCHED }.to_owned()),
             reason = &mut lost => break Some(reason.to_string()),
-            Ok(()) = deadlines.changed() => {
-                let deadline = *deadlines.borrow_and_update();
-                if watchdog.tell(group.id(), deadline).await.is_err() {
+            Ok(()) = moved => {
+                if watchdog.tell(group.id(), earliest(leases)).await.is_err() {
                     break Some(UNWATCHED.to_owned());
                 }
             }
@@ -65,10 +54,11 @@ pub(super) async fn supervise(
         }
     };
 
-    let grace = watchdog::grace(lease.ttl());
+    let grace = watchdog::grace(ttl);
     group.end(grace).await;
-    // As long as the lease is held, it is held for whatever the kernel cannot end at once.
-    while timeout(grace, group.gone()).await.is_err() && !lease.is_lost() {}
+    // As long as the leases are held, they are held for whatever the kernel cannot end at once.
+    let is_lost = || leases.iter().any(|lease| lease.is_lost());
+    while timeout(grace, group.gone()).await.is_err() && !is_lost() {}
     terminal.take_from(group.id());
     // Before the group's number is free for others.
     let ended = watchdog.disarm().await;
@@ -76,19 +66,27 @@ pub(super) async fn supervise(
     if let Some(reason) = reason.or_else(|| ended.then(|| LATE.to_owned())) {
         return Ok(Outcome::Lost(reason));
     }
-    Ok(match status.signal().map(Signal::try_from) {
-        Some(Ok(key @ (Signal::SIGINT | Signal::SIGQUIT))) if foreground => {
-            Outcome::Interrupted(key)
-        }
-        _ => Outcome::Ended(exit_code(status)),
-    })
+    Ok(Outcome::of(status, foreground))
 }
 
-/// The command's exit code, or 128 and the signal that ended it.
-fn exit_code(status: ExitStatus) -> u8 {
-    let signal = || status.signal().map(|signal| 128 + signal);
-    let code = status.code().or_else(signal);
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+/// Until when all of them may be believed in.
+fn earliest(leases: &[&Lease]) -> BootTime {
+    let deadlines = leases.iter().map(|lease| lease.deadline());
+    deadlines.min().unwrap_or_default()
+}
+
+/// The output of whichever future is ready first.
+fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    std::future::poll_fn(move |context| {
+        let ready = futures
+            .iter_mut()
+            .find_map(|future| match future.as_mut().poll(context) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
 }
 
 const LATE: &str = "it was not renewed in time";

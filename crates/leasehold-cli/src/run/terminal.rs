@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
 /// The terminal of this process, if it has one.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     device: Option<File>,
 }
 

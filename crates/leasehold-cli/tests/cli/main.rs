@@ -3,7 +3,10 @@
 mod commands;
 mod doctor;
 mod exclusion;
+mod gate;
 mod input;
+mod items;
+mod purge;
 mod run;
 mod service;
 mod support;

@@ -1,0 +1,76 @@
+//! `leasehold put`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use leasehold::PutRequest;
+use leasehold::core::{Name, Nonce};
+use leasehold::host::{Host as _, Machine};
+use serde_json::json;
+
+use crate::arguments::{self, Common};
+use crate::exit::Failure;
+use crate::{body, output, store};
+
+/// Put a work item: a name with a state and a body, for `claim`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+An item that is there already is replaced, unless somebody works on it (exit code 75).
+
+Examples:
+  leasehold put order-17 --state REQUESTED --body 'three apples'
+  leasehold put order-17 --state REQUESTED --body-file order.json
+  jq .order <mail.json | leasehold put order-17 --state REQUESTED --body -
+  leasehold put order-17 --state REQUESTED --nonce mail-4711     repeated, it changes nothing")]
+pub(crate) struct Put {
+    /// The item's name.
+    #[arg(value_parser = arguments::name)]
+    name: Name,
+
+    /// The item's state, a label of at most 64 bytes.
+    #[arg(long)]
+    state: String,
+
+    /// The item's body, at most 64 KiB of text; `-` reads it from standard input [default: empty].
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    body: Option<String>,
+
+    /// Read the body from this file; `-` is standard input.
+    #[arg(long, value_name = "PATH", conflicts_with = "body")]
+    body_file: Option<PathBuf>,
+
+    /// What identifies this put: repeated with the same one, it cannot reset an item that has moved on [default: random].
+    #[arg(long)]
+    nonce: Option<String>,
+}
+
+impl Put {
+    pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        let nonce = match &self.nonce {
+            Some(nonce) => Nonce::new(nonce)?,
+            // Then an answer that was lost can be asked for again.
+            None => Nonce::new(format!("{:032x}", Machine.random()))?,
+        };
+        let body = match (&self.body, &self.body_file) {
+            (Some(body), _) => body::argument(body)?,
+            (None, Some(path)) => body::file(path)?,
+            (None, None) => String::new(),
+        };
+        let request = PutRequest {
+            name: self.name.clone(),
+            state: self.state.as_str().into(),
+            body: body.into(),
+            nonce: Some(nonce),
+        };
+        let client = store::connect(&store::url(common)?).await?;
+        let put = client.leases().put(request).await;
+        store::close(&client).await;
+        put.map_err(|error| Failure::of(&self.name, error))?;
+        if common.json {
+            output::json(&json!({ "put": true }))?;
+        } else {
+            output::text(&format!("{} is put, in state {}", self.name, self.state))?;
+        }
+        Ok(0)
+    }
+}
