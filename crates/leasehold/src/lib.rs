@@ -69,7 +69,7 @@
 //! # Contention
 //!
 //! Who does not get a lease is told who has it: contention is [`Error::Held`], everything else in [`Error`] says what
-//! to do next. Shared leases are semaphores and reader-writer locks.
+//! to do next. Here with a shared lease, of which there are two.
 //!
 //! ```
 //! use leasehold::Error;
@@ -86,11 +86,46 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Recipes
+//!
+//! A *gate* lets one call pass per period, over all processes; an action that fails opens it again.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! # let client = leasehold::connect("memory:").await?;
+//! # async fn notify() -> leasehold::Result<()> { Ok(()) }
+//! let gate = client.gate("device-42").every(Duration::from_secs(60));
+//! let gated = gate.run(notify).await?;
+//! gated.if_throttled(|retry_after| println!("again in {retry_after:?}"));
+//! # Ok(()) }
+//! ```
+//!
+//! *Work items* have a state. Workers claim leases on the oldest of a state, and move them on; what a dead worker had
+//! goes to the others.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! # let client = leasehold::connect("memory:").await?;
+//! client.put("order-17").state("REQUESTED").body("3 apples").await?;
+//! for item in client.claim("REQUESTED").limit(10).await? {
+//!     item.complete("packed", "DONE").await?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! And: one of at most so many ([`semaphore`](Client::semaphore)), many readers or one writer
+//! ([`rw_lock`](Client::rw_lock)), one who leads ([`election`](Client::election)), several leases, all or none
+//! ([`lease_all`](Client::lease_all)).
+//!
 //! # Where things are
 //!
 //! | idea | module |
 //! |---|---|
-//! | take, keep, lose and release leases | [`client`] |
+//! | take, keep, lose and release leases; recipes | [`client`] |
 //! | the waist between what uses leases and what provides them | [`Leases`] |
 //! | combine operations, keep waiters in line | [`engine`] |
 //! | where records are kept; a store of your own | [`store`] |
@@ -111,7 +146,7 @@ pub mod store;
 #[cfg(feature = "http")]
 pub mod wire;
 
-pub use client::{Client, Lease, LeaseBuilder, connect};
+pub use client::{Client, Gated, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};
 pub use leasehold_core as core;
 pub use leases::{

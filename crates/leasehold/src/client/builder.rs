@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Fence, Mode, Name, Nonce, Text};
+use leasehold_core::{Fence, Mode, Name, Nonce, Text};
 use tokio::runtime::Handle;
 
+use super::asking::Asking;
 use super::{Client, Lease};
-use crate::{AcquireRequest, Acquired, Error, Hold, Holding, Result};
-
-/// How often a grant may arrive with nothing left of it before the ttl is called too short.
-const LATE_GRANTS: u32 = 3;
+use crate::{AcquireRequest, Acquired, Error, Holding, Result};
 
 /// A lease to be taken. Nothing happens until [`acquire`](Self::acquire) or [`run`](Self::run).
 #[derive(Clone, Debug)]
@@ -96,25 +94,22 @@ impl LeaseBuilder {
     pub async fn acquire(self) -> Result<Lease> {
         let runtime = Handle::current();
         let mut request = self.request()?;
-        let give_up = self.now() + self.wait;
-        let mut late = 0;
+        let mut asking = Asking::new(&self.client, self.wait, self.ttl);
         loop {
-            let asked = give_up
-                .since(self.now())
-                .min(self.client.leases().longest_wait());
-            request.wait = asked;
+            request.wait = asking.next_wait();
             match self.client.leases().acquire(request.clone()).await? {
                 // No await between the grant and its guard: a caller that goes away now drops the guard.
-                Acquired::Granted(hold) if self.now() < hold.deadline => {
-                    return Ok(Lease::new(self.client, request.name, hold, runtime));
+                Acquired::Granted(hold) if self.client.now() < hold.deadline => {
+                    return Ok(Lease::new(self.client.clone(), request.name, hold, runtime));
                 }
                 Acquired::Granted(hold) => {
-                    late += 1;
-                    if late == LATE_GRANTS {
-                        return Err(self.too_short(&request.name, &hold).await);
+                    if let Err(too_short) = asking.late() {
+                        let who = Holding::Fence(hold.grant.fence);
+                        let _ = self.client.leases().release(&request.name, who).await;
+                        return Err(too_short);
                     }
                 }
-                Acquired::Held(_) if asked < give_up.since(self.now()) => {}
+                Acquired::Held(_) if asking.has_time() => {}
                 Acquired::Held(held) => return Err(Error::Held(held)),
             }
         }
@@ -158,7 +153,7 @@ impl LeaseBuilder {
     fn request(&self) -> Result<AcquireRequest> {
         let nonce = match &self.nonce {
             Some(nonce) => Nonce::new(nonce)?,
-            None => Nonce::new(format!("{:032x}", self.client.host().random()))?,
+            None => self.client.fresh_nonce()?,
         };
         Ok(AcquireRequest {
             name: Name::lock(&self.name)?,
@@ -169,19 +164,5 @@ impl LeaseBuilder {
             fence: self.fence,
             wait: self.wait,
         })
-    }
-
-    /// Gives up on a lease that is over before its grant arrives.
-    async fn too_short(&self, name: &Name, hold: &Hold) -> Error {
-        let who = Holding::Fence(hold.grant.fence);
-        let _ = self.client.leases().release(name, who).await;
-        Error::Unavailable(format!(
-            "the grants arrive only after the ttl of {:?} is over: use a longer one",
-            self.ttl
-        ))
-    }
-
-    fn now(&self) -> BootTime {
-        self.client.host().boot_time()
     }
 }

@@ -1,27 +1,42 @@
-//! Leases for programs: taken with a [`LeaseBuilder`], kept by a [`Lease`], renewed in the background.
+//! Leases for programs: taken with a [`LeaseBuilder`], kept by a [`Lease`], renewed in the background. And what people
+//! do with leases, as small recipes: [gates](Gate), [work items](ClaimBuilder), semaphores, [reader-writer
+//! locks](RwLock), [elections](Election), [several leases at once](SeveralBuilder).
 //!
 //! It knows the [`Leases`] trait only, so it works the same on an engine in this process and on a service far away.
 
+mod asking;
 mod builder;
+mod claim;
 mod edit;
+mod election;
+mod gate;
+mod gatehouse;
 mod keeper;
 mod lease;
+mod rw_lock;
+mod several;
 mod standing;
 mod table;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leasehold_core::{Text, limits};
+use leasehold_core::{BootTime, Name, Nonce, Text, limits};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub use builder::LeaseBuilder;
+pub use claim::{ClaimBuilder, PutBuilder};
 pub use edit::Edit;
+pub use election::{Campaign, Change, Election, Leader};
+pub use gate::{Gate, Gated, Pass, Throttle};
 pub use lease::Lease;
+pub use rw_lock::RwLock;
+pub use several::{Several, SeveralBuilder};
 
 use crate::engine::Engine;
 use crate::host::{Host, Machine};
 use crate::{Leases, Result, store};
+use gatehouse::Gatehouse;
 use keeper::Keeper;
 
 /// Connects to the store, or to the running service, that a URL names.
@@ -68,6 +83,7 @@ struct Inner {
     leases: Arc<dyn Leases>,
     host: Arc<dyn Host>,
     keeper: Arc<Keeper>,
+    gates: Gatehouse,
     owner: Text,
     engine: Option<Engine>,
     /// Releases of leases that were dropped, under way.
@@ -89,6 +105,7 @@ impl Client {
         Self {
             inner: Arc::new(Inner {
                 keeper: Arc::new(Keeper::new(leases.clone(), host.clone())),
+                gates: Gatehouse::default(),
                 owner: this_process(),
                 releases: Mutex::default(),
                 leases,
@@ -101,6 +118,60 @@ impl Client {
     /// A lease by this name, to be taken. The name is looked at when it is.
     pub fn lease(&self, name: impl Into<String>) -> LeaseBuilder {
         LeaseBuilder::new(self.clone(), name.into())
+    }
+
+    /// A gate by this id, which lets one call pass per period. Gates have names of their own: a gate and a lease that
+    /// are called the same never meet.
+    pub fn gate(&self, id: impl Into<String>) -> Gate {
+        Gate::new(self.clone(), id.into())
+    }
+
+    /// Work items in this state, to be leased.
+    pub fn claim(&self, state: impl Into<Text>) -> ClaimBuilder {
+        ClaimBuilder::new(self.clone(), state.into())
+    }
+
+    /// A work item by this name, to be created or replaced. Items are leases with a state: whoever has the lease of
+    /// that name has the item.
+    pub fn put(&self, name: impl Into<String>) -> PutBuilder {
+        PutBuilder::new(self.clone(), name.into())
+    }
+
+    /// Empties a work item: nobody will claim it any more. [`Error::Held`](crate::Error::Held) while somebody has it;
+    /// it does not matter if there is none.
+    pub async fn remove(&self, name: impl AsRef<str>) -> Result<()> {
+        self.leases().remove(&Name::lock(name)?).await
+    }
+
+    /// One of at most `limit` leases of this name at once, to be taken. All who ask give the same limit.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold::Result<()> {
+    /// # let client = leasehold::connect("memory:").await?;
+    /// let gpu = client.semaphore("gpu", 2);
+    /// let (_one, _two) = (gpu.clone().acquire().await?, gpu.clone().acquire().await?);
+    /// assert!(gpu.acquire().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl Into<String>, limit: u16) -> LeaseBuilder {
+        self.lease(name).shared(limit)
+    }
+
+    /// A lock by this name for many readers or one writer.
+    pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
+        RwLock::new(self.clone(), name.into())
+    }
+
+    /// An election by this name.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.clone(), name.into())
+    }
+
+    /// Leases by these names, to be taken together: all or none.
+    pub fn lease_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> SeveralBuilder {
+        let names = names.into_iter().map(Into::into);
+        SeveralBuilder::new(self.clone(), names.collect())
     }
 
     /// The leases themselves, for everything that needs no guard: show, list, break.
@@ -125,6 +196,19 @@ impl Client {
 
     fn keeper(&self) -> &Arc<Keeper> {
         &self.inner.keeper
+    }
+
+    fn gates(&self) -> &Gatehouse {
+        &self.inner.gates
+    }
+
+    fn now(&self) -> BootTime {
+        self.inner.host.boot_time()
+    }
+
+    /// What identifies one question, and no other.
+    fn fresh_nonce(&self) -> Result<Nonce> {
+        Ok(Nonce::new(format!("{:032x}", self.inner.host.random()))?)
     }
 
     /// Who its leases say that they belong to, unless told otherwise: `host:pid`.

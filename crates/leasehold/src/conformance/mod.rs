@@ -46,6 +46,7 @@ mod items;
 mod letting_go;
 mod races;
 mod random;
+mod recipes;
 mod shared;
 mod showing;
 mod store_find;
@@ -125,6 +126,7 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         engine::CASES,
         items::CASES,
         claims::CASES,
+        recipes::CASES,
         engine_waiting::CASES,
         holding::CASES,
         writing::CASES,

@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     Hangs,
     /// The request never arrives, and an error says so.
     Fails(Error),
+    /// The request never arrives, and an error says so after this long.
+    FailsAfter(Duration, Error),
     /// The request takes this long to arrive.
     Delayed(Duration),
     /// The request is performed, its answer takes this long.
@@ -129,6 +131,10 @@ impl Faulty {
             Fault::None => Ok(perform.await),
             Fault::Hangs => std::future::pending().await,
             Fault::Fails(error) => Err(error),
+            Fault::FailsAfter(delay, error) => {
+                tokio::time::sleep(delay).await;
+                Err(error)
+            }
             Fault::Delayed(delay) => {
                 tokio::time::sleep(delay).await;
                 Ok(perform.await)

@@ -3,11 +3,16 @@
 //! demand.
 
 mod acquire;
+mod claim;
+mod election;
 mod faults;
+mod gate;
 mod loss;
 mod release;
 mod renewal;
 mod run;
+mod several;
+mod shared;
 mod write;
 
 use std::sync::atomic::{AtomicU64, Ordering};
