@@ -1,17 +1,21 @@
-//! Taking a lease.
+//! Taking a lease, several of them, or passing a gate.
 
 use std::time::Duration;
 
-use leasehold::core::{Acquire, Fence, Mode, Name, Operation, Outcome, limits};
-use leasehold::engine::Patience;
-use leasehold::wire::{Lease, MAX_WAIT};
-use leasehold::{Error, Result};
+use leasehold::core::{Acquire, BootTime, Fence, Mode, Name, Nonce, Operation, Outcome, limits};
+use leasehold::engine::{Patience, Reply, Several};
+use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
+use leasehold::{AcquireAllRequest, Error, Result};
 
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::query::Query;
-use crate::route::{self, Refused};
+use crate::refused::Refused;
+use crate::route;
 use crate::service::{Call, Service, refuse};
+
+/// Bytes of the names of several leases.
+const NAMES_BYTES: usize = 1024 * 1024;
 
 impl Service {
     pub(crate) async fn acquire(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -19,43 +23,122 @@ impl Service {
         query.only(&[
             "name", "nonce", "ttl", "wait", "owner", "mode", "limit", "fence",
         ])?;
-        let nonce = call.nonce()?.ok_or_else(|| {
-            Error::invalid("the nonce is missing: give `nonce=` with 1 to 64 characters")
-        })?;
-        let ttl = query.duration("ttl")?;
-        let operation = Operation::Acquire(Acquire {
-            nonce: nonce.hash(),
-            owner: query.get("owner").map_or(call.peer.clone(), Into::into),
-            principal: None,
-            ttl: ttl.unwrap_or(self.config.default_ttl),
+        let ttl = query.duration("ttl")?.unwrap_or(self.config.default_ttl);
+        let acquire = Acquire {
             mode: mode(query)?,
             fence: query.read("fence", route::fence)?,
-            floor: Fence::default(),
-            in_state: None,
-        });
+            ..exclusively(&call, &call.required_nonce()?, ttl)
+        };
+        let (arrival, reply) = self.ask(call, name, acquire).await?;
+        match lease(arrival, &reply) {
+            Some(lease) => Ok(answer::telling(reply, &lease)),
+            None => Err(refuse(reply)),
+        }
+    }
+
+    /// Passes a gate: its ttl is the period, and who comes within it is told when to come back.
+    pub(crate) async fn pass(&self, call: Call<'_>, gate: &Name) -> Result<Answer, Refused> {
+        let query = &call.query;
+        query.only(&["name", "every", "nonce", "owner", "wait"])?;
+        let every = query.duration("every")?.ok_or_else(|| {
+            Error::invalid("the period is missing: give something like `every=60s`")
+        })?;
+        let acquire = exclusively(&call, &self.nonce_or_new(&call)?, every);
+        let (arrival, reply) = self.ask(call, gate, acquire).await?;
+        match (lease(arrival, &reply), reply.outcome()) {
+            (Some(lease), _) => Ok(answer::telling(reply, &lease)),
+            (None, Outcome::Held(held)) => Err(Problem::throttled(held).into()),
+            (None, _) => Err(refuse(reply)),
+        }
+    }
+
+    pub(crate) async fn acquire_all(
+        &self,
+        call: Call<'_>,
+        names: Vec<Name>,
+    ) -> Result<Answer, Refused> {
+        let query = &call.query;
+        query.only(&["name", "nonce", "ttl", "wait", "owner"])?;
+        let mut request = AcquireAllRequest {
+            names,
+            nonce: call.required_nonce()?,
+            owner: call.owner(),
+            ttl: query.duration("ttl")?.unwrap_or(self.config.default_ttl),
+            wait: query.wait()?,
+        };
+        let text = body::read_text(call.body, NAMES_BYTES, self.config.body_timeout).await?;
+        if request.names.is_empty() {
+            request.names = names_in(&text)?;
+        } else if !text.trim_ascii().is_empty() {
+            return Err(Error::invalid("names as parameters and a body: give one of them").into());
+        }
+        match self.engine.acquire_all(request).await? {
+            Several::Granted(granted) => {
+                let leases = leases(call.arrival, &granted);
+                Ok(answer::telling_all(granted, &NamedLeases { leases }))
+            }
+            Several::Held(name, held) => Err(Problem::from(&Error::Held(held)).about(&name).into()),
+        }
+    }
+
+    async fn ask(
+        &self,
+        call: Call<'_>,
+        name: &Name,
+        acquire: Acquire,
+    ) -> Result<(BootTime, Reply), Refused> {
         let patience = Patience {
-            wait: wait(query)?,
+            wait: call.query.wait()?,
             within: None,
         };
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let operation = Operation::Acquire(acquire);
         let reply = self.engine.perform(name, operation, patience).await?;
-        match (reply.outcome(), reply.deadline()) {
-            (Outcome::Granted(grant), Some(deadline)) => {
-                let lease = Lease::granted(grant, call.arrival, deadline);
-                Ok(answer::telling(reply, &lease))
-            }
-            _ => Err(refuse(reply)),
-        }
+        Ok((call.arrival, reply))
     }
 }
 
-fn wait(query: &Query<'_>) -> Result<Duration> {
-    let wait = query.duration("wait")?.unwrap_or_default();
-    if wait > MAX_WAIT {
-        return Err(Error::invalid("the wait is over the maximum of 24 hours"));
+fn exclusively(call: &Call<'_>, nonce: &Nonce, ttl: Duration) -> Acquire {
+    Acquire {
+        nonce: nonce.hash(),
+        owner: call.owner(),
+        principal: None,
+        ttl,
+        mode: Mode::Exclusive,
+        fence: None,
+        floor: Fence::default(),
+        in_state: None,
     }
-    Ok(wait)
+}
+
+/// What a reply grants, as it is told.
+fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
+    match (reply.outcome(), reply.deadline()) {
+        (Outcome::Granted(grant), Some(deadline)) => Some(Lease::granted(grant, arrival, deadline)),
+        _ => None,
+    }
+}
+
+/// The same of several.
+pub(crate) fn leases(arrival: BootTime, granted: &[(Name, Reply)]) -> Vec<NamedLease> {
+    let leases = granted.iter().filter_map(|(name, reply)| {
+        Some(NamedLease {
+            name: name.as_str().into(),
+            lease: lease(arrival, reply)?,
+        })
+    });
+    leases.collect()
+}
+
+fn names_in(text: &str) -> Result<Vec<Name>> {
+    if text.trim_ascii().is_empty() {
+        return Err(Error::invalid(
+            "the name is missing: give `/locks/{name}`, or `name=` for each of several",
+        ));
+    }
+    let Names { names } = body::parse_json(text)?;
+    names.iter().map(|name| Ok(Name::lock(name)?)).collect()
 }
 
 fn mode(query: &Query<'_>) -> Result<Mode> {

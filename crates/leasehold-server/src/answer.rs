@@ -8,18 +8,19 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
+use leasehold::core::Name;
 use leasehold::engine::Reply;
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
 
-use crate::route::Refused;
+use crate::refused::Refused;
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(crate) struct AnswerBody {
     json: Bytes,
-    /// The reply that the answer tells. Dropped with an answer that nobody reads, it gives a fresh grant back.
-    reply: Option<Reply>,
+    /// The replies that the answer tells. Dropped with an answer that nobody reads, they give fresh grants back.
+    replies: Vec<Reply>,
 }
 
 impl Body for AnswerBody {
@@ -30,7 +31,7 @@ impl Body for AnswerBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(reply) = self.reply.take() {
+        for reply in self.replies.drain(..) {
             let _ = reply.take();
         }
         let json = std::mem::take(&mut self.json);
@@ -60,7 +61,14 @@ pub(crate) fn ok(value: &impl Serialize) -> Answer {
 /// An answer that tells a reply, and takes it only when it is written.
 pub(crate) fn telling(reply: Reply, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
-    answer.body_mut().reply = Some(reply);
+    answer.body_mut().replies = vec![reply];
+    answer
+}
+
+/// The same with several replies.
+pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
+    let mut answer = ok(value);
+    answer.body_mut().replies = replies.into_iter().map(|(_, reply)| reply).collect();
     answer
 }
 
@@ -98,7 +106,7 @@ fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -
     serde_json::to_writer(&mut bytes, value).expect("answers have text keys and do not fail");
     let mut answer = Response::new(AnswerBody {
         json: bytes.into(),
-        reply: None,
+        replies: Vec::new(),
     });
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -110,13 +118,13 @@ fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
-    use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation};
+    use leasehold::core::{Acquire, Fence, Hash, Mode, Operation};
     use leasehold::engine::{Engine, Patience};
     use leasehold::store;
 
     use super::*;
 
-    async fn granted(engine: &Engine, name: &Name) -> Answer {
+    async fn granted(engine: &Engine, names: &[Name]) -> Answer {
         let acquire = Operation::Acquire(Acquire {
             nonce: Hash::of(&[b"nonce"]),
             owner: "me".into(),
@@ -127,32 +135,40 @@ mod tests {
             floor: Fence::default(),
             in_state: None,
         });
-        let reply = engine.perform(name, acquire, Patience::NONE).await;
-        telling(reply.unwrap(), &"granted")
+        let mut replies = Vec::new();
+        for name in names {
+            let reply = engine.perform(name, acquire.clone(), Patience::NONE).await;
+            replies.push((name.clone(), reply.unwrap()));
+        }
+        telling_all(replies, &"granted")
     }
 
-    /// Whether a name is held once everything that its engine had to do is done.
-    async fn held_after(answer: impl AsyncFnOnce(Answer)) -> bool {
+    /// How many of two names are held once everything that their engine had to do is done.
+    async fn held_after(answer: impl AsyncFnOnce(Answer)) -> usize {
         let store = store::open("memory:").await.unwrap();
         let engine = Engine::start(store).await.unwrap();
-        let name = Name::lock("job").unwrap();
-        answer(granted(&engine, &name).await).await;
+        let names = ["a", "b"].map(|name| Name::lock(name).unwrap());
+        answer(granted(&engine, &names).await).await;
         engine.close().await;
-        let view = engine.show(&name).await.unwrap().unwrap();
-        !view.record.holders.is_empty()
+        let mut held = 0;
+        for name in &names {
+            let view = engine.show(name).await.unwrap().unwrap();
+            held += view.record.holders.len();
+        }
+        held
     }
 
     #[tokio::test]
-    async fn a_grant_is_taken_when_its_answer_is_written() {
+    async fn grants_are_taken_when_their_answer_is_written() {
         let written = async |answer: Answer| {
             let body = answer.into_body().collect().await.unwrap();
             assert_eq!(body.to_bytes(), "\"granted\"");
         };
-        assert!(held_after(written).await);
+        assert_eq!(held_after(written).await, 2);
     }
 
     #[tokio::test]
-    async fn a_grant_whose_answer_is_never_written_is_given_back() {
-        assert!(!held_after(async |answer| drop(answer)).await);
+    async fn grants_whose_answer_is_never_written_are_given_back() {
+        assert_eq!(held_after(async |answer| drop(answer)).await, 0);
     }
 }

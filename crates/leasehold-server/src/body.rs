@@ -9,7 +9,7 @@ use leasehold::Error;
 use leasehold::wire::Trouble;
 use serde::Deserialize;
 
-use crate::route::Refused;
+use crate::refused::Refused;
 
 /// How much more than the limit is read and thrown away, so that a client that still sends gets to see the answer.
 const DISCARD: usize = 1024 * 1024;

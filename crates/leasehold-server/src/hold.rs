@@ -12,7 +12,7 @@ use leasehold::{Error, Leases as _, RenewRequest, Result, duration};
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::query::Query;
-use crate::route::Refused;
+use crate::refused::Refused;
 use crate::service::{Call, Service, refuse};
 
 /// Bytes of a call of `/heartbeats`.

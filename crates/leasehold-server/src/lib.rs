@@ -20,11 +20,14 @@ mod answer;
 mod body;
 mod hold;
 mod look;
+mod purge;
 mod query;
+mod refused;
 mod release;
 mod route;
 mod serve;
 mod service;
+mod work;
 
 use std::time::Duration;
 
@@ -39,6 +42,11 @@ pub const DEFAULT_PORT: u16 = 12345;
 pub struct Config {
     /// The ttl of an acquire that names none.
     pub default_ttl: Duration,
+    /// The ttl of a claim that names none.
+    pub default_claim_ttl: Duration,
+    /// For how long a record must have been free and empty before it is deleted, by itself and in the background:
+    /// an hour at least. `None` deletes nothing.
+    pub purge: Option<Duration>,
     /// Connections at once; more wait to be accepted.
     pub max_connections: usize,
     /// Bytes of a request's head.
@@ -57,6 +65,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             default_ttl: Duration::from_secs(30),
+            default_claim_ttl: Duration::from_secs(60),
+            purge: Some(Duration::from_secs(24 * 60 * 60)),
             max_connections: 10_000,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),

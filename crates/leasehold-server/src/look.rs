@@ -1,12 +1,12 @@
 //! Looking: at one lease, at many, and at the service itself.
 
-use leasehold::core::Name;
-use leasehold::wire::{LockView, Locks, MAX_PAGE, Problem, Trouble};
-use leasehold::{Error, ListRequest, Result};
+use leasehold::core::{Kind, Name};
+use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem, Trouble};
+use leasehold::{ListRequest, Listing, Result};
 use serde::Serialize;
 
 use crate::answer::{self, Answer};
-use crate::route::Refused;
+use crate::refused::Refused;
 use crate::service::{Call, Service};
 
 impl Service {
@@ -14,34 +14,34 @@ impl Service {
         call.query.only(&["name"])?;
         match self.engine.show(name).await? {
             Some(view) => Ok(answer::ok(&LockView::new(name, &view))),
-            None => Err(Refused::Problem(Box::new(Problem::unknown(name)))),
+            None => Err(Problem::unknown(name).into()),
         }
     }
 
-    pub(crate) async fn list(&self, call: Call<'_>) -> Result<Answer, Refused> {
+    pub(crate) async fn list(&self, call: Call<'_>, kind: Kind) -> Result<Answer, Refused> {
         let query = &call.query;
         query.only(&["prefix", "state", "held", "cursor", "limit"])?;
-        let limit = query.read("limit", |text| match text.parse() {
-            Ok(limit @ 1..=MAX_PAGE) => Ok(limit),
-            _ => Err(Error::invalid(format!(
-                "the limit is not a whole number from 1 to {MAX_PAGE}"
-            ))),
-        })?;
         let request = ListRequest {
-            gates: false,
+            gates: kind == Kind::Gate,
             prefix: query.get("prefix").unwrap_or_default().to_owned(),
             state: query.get("state").map(Into::into),
             held: query.flag("held")?,
             cursor: query.get("cursor").map(Into::into),
-            limit: limit.unwrap_or_default(),
+            limit: query.limit(MAX_PAGE)?.unwrap_or_default(),
         };
-        let listing = self.engine.list(request).await?;
-        let locks = listing.leases.iter();
-        let locks = locks.map(|(name, view)| LockView::new(name, view));
-        Ok(answer::ok(&Locks {
-            locks: locks.collect(),
-            cursor: listing.cursor,
-        }))
+        let Listing { leases, cursor } = self.engine.list(request).await?;
+        let views = leases.iter().map(|(name, view)| LockView::new(name, view));
+        let views = views.collect();
+        Ok(match kind {
+            Kind::Lock => answer::ok(&Locks {
+                locks: views,
+                cursor,
+            }),
+            Kind::Gate => answer::ok(&Gates {
+                gates: views,
+                cursor,
+            }),
+        })
     }
 
     /// Whether the process lives.

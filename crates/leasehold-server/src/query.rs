@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use leasehold::wire::MAX_WAIT;
 use leasehold::{Error, Result, duration};
 
 /// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
@@ -37,7 +38,7 @@ fn hex(digit: Option<u8>) -> Option<u8> {
         .and_then(|value| u8::try_from(value).ok())
 }
 
-/// The parameters of a request, none of them twice.
+/// The parameters of a request: each once, but `name` as often as there are names.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
@@ -50,7 +51,7 @@ impl<'a> Query<'a> {
         for part in raw.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let (key, value) = (decode_value("query", key)?, decode_value(key, value)?);
-            if query.has(&key) {
+            if query.has(&key) && key != "name" {
                 return Err(Error::invalid(format!(
                     "the parameter `{key}` is there twice: give it once"
                 )));
@@ -85,6 +86,12 @@ impl<'a> Query<'a> {
             .map(|(_, value)| &**value)
     }
 
+    /// Every value of a parameter.
+    pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+        let pairs = self.pairs.iter();
+        pairs.filter_map(move |(name, value)| (name == key).then_some(&**value))
+    }
+
     /// A parameter in the form that `read` understands.
     pub(crate) fn read<T>(
         &self,
@@ -97,6 +104,25 @@ impl<'a> Query<'a> {
     /// A parameter that is a span, as in `30s`.
     pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>> {
         self.read(key, |text| Ok(duration::parse(text)?))
+    }
+
+    /// How many, up to the most that there may be.
+    pub(crate) fn limit(&self, most: usize) -> Result<Option<usize>> {
+        self.read("limit", |text| match text.parse() {
+            Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
+            _ => Err(Error::invalid(format!(
+                "the limit is not a whole number from 1 to {most}"
+            ))),
+        })
+    }
+
+    /// How long to wait, at most a day.
+    pub(crate) fn wait(&self) -> Result<Duration> {
+        let wait = self.duration("wait")?.unwrap_or_default();
+        if wait > MAX_WAIT {
+            return Err(Error::invalid("the wait is over the maximum of 24 hours"));
+        }
+        Ok(wait)
     }
 
     /// A parameter that is `true` or `false`.
@@ -143,5 +169,7 @@ mod tests {
         assert!(unknown.contains("`wait`"), "{unknown}");
         assert!(Query::parse(Some("nonce=a&nonce=a")).is_err());
         assert!(Query::parse(Some("nonce=a&%6eonce=b")).is_err());
+        let query = Query::parse(Some("name=a&x=1&name=b&name=a")).unwrap();
+        assert!(query.all("name").eq(["a", "b", "a"]));
     }
 }

@@ -7,7 +7,8 @@ use leasehold::{BreakRequest, Error, Result};
 
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::route::{self, Refused};
+use crate::refused::Refused;
+use crate::route;
 use crate::service::{Call, Service, refuse};
 
 impl Service {
@@ -64,7 +65,7 @@ fn holder(call: &Call<'_>, fence: Option<Fence>) -> Result<Who> {
     call.query.only(&["name", "nonce"])?;
     let nonce = call
         .nonce()?
-        .ok_or_else(|| Error::invalid("release by `/locks/{name}/{fence}`, or give `nonce=`"))?;
+        .ok_or_else(|| Error::invalid("whose? Give the fence in the path, or `nonce=`"))?;
     Ok(Who::Nonce(nonce.hash()))
 }
 

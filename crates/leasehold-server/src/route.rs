@@ -1,153 +1,195 @@
 //! Which route a path and a method name.
 
 use hyper::Method;
-use leasehold::core::{Fence, Name};
-use leasehold::wire::{Problem, Trouble};
+use leasehold::core::{Fence, Kind, Name};
 use leasehold::{Error, Result};
 
 use crate::query::{Query, decode};
+use crate::refused::Refused;
 
-/// What a request asks for.
+/// What a request asks for. A name says itself whether it is a lock's or a gate's.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// Take a lease.
     Acquire(Name),
+    /// Take several leases, all or none. None of them: the request's body names them.
+    AcquireAll(Vec<Name>),
     /// Go on holding.
     Heartbeat(Name, Fence),
+    /// Renew many.
+    Heartbeats,
     /// Write the body.
     Update(Name, Fence),
-    /// Let go, by fence.
+    /// Let go, or open a gate again: by fence.
     Release(Name, Fence),
-    /// Let go, by nonce.
+    /// The same by nonce.
     ReleaseByNonce(Name),
+    /// End somebody's lease.
+    Break(Name),
     /// Look at one name.
     Show(Name),
     /// Look at many.
-    List,
-    /// End somebody's lease.
-    Break(Name),
-    /// Renew many.
-    Heartbeats,
+    List(Kind),
+    /// Pass a gate.
+    Pass(Name),
+    /// Create or replace a work item.
+    Put(Name),
+    /// Empty a work item.
+    Remove(Name),
+    /// Lease the next items of a state.
+    Claim,
     /// Whether the process lives.
     Health,
     /// Whether the store answers.
     Ready,
 }
 
-/// Why a request is not performed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// The request is wrong.
-    Error(Error),
-    /// No such path, method, or too large a body: not an error of leases.
-    Problem(Box<Problem>),
-    /// This path takes other methods: these.
-    Method(&'static str),
+/// What a method does.
+#[derive(Clone, Copy)]
+enum Verb {
+    Read,
+    Write,
+    Delete,
+    Other,
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
+impl From<&Method> for Verb {
+    fn from(method: &Method) -> Self {
+        match *method {
+            Method::GET | Method::HEAD => Self::Read,
+            Method::POST | Method::PUT => Self::Write,
+            Method::DELETE => Self::Delete,
+            _ => Self::Other,
+        }
     }
 }
 
-impl From<leasehold::core::Invalid> for Refused {
-    fn from(invalid: leasehold::core::Invalid) -> Self {
-        Self::Error(invalid.into())
-    }
-}
-
-impl Refused {
-    pub(crate) fn new(trouble: Trouble, detail: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-        Self::Problem(Box::new(Problem::new(trouble, detail)))
-    }
-}
-
-/// What the path points at, whatever the method.
-enum Target<'a> {
-    Locks,
-    Lock(&'a str),
-    Fence(&'a str, &'a str),
-    Heartbeat(&'a str, &'a str),
-    Break(&'a str),
-    Heartbeats,
-    Health,
-    Ready,
-}
-
-const WRITE: &str = "POST, PUT";
 const READ: &str = "GET, HEAD";
+const WRITE: &str = "POST, PUT";
+const DELETE: &str = "DELETE";
+const WRITE_DELETE: &str = "POST, PUT, DELETE";
+const READ_WRITE: &str = "GET, HEAD, POST, PUT";
+const ALL: &str = "GET, HEAD, POST, PUT, DELETE";
+
+type Found = Result<Route, Refused>;
+/// The routes of a collection: what is meant by a method, a name, and the rest of the path.
+type Collection = fn(Verb, &Names<'_>, &[&str]) -> Found;
 
 impl Route {
     /// The route of a request. `?name=` stands for the path segment, for names that URL parsers mangle.
-    pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Result<Self, Refused> {
-        let target = target(path, query.has("name")).ok_or_else(|| {
-            Refused::new(
-                Trouble::NotFound,
-                "there is no such route; a `/` inside a name is written `%2F`",
-            )
-        })?;
-        let name = |raw| lock_name(raw, query);
-        let write = matches!(*method, Method::POST | Method::PUT);
-        let read = matches!(*method, Method::GET | Method::HEAD);
-        let delete = *method == Method::DELETE;
-        let route = match target {
-            Target::Locks if read => Self::List,
-            Target::Locks if write => {
-                return Err(Error::invalid("the name is missing: give `/locks/{name}`").into());
-            }
-            Target::Locks => return Err(Refused::Method(READ)),
-            Target::Lock(raw) if write => Self::Acquire(name(raw)?),
-            Target::Lock(raw) if read => Self::Show(name(raw)?),
-            Target::Lock(raw) if delete => Self::ReleaseByNonce(name(raw)?),
-            Target::Lock(_) => return Err(Refused::Method("GET, HEAD, POST, PUT, DELETE")),
-            Target::Fence(raw, number) if write => Self::Update(name(raw)?, fence(number)?),
-            Target::Fence(raw, number) if delete => Self::Release(name(raw)?, fence(number)?),
-            Target::Fence(..) => return Err(Refused::Method("POST, PUT, DELETE")),
-            Target::Heartbeat(raw, number) if write => Self::Heartbeat(name(raw)?, fence(number)?),
-            Target::Break(raw) if write => Self::Break(name(raw)?),
-            Target::Heartbeats if write => Self::Heartbeats,
-            Target::Heartbeat(..) | Target::Break(_) | Target::Heartbeats => {
-                return Err(Refused::Method(WRITE));
-            }
-            Target::Health if read => Self::Health,
-            Target::Ready if read => Self::Ready,
-            Target::Health | Target::Ready => return Err(Refused::Method(READ)),
+    pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Found {
+        let verb = Verb::from(method);
+        let mut segments = path.strip_prefix('/').unwrap_or_default().split('/');
+        let (collection, kind): (Collection, _) = match segments.next() {
+            Some("locks") => (locks, Kind::Lock),
+            Some("items") => (items, Kind::Lock),
+            Some("gates") => (gates, Kind::Gate),
+            _ => return service(verb, path),
         };
-        Ok(route)
+        // With `?name=`, the segment of the name is missing and everything else moves up.
+        let segment = if query.has("name") {
+            None
+        } else {
+            segments.next()
+        };
+        let names = Names {
+            kind,
+            segment,
+            query,
+        };
+        collection(verb, &names, &segments.collect::<Vec<_>>())
     }
 }
 
-fn target(path: &str, named: bool) -> Option<Target<'_>> {
-    let rest = match path {
-        "/healthz" => return Some(Target::Health),
-        "/readyz" => return Some(Target::Ready),
-        "/heartbeats" => return Some(Target::Heartbeats),
-        "/locks" => None,
-        other => Some(other.strip_prefix("/locks/")?),
-    };
-    // With `?name=`, the segment of the name is missing and everything else moves up.
-    let mut parts = rest.into_iter().flat_map(|rest| rest.split('/'));
-    let name = if named { Some("") } else { parts.next() };
-    let rest = [parts.next(), parts.next(), parts.next()];
-    match (name, rest) {
-        (None, [None, ..]) => Some(Target::Locks),
-        (Some(name), [None, ..]) => Some(Target::Lock(name)),
-        (Some(name), [Some("break"), None, _]) => Some(Target::Break(name)),
-        (Some(name), [Some(fence), None, _]) => Some(Target::Fence(name, fence)),
-        (Some(name), [Some(fence), Some("heartbeat"), None]) => {
-            Some(Target::Heartbeat(name, fence))
+fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+    match (names.count(), rest, verb) {
+        (0, [], Verb::Read) => Ok(Route::List(names.kind)),
+        (0, [], Verb::Write) => Ok(Route::AcquireAll(Vec::new())),
+        (0, [], _) => Err(Refused::Method(READ_WRITE)),
+        (1, [], Verb::Write) => Ok(Route::Acquire(names.one()?)),
+        (_, [], Verb::Write) => Ok(Route::AcquireAll(names.all()?)),
+        (_, [], Verb::Read) => Ok(Route::Show(names.one()?)),
+        (_, [], Verb::Delete) => Ok(Route::ReleaseByNonce(names.one()?)),
+        (_, [], _) => Err(Refused::Method(ALL)),
+        (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
+        (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, [number], Verb::Write) => Ok(Route::Update(names.one()?, fence(number)?)),
+        (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
+        (_, [_], _) => Err(Refused::Method(WRITE_DELETE)),
+        (_, [number, "heartbeat"], Verb::Write) => {
+            Ok(Route::Heartbeat(names.one()?, fence(number)?))
         }
-        _ => None,
+        (_, [_, "heartbeat"], _) => Err(Refused::Method(WRITE)),
+        _ => Err(Refused::no_such_route()),
     }
 }
 
-fn lock_name(raw: &str, query: &Query<'_>) -> Result<Name> {
-    let name = match query.get("name") {
-        Some(name) => Name::lock(name)?,
-        None => Name::lock(decode("name", raw)?)?,
-    };
-    Ok(name)
+fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+    match (names.count(), rest, verb) {
+        (0, [], Verb::Read) => Ok(Route::List(names.kind)),
+        (_, [], Verb::Write) => Ok(Route::Pass(names.one()?)),
+        (_, [], Verb::Read) => Ok(Route::Show(names.one()?)),
+        (_, [], Verb::Delete) => Ok(Route::ReleaseByNonce(names.one()?)),
+        (_, [], _) => Err(Refused::Method(ALL)),
+        (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
+        (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
+        (_, [_], _) => Err(Refused::Method(DELETE)),
+        _ => Err(Refused::no_such_route()),
+    }
+}
+
+fn items(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+    match (rest, verb) {
+        ([], Verb::Write) => Ok(Route::Put(names.one()?)),
+        ([], Verb::Delete) => Ok(Route::Remove(names.one()?)),
+        ([], _) => Err(Refused::Method(WRITE_DELETE)),
+        _ => Err(Refused::no_such_route()),
+    }
+}
+
+/// Routes that name nothing.
+fn service(verb: Verb, path: &str) -> Found {
+    match (path, verb) {
+        ("/claims", Verb::Write) => Ok(Route::Claim),
+        ("/heartbeats", Verb::Write) => Ok(Route::Heartbeats),
+        ("/claims" | "/heartbeats", _) => Err(Refused::Method(WRITE)),
+        ("/healthz", Verb::Read) => Ok(Route::Health),
+        ("/readyz", Verb::Read) => Ok(Route::Ready),
+        ("/healthz" | "/readyz", _) => Err(Refused::Method(READ)),
+        _ => Err(Refused::no_such_route()),
+    }
+}
+
+/// The names that a request is about: that of the path, or those of the query.
+struct Names<'a> {
+    kind: Kind,
+    segment: Option<&'a str>,
+    query: &'a Query<'a>,
+}
+
+impl Names<'_> {
+    fn count(&self) -> usize {
+        self.segment.iter().count() + self.query.all("name").count()
+    }
+
+    fn all(&self) -> Result<Vec<Name>> {
+        let segment = self.segment.map(|raw| decode("name", raw)).transpose()?;
+        let names = segment.iter().map(String::as_str);
+        let names = names.chain(self.query.all("name"));
+        names.map(|name| Ok(Name::new(self.kind, name)?)).collect()
+    }
+
+    fn one(&self) -> Result<Name> {
+        let mut names = self.all()?;
+        match (names.pop(), names.is_empty()) {
+            (Some(name), true) => Ok(name),
+            (Some(_), false) => Err(Error::invalid("this is about one name: give `name` once")),
+            (None, _) => Err(Error::invalid(
+                "the name is missing: give it in the path, or as `name=`",
+            )),
+        }
+    }
 }
 
 /// A fence as it is written in a URL.
@@ -168,91 +210,65 @@ pub(crate) fn fence(text: &str) -> Result<Fence> {
 mod tests {
     use super::*;
 
-    fn find(method: Method, path: &str, query: &str) -> Result<Route, Refused> {
-        Route::find(&method, path, &Query::parse(Some(query)).unwrap())
+    /// The route of `METHOD PATH?QUERY`.
+    fn find(line: &str) -> Found {
+        let (method, target) = line.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let query = Query::parse(Some(query)).unwrap();
+        Route::find(&method.parse().unwrap(), path, &query)
     }
 
-    fn name(text: &str) -> Name {
+    fn lock(text: &str) -> Name {
         Name::lock(text).unwrap()
+    }
+
+    fn gate(text: &str) -> Name {
+        Name::gate(text).unwrap()
     }
 
     #[test]
     fn paths_and_names_lead_to_routes() {
         let fence = Fence::new(13).unwrap();
-        for (method, path, query, route) in [
-            (Method::POST, "/locks/a", "", Route::Acquire(name("a"))),
-            (Method::PUT, "/locks/a%2Fb", "", Route::Acquire(name("a/b"))),
+        let both = vec![lock("b"), lock("a/")];
+        for (line, route) in [
+            ("POST /locks/a", Route::Acquire(lock("a"))),
+            ("PUT /locks/a%2Fb", Route::Acquire(lock("a/b"))),
+            ("POST /locks?name=..", Route::Acquire(lock(".."))),
+            ("POST /locks/13", Route::Acquire(lock("13"))),
+            ("POST /locks/break", Route::Acquire(lock("break"))),
+            ("POST /locks?name=b&name=a/", Route::AcquireAll(both)),
+            ("POST /locks", Route::AcquireAll(vec![])),
+            ("GET /locks?name=..", Route::Show(lock(".."))),
+            ("GET /locks", Route::List(Kind::Lock)),
+            ("POST /locks/a/13", Route::Update(lock("a"), fence)),
+            ("PUT /locks/13?name=a", Route::Update(lock("a"), fence)),
+            ("DELETE /locks/a/13", Route::Release(lock("a"), fence)),
+            ("DELETE /locks/13?name=a", Route::Release(lock("a"), fence)),
+            ("DELETE /locks/a", Route::ReleaseByNonce(lock("a"))),
             (
-                Method::POST,
-                "/locks",
-                "name=..",
-                Route::Acquire(name("..")),
-            ),
-            (Method::GET, "/locks", "name=..", Route::Show(name(".."))),
-            (Method::GET, "/locks", "", Route::List),
-            (
-                Method::POST,
-                "/locks/a/13",
-                "",
-                Route::Update(name("a"), fence),
-            ),
-            (
-                Method::PUT,
-                "/locks/13",
-                "name=a",
-                Route::Update(name("a"), fence),
-            ),
-            (Method::POST, "/locks/13", "", Route::Acquire(name("13"))),
-            (
-                Method::DELETE,
-                "/locks/a/13",
-                "",
-                Route::Release(name("a"), fence),
+                "POST /locks/a/13/heartbeat",
+                Route::Heartbeat(lock("a"), fence),
             ),
             (
-                Method::DELETE,
-                "/locks/13",
-                "name=a",
-                Route::Release(name("a"), fence),
+                "PUT /locks/13/heartbeat?name=a",
+                Route::Heartbeat(lock("a"), fence),
             ),
-            (
-                Method::DELETE,
-                "/locks/a",
-                "",
-                Route::ReleaseByNonce(name("a")),
-            ),
-            (
-                Method::POST,
-                "/locks/a/13/heartbeat",
-                "",
-                Route::Heartbeat(name("a"), fence),
-            ),
-            (
-                Method::PUT,
-                "/locks/13/heartbeat",
-                "name=a",
-                Route::Heartbeat(name("a"), fence),
-            ),
-            (Method::POST, "/locks/a/break", "", Route::Break(name("a"))),
-            (
-                Method::POST,
-                "/locks/break",
-                "name=a",
-                Route::Break(name("a")),
-            ),
-            (
-                Method::POST,
-                "/locks/break",
-                "",
-                Route::Acquire(name("break")),
-            ),
-            (Method::HEAD, "/healthz", "", Route::Health),
+            ("POST /locks/a/break", Route::Break(lock("a"))),
+            ("POST /locks/break?name=a", Route::Break(lock("a"))),
+            ("PUT /items/a%2Fb", Route::Put(lock("a/b"))),
+            ("DELETE /items?name=..", Route::Remove(lock(".."))),
+            ("POST /gates/a", Route::Pass(gate("a"))),
+            ("POST /gates?name=..", Route::Pass(gate(".."))),
+            ("DELETE /gates/a/13", Route::Release(gate("a"), fence)),
+            ("DELETE /gates/13?name=a", Route::Release(gate("a"), fence)),
+            ("DELETE /gates/a", Route::ReleaseByNonce(gate("a"))),
+            ("POST /gates/a/break", Route::Break(gate("a"))),
+            ("GET /gates/a", Route::Show(gate("a"))),
+            ("GET /gates", Route::List(Kind::Gate)),
+            ("POST /claims", Route::Claim),
+            ("HEAD /healthz", Route::Health),
         ] {
-            assert_eq!(
-                find(method.clone(), path, query),
-                Ok(route),
-                "{method} {path}?{query}"
-            );
+            assert_eq!(find(line), Ok(route), "{line}");
         }
     }
 
@@ -264,45 +280,49 @@ mod tests {
             "/locks/a/1/heart",
             "/locks/a/1/heartbeat/x",
             "/locks/a/b/c/d",
+            "/items/a/1",
+            "/gates/a/1/heartbeat",
+            "/claims/",
+            "/claims/a",
         ] {
-            let refused = find(Method::POST, path, "").unwrap_err();
-            assert!(
-                matches!(&refused, Refused::Problem(p) if p.status == 404),
-                "{path}"
-            );
+            let refused = find(&format!("POST {path}")).unwrap_err();
+            let found = matches!(&refused, Refused::Problem(p) if p.status == 404);
+            assert!(found, "{path}: {refused:?}");
         }
-        for path in [
-            "/locks/a/x",
-            "/locks/a/",
-            "/locks/a/+1",
-            "/locks/a/-1",
-            "/locks/a/1.5",
-            "/locks/a/9007199254740992",
-            "/locks/",
-            "/locks/%00",
-            "/locks/%ff",
-            "/locks",
+        for line in [
+            "POST /locks/a/x",
+            "POST /locks/a/",
+            "POST /locks/a/+1",
+            "POST /locks/a/-1",
+            "POST /locks/a/1.5",
+            "POST /locks/a/9007199254740992",
+            "POST /locks/",
+            "POST /locks/%00",
+            "POST /locks/%ff",
+            "POST /locks?name=a&name=",
+            "GET /locks?name=a&name=b",
+            "POST /locks/1?name=a&name=b",
+            "PUT /items?name=a&name=b",
+            "PUT /items",
+            "POST /gates",
+            "DELETE /gates/a/x",
         ] {
-            let refused = find(Method::POST, path, "").unwrap_err();
-            assert!(
-                matches!(refused, Refused::Error(Error::Invalid(_))),
-                "{path}: {refused:?}"
-            );
+            let refused = find(line).unwrap_err();
+            let invalid = matches!(refused, Refused::Error(Error::Invalid(_)));
+            assert!(invalid, "{line}: {refused:?}");
         }
-        for (path, allow) in [
-            ("/locks/a/1", "POST, PUT, DELETE"),
-            ("/locks/a/break", WRITE),
-            ("/heartbeats", WRITE),
+        for (line, allow) in [
+            ("GET /locks/a/1", WRITE_DELETE),
+            ("GET /locks/a/break", WRITE),
+            ("DELETE /locks", READ_WRITE),
+            ("PATCH /locks/a", ALL),
+            ("GET /heartbeats", WRITE),
+            ("GET /items/a", WRITE_DELETE),
+            ("POST /gates/a/1", DELETE),
+            ("GET /claims", WRITE),
+            ("POST /readyz", READ),
         ] {
-            assert_eq!(
-                find(Method::GET, path, ""),
-                Err(Refused::Method(allow)),
-                "{path}"
-            );
+            assert_eq!(find(line), Err(Refused::Method(allow)), "{line}");
         }
-        assert_eq!(
-            find(Method::POST, "/readyz", ""),
-            Err(Refused::Method(READ))
-        );
     }
 }

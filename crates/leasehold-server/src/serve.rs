@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::Config;
+use crate::purge;
 use crate::service::Service;
 
 /// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use.
@@ -23,6 +24,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
 /// gets an answer, and returns once all requests are answered or [`Config::drain_timeout`] is over.
+///
+/// Meanwhile it deletes what nobody needs any more, as [`Config::purge`] says.
 ///
 /// Dropping the future ends all connections at once.
 pub async fn serve(
@@ -32,6 +35,10 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let drain_timeout = config.drain_timeout;
+    let mut background = JoinSet::new();
+    if let Some(retention) = config.purge {
+        background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
+    }
     let mut connections = Connections {
         service: Service {
             engine: engine.clone(),
@@ -47,6 +54,7 @@ pub async fn serve(
             () = accepting => {}
         }
     }
+    background.abort_all();
     let Connections { open, graceful, .. } = connections;
     tracing::info!(connections = open.len(), "shutting down");
     let drained = async {

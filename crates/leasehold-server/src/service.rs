@@ -13,7 +13,8 @@ use leasehold::{Error, Result};
 use crate::Config;
 use crate::answer::{self, Answer};
 use crate::query::Query;
-use crate::route::{Refused, Route};
+use crate::refused::Refused;
+use crate::route::Route;
 
 /// What every connection shares.
 #[derive(Clone)]
@@ -71,17 +72,32 @@ impl Service {
         };
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
+            Route::AcquireAll(names) => self.acquire_all(call, names).await,
             Route::Heartbeat(name, fence) => self.heartbeat(call, &name, fence).await,
+            Route::Heartbeats => self.heartbeats(call).await,
             Route::Update(name, fence) => self.update(call, &name, fence).await,
             Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
             Route::ReleaseByNonce(name) => self.release(call, &name, None).await,
-            Route::Show(name) => self.show(call, &name).await,
-            Route::List => self.list(call).await,
             Route::Break(name) => self.break_lease(call, &name).await,
-            Route::Heartbeats => self.heartbeats(call).await,
+            Route::Show(name) => self.show(call, &name).await,
+            Route::List(kind) => self.list(call, kind).await,
+            Route::Pass(gate) => self.pass(call, &gate).await,
+            Route::Put(name) => self.put(call, &name).await,
+            Route::Remove(name) => self.remove(call, &name).await,
+            Route::Claim => self.claim(call).await,
             Route::Health => self.health(&call),
             Route::Ready => self.ready(call).await,
         }
+    }
+}
+
+impl Service {
+    /// The caller's nonce; one that nobody else has if it gave none.
+    pub(crate) fn nonce_or_new(&self, call: &Call<'_>) -> Result<Nonce> {
+        Ok(match call.nonce()? {
+            Some(nonce) => nonce,
+            None => Nonce::new(format!("{:032x}", self.engine.host().random()))?,
+        })
     }
 }
 
@@ -101,6 +117,19 @@ impl Call<'_> {
             ),
         };
         Ok(text.map(Nonce::new).transpose()?)
+    }
+
+    /// The nonce of something that may be asked for again.
+    pub(crate) fn required_nonce(&self) -> Result<Nonce> {
+        self.nonce()?.ok_or_else(|| {
+            Error::invalid("the nonce is missing: give `nonce=` with 1 to 64 characters")
+        })
+    }
+
+    /// Who asks, for people.
+    pub(crate) fn owner(&self) -> Text {
+        let owner = self.query.get("owner");
+        owner.map_or_else(|| self.peer.clone(), Into::into)
     }
 }
 

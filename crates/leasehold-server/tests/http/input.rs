@@ -208,7 +208,8 @@ async fn unknown_routes_and_methods_are_problems() {
         "/lock",
         "/locks/a/1/b",
         "/locks/a/1/heartbeat/x",
-        "/items",
+        "/items/a/b",
+        "/gates/a/1/heartbeat",
         "/Locks/a",
     ] {
         for method in ["GET", "POST", "DELETE"] {
@@ -231,7 +232,7 @@ async fn unknown_routes_and_methods_are_problems() {
             "/locks/job".to_owned(),
             "get, head, post, put, delete",
         ),
-        ("DELETE", "/locks".to_owned(), "get, head"),
+        ("DELETE", "/locks".to_owned(), "get, head, post, put"),
         ("GET", "/heartbeats".to_owned(), "post, put"),
         ("POST", "/healthz".to_owned(), "get, head"),
         ("OPTIONS", "/readyz".to_owned(), "get, head"),

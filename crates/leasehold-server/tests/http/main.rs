@@ -1,11 +1,15 @@
 //! The service through real HTTP.
 
+mod claims;
 mod common;
 mod faults;
+mod gates;
 mod glock;
 mod input;
+mod items;
 mod log;
 mod names;
 mod remote;
 mod routes;
+mod several;
 mod waiting;

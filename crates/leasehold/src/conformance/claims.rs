@@ -5,31 +5,28 @@ use std::time::Duration;
 
 use leasehold_core::{Name, Text};
 
-use super::bench::{
-    Bench, LONG, PATIENT, ask, complete, nonce, release, renew, shown, side_by_side,
-};
+use super::bench::{Bench, LONG, PATIENT, ask, complete, nonce, release, shown, side_by_side};
 use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, Leases, PutRequest};
 use crate::{Error, ListRequest, UpdateRequest, Updated};
 
-super::promises!(Engine:
+super::promises!(Leases:
     the_oldest_items_are_claimed_first,
     a_claimed_item_moves_on_in_one_write,
     a_claim_keeps_to_its_state_and_prefix,
     an_item_of_a_dead_worker_returns,
     a_claim_waits_for_work,
     claims_at_once_never_overlap,
-    a_claim_is_one_search_and_one_batch,
     a_wrong_claim_is_refused,
+    a_leased_item_stays_as_it_is,
     several_are_taken_all_or_none,
-    several_wait_for_the_last_and_keep_the_first,
 );
 
 /// A state that no other case has.
-fn state(bench: &Bench, label: &str) -> Text {
+pub(super) fn state(bench: &Bench, label: &str) -> Text {
     format!("{}{label}", bench.prefix()).into()
 }
 
-fn claim(state: &Text, limit: usize) -> ClaimRequest {
+pub(super) fn claim(state: &Text, limit: usize) -> ClaimRequest {
     ClaimRequest {
         state: state.clone(),
         prefix: String::new(),
@@ -41,7 +38,7 @@ fn claim(state: &Text, limit: usize) -> ClaimRequest {
     }
 }
 
-async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &str) {
+pub(super) async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &str) {
     let request = PutRequest {
         name: name.clone(),
         state: state.clone(),
@@ -51,7 +48,7 @@ async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &str) {
     leases.put(request).await.expect("nobody has it");
 }
 
-async fn claimed(leases: &dyn Leases, request: ClaimRequest) -> Vec<Claimed> {
+pub(super) async fn claimed(leases: &dyn Leases, request: ClaimRequest) -> Vec<Claimed> {
     leases.claim(request).await.expect("the store answers")
 }
 
@@ -70,30 +67,30 @@ async fn in_state(leases: &dyn Leases, state: &Text) -> Vec<Name> {
 }
 
 async fn the_oldest_items_are_claimed_first(bench: Bench) {
-    let (leases, new) = (bench.engine().await, state(&bench, "NEW"));
+    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
     for number in 0..5 {
-        put(&leases, &bench.name(&format!("{number}")), &new, "work").await;
+        put(&*leases, &bench.name(&format!("{number}")), &new, "work").await;
     }
-    let oldest_first = in_state(&leases, &new).await;
+    let oldest_first = in_state(&*leases, &new).await;
     assert_eq!(oldest_first.len(), 5);
-    let first = claimed(&leases, claim(&new, 3)).await;
+    let first = claimed(&*leases, claim(&new, 3)).await;
     assert_eq!(names(&first), oldest_first[..3]);
     for item in &first {
         let grant = &item.hold.grant;
         assert_eq!(&*grant.body, "work");
         assert_eq!(grant.state.as_ref().map(|state| &state.label), Some(&new));
     }
-    let rest = claimed(&leases, claim(&new, 3)).await;
+    let rest = claimed(&*leases, claim(&new, 3)).await;
     assert_eq!(
         names(&rest),
         oldest_first[3..],
         "what is claimed is left out"
     );
-    assert_eq!(claimed(&leases, claim(&new, 3)).await, []);
+    assert_eq!(claimed(&*leases, claim(&new, 3)).await, []);
     for item in first {
-        assert!(release(&leases, &item.name, item.hold.grant.fence).await);
+        assert!(release(&*leases, &item.name, item.hold.grant.fence).await);
     }
-    let again = claimed(&leases, claim(&new, 9)).await;
+    let again = claimed(&*leases, claim(&new, 9)).await;
     assert_eq!(
         names(&again),
         oldest_first[..3],
@@ -102,14 +99,14 @@ async fn the_oldest_items_are_claimed_first(bench: Bench) {
 }
 
 async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
-    let leases = bench.engine().await;
+    let leases = bench.leases().await;
     let (new, done, item) = (
         state(&bench, "NEW"),
         state(&bench, "DONE"),
         bench.name("item"),
     );
-    put(&leases, &item, &new, "work").await;
-    let taken = claimed(&leases, claim(&new, 1)).await;
+    put(&*leases, &item, &new, "work").await;
+    let taken = claimed(&*leases, claim(&new, 1)).await;
     let fence = taken[0].hold.grant.fence;
     let finish = UpdateRequest {
         name: item.clone(),
@@ -120,8 +117,8 @@ async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
     };
     let updated = leases.update(finish.clone()).await;
     assert_eq!(updated, Ok(Updated::Completed));
-    assert_eq!(claimed(&leases, claim(&new, 1)).await, []);
-    let next = claimed(&leases, claim(&done, 1)).await;
+    assert_eq!(claimed(&*leases, claim(&new, 1)).await, []);
+    let next = claimed(&*leases, claim(&done, 1)).await;
     assert_eq!(&*next[0].hold.grant.body, "result");
     let late = UpdateRequest {
         body: Some("stale".into()),
@@ -132,18 +129,18 @@ async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
         matches!(refused, Err(Error::Fenced | Error::Expired)),
         "{refused:?}"
     );
-    assert_eq!(&*shown(&leases, &item).await.record.body, "result");
+    assert_eq!(&*shown(&*leases, &item).await.record.body, "result");
 }
 
 async fn a_claim_keeps_to_its_state_and_prefix(bench: Bench) {
-    let leases = bench.engine().await;
+    let leases = bench.leases().await;
     let (new, other) = (state(&bench, "NEW"), state(&bench, "OTHER"));
-    put(&leases, &bench.name("a/1"), &new, "").await;
-    put(&leases, &bench.name("b/1"), &new, "").await;
-    put(&leases, &bench.name("a/2"), &other, "").await;
+    put(&*leases, &bench.name("a/1"), &new, "").await;
+    put(&*leases, &bench.name("b/1"), &new, "").await;
+    put(&*leases, &bench.name("a/2"), &other, "").await;
     let prefix = format!("{}a/", bench.prefix());
     let found = claimed(
-        &leases,
+        &*leases,
         ClaimRequest {
             prefix,
             ..claim(&new, 9)
@@ -154,12 +151,12 @@ async fn a_claim_keeps_to_its_state_and_prefix(bench: Bench) {
 }
 
 async fn an_item_of_a_dead_worker_returns(bench: Bench) {
-    let (leases, other) = (bench.engine().await, bench.engine().await);
+    let (leases, other) = (bench.leases().await, bench.leases().await);
     let (new, item) = (state(&bench, "NEW"), bench.name("item"));
-    put(&leases, &item, &new, "work").await;
+    put(&*leases, &item, &new, "work").await;
     let ttl = bench.short().await;
     let dead = claimed(
-        &leases,
+        &*leases,
         ClaimRequest {
             ttl,
             ..claim(&new, 1)
@@ -168,7 +165,7 @@ async fn an_item_of_a_dead_worker_returns(bench: Bench) {
     .await;
     let wait = PATIENT;
     let next = claimed(
-        &other,
+        &*other,
         ClaimRequest {
             wait,
             ..claim(&new, 1)
@@ -178,7 +175,7 @@ async fn an_item_of_a_dead_worker_returns(bench: Bench) {
     assert_eq!(names(&next), [item.clone()]);
     let (old, new) = (dead[0].hold.grant.fence, next[0].hold.grant.fence);
     assert!(new > old);
-    let late = complete(&leases, &item, old, "stale").await;
+    let late = complete(&*leases, &item, old, "stale").await;
     assert!(
         matches!(late, Err(Error::Fenced | Error::Expired)),
         "{late:?}"
@@ -187,14 +184,14 @@ async fn an_item_of_a_dead_worker_returns(bench: Bench) {
 
 async fn a_claim_waits_for_work(bench: Bench) {
     let (here, there, new) = (
-        bench.engine().await,
-        bench.engine().await,
+        bench.leases().await,
+        bench.leases().await,
         state(&bench, "NEW"),
     );
     let wait = Duration::from_millis(50);
     assert_eq!(
         claimed(
-            &here,
+            &*here,
             ClaimRequest {
                 wait,
                 ..claim(&new, 1)
@@ -203,36 +200,31 @@ async fn a_claim_waits_for_work(bench: Bench) {
         .await,
         []
     );
-    for putter in [&here, &there] {
+    for (number, putter) in [&here, &there].into_iter().enumerate() {
         let patient = ClaimRequest {
             wait: PATIENT,
             ..claim(&new, 5)
         };
-        let waiting = side_by_side([claim_alone(here.clone(), patient)]);
-        let item = bench.name(&format!("{:p}", putter));
-        let put = put(putter, &item, &new, "work");
-        let (claimed, ()) = tokio::join!(waiting, put);
-        assert_eq!(names(&claimed[0]), [item]);
+        let item = bench.name(&format!("{number}"));
+        let put = put(&**putter, &item, &new, "work");
+        let (claimed, ()) = tokio::join!(claimed(&*here, patient), put);
+        assert_eq!(names(&claimed), [item]);
     }
-}
-
-async fn claim_alone(leases: crate::engine::Engine, request: ClaimRequest) -> Vec<Claimed> {
-    claimed(&leases, request).await
 }
 
 async fn claims_at_once_never_overlap(bench: Bench) {
     const ITEMS: usize = 200;
-    let (leases, new) = (bench.engine().await, state(&bench, "NEW"));
+    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
     let items = (0..ITEMS).map(|number| bench.name(&format!("{number}")));
     let puts = items.map(|name| {
         let (leases, new) = (leases.clone(), new.clone());
-        async move { put(&leases, &name, &new, "").await }
+        async move { put(&*leases, &name, &new, "").await }
     });
     side_by_side(puts).await;
     let mut workers = Vec::new();
     for _ in 0..8 {
-        let (leases, request) = (bench.engine().await, claim(&new, 10));
-        workers.push(async move { names(&claimed(&leases, request).await) });
+        let (leases, request) = (bench.leases().await, claim(&new, 10));
+        workers.push(async move { names(&claimed(&*leases, request).await) });
     }
     let shares = side_by_side(workers).await;
     assert!(shares.iter().all(|share| !share.is_empty()), "{shares:?}");
@@ -241,27 +233,9 @@ async fn claims_at_once_never_overlap(bench: Bench) {
     assert_eq!(distinct.len(), all.len(), "an item was claimed twice");
 }
 
-async fn a_claim_is_one_search_and_one_batch(bench: Bench) {
-    let new = state(&bench, "NEW");
-    let names: Vec<_> = (0..30)
-        .map(|number| bench.name(&format!("{number}")))
-        .collect();
-    for name in &names {
-        put(&bench.engine().await, name, &new, "").await;
-    }
-    let engine = bench.engine().await;
-    let before = engine.stats();
-    assert_eq!(claimed(&engine, claim(&new, 30)).await.len(), 30);
-    let after = engine.stats();
-    let asked = (after.searches - before.searches, after.loads - before.loads);
-    assert_eq!(asked, (1, 0));
-    let batches = 30_usize.div_ceil(bench.store().await.facts().batch) as u64;
-    assert_eq!(after.swaps - before.swaps, batches);
-}
-
 async fn a_wrong_claim_is_refused(bench: Bench) {
-    let (leases, new) = (bench.engine().await, state(&bench, "NEW"));
-    put(&leases, &bench.name("item"), &new, "").await;
+    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
+    put(&*leases, &bench.name("item"), &new, "").await;
     for wrong in [
         claim(&new, 0),
         claim(&new, 1_001),
@@ -275,13 +249,40 @@ async fn a_wrong_claim_is_refused(bench: Bench) {
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(
-        claimed(&leases, claim(&new, 1)).await.len(),
+        claimed(&*leases, claim(&new, 1)).await.len(),
         1,
         "nothing changed"
     );
 }
 
-fn all(names: &[&Name]) -> AcquireAllRequest {
+async fn a_leased_item_stays_as_it_is(bench: Bench) {
+    let (leases, new, item) = (
+        bench.leases().await,
+        state(&bench, "NEW"),
+        bench.name("item"),
+    );
+    put(&*leases, &item, &new, "work").await;
+    let taken = claimed(&*leases, claim(&new, 1)).await;
+    let other = PutRequest {
+        name: item.clone(),
+        state: state(&bench, "OTHER"),
+        body: "other".into(),
+        nonce: None,
+    };
+    let refusals = [leases.put(other).await, leases.remove(&item).await];
+    for refused in refusals {
+        assert!(
+            matches!(&refused, Err(Error::Held(held)) if &*held.owner == "worker"),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(&*shown(&*leases, &item).await.record.body, "work");
+    assert!(release(&*leases, &item, taken[0].hold.grant.fence).await);
+    assert_eq!(leases.remove(&item).await, Ok(()));
+    assert_eq!(claimed(&*leases, claim(&new, 1)).await, []);
+}
+
+pub(super) fn all(names: &[&Name]) -> AcquireAllRequest {
     AcquireAllRequest {
         names: names.iter().copied().cloned().collect(),
         nonce: nonce(),
@@ -292,17 +293,17 @@ fn all(names: &[&Name]) -> AcquireAllRequest {
 }
 
 async fn several_are_taken_all_or_none(bench: Bench) {
-    let leases = bench.engine().await;
+    let leases = bench.leases().await;
     let (a, b, c) = (bench.name("a"), bench.name("b"), bench.name("c"));
-    let mine = ask(&b, "ada").granted(&leases).await;
-    let refused = leases_all(&leases, all(&[&c, &b, &a])).await;
+    let mine = ask(&b, "ada").granted(&*leases).await;
+    let refused = leases_all(&*leases, all(&[&c, &b, &a])).await;
     assert!(
         matches!(&refused, AcquiredAll::Held(name, held) if *name == b && &*held.owner == "ada"),
         "{refused:?}"
     );
-    ask(&a, "eve").wait(PATIENT).granted(&leases).await;
-    assert!(release(&leases, &b, mine.grant.fence).await);
-    let granted = leases_all(&leases, all(&[&c, &b, &c])).await;
+    ask(&a, "eve").wait(PATIENT).granted(&*leases).await;
+    assert!(release(&*leases, &b, mine.grant.fence).await);
+    let granted = leases_all(&*leases, all(&[&c, &b, &c])).await;
     let AcquiredAll::Granted(granted) = granted else {
         panic!("both are free: {granted:?}");
     };
@@ -319,37 +320,9 @@ async fn several_are_taken_all_or_none(bench: Bench) {
     }
 }
 
-async fn leases_all(leases: &dyn Leases, request: AcquireAllRequest) -> AcquiredAll {
+pub(super) async fn leases_all(leases: &dyn Leases, request: AcquireAllRequest) -> AcquiredAll {
     leases
         .acquire_all(request)
         .await
         .expect("the store answers")
-}
-
-async fn several_wait_for_the_last_and_keep_the_first(bench: Bench) {
-    let leases = bench.engine().await;
-    let (a, b) = (bench.name("a"), bench.name("b"));
-    let held = ask(&b, "ada").granted(&leases).await;
-    let ttl = bench.short().await;
-    let request = AcquireAllRequest {
-        ttl,
-        wait: PATIENT,
-        ..all(&[&a, &b])
-    };
-    let (engine, other) = (leases.clone(), bench.engine().await);
-    let taking = tokio::spawn(async move { leases_all(&engine, request).await });
-    super::engine_waiting::until_waiting(&leases, &b, 1).await;
-    // Longer than the ttl: the first is kept all the while.
-    tokio::time::sleep(ttl + ttl / 2).await;
-    ask(&a, "eve").refused(&other).await;
-    assert!(release(&leases, &b, held.grant.fence).await);
-    let granted = taking.await.expect("it does not fail");
-    let AcquiredAll::Granted(granted) = granted else {
-        panic!("both are free: {granted:?}");
-    };
-    for item in granted {
-        renew(&leases, &item.name, item.hold.grant.fence)
-            .await
-            .expect("it is held");
-    }
 }

@@ -40,7 +40,9 @@ mod bench;
 mod claims;
 mod differential;
 mod engine;
+mod engine_claims;
 mod engine_waiting;
+mod gates;
 mod holding;
 mod items;
 mod letting_go;
@@ -125,7 +127,7 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         store_races::CASES,
         engine::CASES,
         items::CASES,
-        claims::CASES,
+        engine_claims::CASES,
         recipes::CASES,
         engine_waiting::CASES,
         holding::CASES,
@@ -135,6 +137,8 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         shared::CASES,
         time::CASES,
         waiting::CASES,
+        claims::CASES,
+        gates::CASES,
         races::CASES,
         differential::CASES,
     ];

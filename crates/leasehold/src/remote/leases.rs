@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hyper::Method;
 use hyper::body::Bytes;
-use leasehold_core::{Mode, Name, View};
+use leasehold_core::{Kind, Mode, Name, View};
 
+use super::work::locks_only;
 use super::{ANSWER, Answered, Ask, Remote, Repeat};
 use crate::leases::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
@@ -14,8 +15,8 @@ use crate::leases::{
     UpdateRequest, Updated,
 };
 use crate::wire::{
-    BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, LockView,
-    Locks, MAX_HEARTBEATS, MAX_PAGE, MAX_WAIT, Released, Trouble,
+    BreakHow, Broken, Gates, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease,
+    LockView, Locks, MAX_HEARTBEATS, MAX_PAGE, MAX_WAIT, Released, Trouble,
 };
 use crate::{Error, Result, duration};
 
@@ -38,20 +39,20 @@ impl Leases for Remote {
         }
     }
 
-    async fn acquire_all(&self, _request: AcquireAllRequest) -> Result<AcquiredAll> {
-        Err(Error::invalid("not over HTTP yet"))
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+        self.take_all(request).await
     }
 
-    async fn claim(&self, _request: ClaimRequest) -> Result<Vec<Claimed>> {
-        Err(Error::invalid("not over HTTP yet"))
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        self.claim_items(request).await
     }
 
-    async fn put(&self, _request: PutRequest) -> Result<()> {
-        Err(Error::invalid("not over HTTP yet"))
+    async fn put(&self, request: PutRequest) -> Result<()> {
+        self.put_item(request).await
     }
 
-    async fn remove(&self, _name: &Name) -> Result<()> {
-        Err(Error::invalid("not over HTTP yet"))
+    async fn remove(&self, name: &Name) -> Result<()> {
+        self.remove_item(name).await
     }
 
     fn longest_wait(&self) -> Duration {
@@ -109,7 +110,7 @@ impl Leases for Remote {
         let answered = self
             .call(Repeat::Safe, ANSWER, |_| Ask {
                 method: Method::DELETE,
-                target: self.inner.url.lock(name, &rest),
+                target: self.inner.url.lease(name, &rest),
                 nonce: nonce.clone(),
                 body: Bytes::new(),
             })
@@ -122,7 +123,7 @@ impl Leases for Remote {
         let answered = self
             .call(Repeat::Never, ANSWER, |_| Ask {
                 method: Method::POST,
-                target: self.inner.url.lock(name, "/break"),
+                target: self.inner.url.lease(name, "/break"),
                 nonce: None,
                 body: body.clone(),
             })
@@ -138,7 +139,9 @@ impl Leases for Remote {
 
     async fn show(&self, name: &Name) -> Result<Option<View>> {
         let answered = self
-            .call(Repeat::Read, ANSWER, |_| get(self.inner.url.lock(name, "")))
+            .call(Repeat::Read, ANSWER, |_| {
+                get(self.inner.url.lease(name, ""))
+            })
             .await?;
         if let Ok(problem) = answered.problem(&self.inner.url)
             && problem.trouble == Trouble::NotFound
@@ -151,35 +154,40 @@ impl Leases for Remote {
     }
 
     async fn list(&self, request: ListRequest) -> Result<Listing> {
-        if request.gates {
-            return Err(Error::invalid("this service lists locks only"));
-        }
         let answered = self
             .call(Repeat::Read, ANSWER, |_| self.ask_to_list(&request))
             .await?;
-        let page: Locks = self.read(&answered)?;
-        let leases = page.locks.into_iter().map(|lock| {
-            let name = Name::lock(&lock.name)?;
-            Ok((name, View::from(lock)))
+        let (kind, views, cursor) = if request.gates {
+            let page: Gates = self.read(&answered)?;
+            (Kind::Gate, page.gates, page.cursor)
+        } else {
+            let page: Locks = self.read(&answered)?;
+            (Kind::Lock, page.locks, page.cursor)
+        };
+        let leases = views.into_iter().map(|view| {
+            let name = Name::new(kind, &view.name)?;
+            Ok((name, View::from(view)))
         });
-        Ok(Listing {
-            leases: leases.collect::<Result<_>>()?,
-            cursor: page.cursor,
-        })
+        let leases = leases.collect::<Result<_>>()?;
+        Ok(Listing { leases, cursor })
     }
 }
 
 impl Remote {
-    fn read<T: serde::de::DeserializeOwned>(&self, answered: &Answered) -> Result<T> {
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self, answered: &Answered) -> Result<T> {
         answered.read(&self.inner.url)
     }
 
     fn ask_to_acquire(&self, request: &AcquireRequest, wait: Duration) -> Ask {
+        let period = match request.name.kind() {
+            Kind::Lock => "ttl",
+            Kind::Gate => "every",
+        };
         let mut target = self
             .inner
             .url
-            .lock(&request.name, "")
-            .with("ttl", &duration::format(request.ttl))
+            .lease(&request.name, "")
+            .with(period, &duration::format(request.ttl))
             .with("owner", &request.owner);
         if !wait.is_zero() {
             target = target.with("wait", &duration::format(wait));
@@ -205,7 +213,7 @@ impl Remote {
         let mut target = self
             .inner
             .url
-            .lock(&request.name, &format!("/{}", request.fence));
+            .lease(&request.name, &format!("/{}", request.fence));
         if request.body.is_none() {
             target = target.with("body", "keep");
         }
@@ -225,7 +233,8 @@ impl Remote {
     }
 
     fn ask_to_list(&self, request: &ListRequest) -> Ask {
-        let mut target = self.inner.url.route("/locks");
+        let collection = if request.gates { "/gates" } else { "/locks" };
+        let mut target = self.inner.url.route(collection);
         if !request.prefix.is_empty() {
             target = target.with("prefix", &request.prefix);
         }
@@ -249,6 +258,7 @@ impl Remote {
         requests: &[RenewRequest],
         within: Duration,
     ) -> Result<Vec<Result<Renewed>>> {
+        locks_only(requests.iter().map(|request| &request.name))?;
         let leases = requests.iter().map(|request| Heartbeat {
             name: request.name.as_str().into(),
             fence: request.fence,
@@ -289,7 +299,7 @@ fn get(target: super::Target) -> Ask {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> Bytes {
+pub(super) fn json(value: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(value)
         .expect("requests have text keys and do not fail")
         .into()

@@ -3,6 +3,7 @@
 mod connection;
 mod leases;
 mod url;
+mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

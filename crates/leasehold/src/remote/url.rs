@@ -4,7 +4,7 @@ use std::fmt;
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
-use leasehold_core::Name;
+use leasehold_core::{Kind, Name};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Error, Result};
@@ -72,15 +72,30 @@ impl ServiceUrl {
         }
     }
 
-    /// The target of a route of a lock; `rest` is what follows the name.
-    pub(super) fn lock(&self, name: &Name, rest: &str) -> Target {
+    /// The target of a route of a lock or a gate; `rest` is what follows the name.
+    pub(super) fn lease(&self, name: &Name, rest: &str) -> Target {
+        let collection = match name.kind() {
+            Kind::Lock => "/locks",
+            Kind::Gate => "/gates",
+        };
+        self.named(collection, name, rest)
+    }
+
+    /// The target of the route of a work item.
+    pub(super) fn item(&self, name: &Name) -> Target {
+        self.named("/items", name, "")
+    }
+
+    fn named(&self, collection: &str, name: &Name, rest: &str) -> Target {
         let name = name.as_str();
         // What lies between may take these apart, encoded or not.
         if name.contains(['/', '\\']) || name == "." || name == ".." {
-            return self.route(&format!("/locks{rest}")).with("name", name);
+            return self
+                .route(&format!("{collection}{rest}"))
+                .with("name", name);
         }
         let encoded = utf8_percent_encode(name, UNRESERVED);
-        self.route(&format!("/locks/{encoded}{rest}"))
+        self.route(&format!("{collection}/{encoded}{rest}"))
     }
 }
 
@@ -152,7 +167,12 @@ mod tests {
             ("..", "/locks/1?name=..&x=%26"),
         ] {
             let name = Name::lock(name).unwrap();
-            assert_eq!(url.lock(&name, "/1").with("x", "&").into_string(), target);
+            let lease = url.lease(&name, "/1").with("x", "&");
+            assert_eq!(lease.into_string(), target);
         }
+        let gate = Name::gate("a b").unwrap();
+        assert_eq!(url.lease(&gate, "/1").into_string(), "/gates/a%20b/1");
+        let item = Name::lock("a/b").unwrap();
+        assert_eq!(url.item(&item).into_string(), "/items?name=a%2Fb");
     }
 }

@@ -4,13 +4,15 @@
 
 mod lease;
 mod problem;
+mod several;
 mod view;
 
 pub use lease::{
     BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
 };
 pub use problem::{Problem, Trouble};
-pub use view::{EndedAs, Ending, HolderView, LockView, Locks};
+pub use several::{Items, NamedLease, NamedLeases, Names, Removed, Stored};
+pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
 
 use std::time::Duration;
 

@@ -16,6 +16,8 @@ use crate::Error;
 pub enum Trouble {
     /// Somebody else has it.
     Held,
+    /// The gate is shut: somebody passed it within its period.
+    Throttled,
     /// This fence does not hold the lease (any more).
     Fenced,
     /// This fence's time has run out.
@@ -51,6 +53,7 @@ impl Trouble {
             Self::RequestTimeout => 408,
             Self::Held | Self::Fenced | Self::Expired => 409,
             Self::TooLarge => 413,
+            Self::Throttled => 429,
             Self::Corrupt => 500,
             Self::StoreUnavailable | Self::Indeterminate => 503,
         }
@@ -60,6 +63,7 @@ impl Trouble {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Held => "Somebody else holds it",
+            Self::Throttled => "The gate is shut",
             Self::Fenced => "Fenced off",
             Self::Expired => "Expired",
             Self::BadRequest => "Bad request",
@@ -88,7 +92,7 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong in this case and what would be right, for people.
     pub detail: Cow<'static, str>,
-    /// The name that nothing is known of.
+    /// The name that is meant: nothing is known of it, or it is the one of several that somebody else has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Text>,
     /// Who holds it, where somebody does; empty for a waiter that is next.
@@ -123,9 +127,28 @@ impl Problem {
 
     /// Nothing is known of this name.
     pub fn unknown(name: &Name) -> Self {
+        Self::new(Trouble::NotFound, "nothing is known of this name").about(name)
+    }
+
+    /// The gate is shut.
+    pub fn throttled(held: &Held) -> Self {
+        let shut = format!("the gate is shut for another {:?}", held.retry_after);
+        Self::new(Trouble::Throttled, shut).held(held)
+    }
+
+    /// The same about one of several names.
+    pub fn about(self, name: &Name) -> Self {
+        let name = Some(name.as_str().into());
+        Self { name, ..self }
+    }
+
+    fn held(self, held: &Held) -> Self {
         Self {
-            name: Some(name.as_str().into()),
-            ..Self::new(Trouble::NotFound, "nothing is known of this name")
+            owner: Some(held.owner.clone()),
+            since: Some(held.since),
+            // Rounded up: whoever comes back exactly then must not come too early.
+            retry_after: Some(millis(held.retry_after + Duration::from_micros(999))),
+            ..self
         }
     }
 }
@@ -142,14 +165,11 @@ impl From<&Error> for Problem {
             Error::Indeterminate(_) => Trouble::Indeterminate,
             Error::Corrupt(_) => Trouble::Corrupt,
         };
-        let mut problem = Self::new(trouble, error.to_string());
-        if let Error::Held(held) = error {
-            problem.owner = Some(held.owner.clone());
-            problem.since = Some(held.since);
-            // Rounded up: whoever comes back exactly then must not come too early.
-            problem.retry_after = Some(millis(held.retry_after + Duration::from_micros(999)));
+        let problem = Self::new(trouble, error.to_string());
+        match error {
+            Error::Held(held) => problem.held(held),
+            _ => problem,
         }
-        problem
     }
 }
 
@@ -157,7 +177,7 @@ impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
         let detail = problem.detail.into_owned();
         match problem.trouble {
-            Trouble::Held => Self::Held(Held {
+            Trouble::Held | Trouble::Throttled => Self::Held(Held {
                 owner: problem.owner.unwrap_or_default(),
                 since: problem.since.unwrap_or_default(),
                 retry_after: Duration::from_millis(problem.retry_after.unwrap_or_default()),

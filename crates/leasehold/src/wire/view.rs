@@ -106,6 +106,15 @@ pub struct Locks {
     pub cursor: Option<String>,
 }
 
+/// A page of gates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gates {
+    /// Them: whoever passed last holds a gate while it is shut.
+    pub gates: Vec<LockView>,
+    /// Where to go on; null at the end.
+    pub cursor: Option<String>,
+}
+
 /// Stands where a hash is that only the service knows.
 fn unknown_hash() -> Hash {
     Hash::of(&[])

@@ -1,0 +1,67 @@
+//! Work items: put, removed, and leased by their state.
+
+use leasehold::core::{Name, Operation, Outcome, Put, limits};
+use leasehold::engine::Patience;
+use leasehold::wire::{Items, Removed, Stored};
+use leasehold::{ClaimRequest, Error, Result};
+
+use crate::acquire;
+use crate::answer::{self, Answer};
+use crate::body;
+use crate::refused::Refused;
+use crate::service::{Call, Service, refuse};
+
+/// How many items a claim leases that does not say.
+const DEFAULT_LIMIT: usize = 10;
+
+impl Service {
+    pub(crate) async fn put(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
+        call.query.only(&["name", "state", "nonce"])?;
+        let state = state(&call)?.into();
+        let nonce = call.nonce()?.map(|nonce| nonce.hash());
+        let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let body = text.into();
+        let operation = Operation::Put(Put { state, body, nonce });
+        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        match reply.outcome() {
+            Outcome::Put => Ok(answer::telling(reply, &Stored { stored: true })),
+            _ => Err(refuse(reply)),
+        }
+    }
+
+    pub(crate) async fn remove(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
+        call.query.only(&["name"])?;
+        let removing = self.engine.perform(name, Operation::Remove, Patience::NONE);
+        let reply = removing.await?;
+        match reply.outcome() {
+            Outcome::Removed => Ok(answer::telling(reply, &Removed { removed: true })),
+            _ => Err(refuse(reply)),
+        }
+    }
+
+    pub(crate) async fn claim(&self, call: Call<'_>) -> Result<Answer, Refused> {
+        let query = &call.query;
+        query.only(&["state", "prefix", "limit", "ttl", "owner", "nonce", "wait"])?;
+        let ttl = query.duration("ttl")?;
+        let limit = query.limit(ClaimRequest::MOST_ITEMS)?;
+        let request = ClaimRequest {
+            state: state(&call)?.into(),
+            prefix: query.get("prefix").unwrap_or_default().to_owned(),
+            limit: limit.unwrap_or(DEFAULT_LIMIT),
+            ttl: ttl.unwrap_or(self.config.default_claim_ttl),
+            owner: call.owner(),
+            nonce: self.nonce_or_new(&call)?,
+            wait: query.wait()?,
+        };
+        // An unread body would hide that the caller has gone.
+        let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let claimed = self.engine.claim(request).await?;
+        let items = acquire::leases(call.arrival, &claimed);
+        Ok(answer::telling_all(claimed, &Items { items }))
+    }
+}
+
+fn state<'c>(call: &'c Call<'_>) -> Result<&'c str> {
+    let state = call.query.get("state");
+    state.ok_or_else(|| Error::invalid("the state is missing: give `state=` with a short label"))
+}

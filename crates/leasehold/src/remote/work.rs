@@ -1,0 +1,141 @@
+//! Several leases at once, and work items.
+
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::body::Bytes;
+use leasehold_core::{Kind, Name};
+
+use super::leases::json;
+use super::{ANSWER, Answered, Ask, Remote, Repeat};
+use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, PutRequest};
+use crate::wire::{Items, MAX_WAIT, NamedLease, NamedLeases, Names, Removed, Stored, Trouble};
+use crate::{Error, Result, duration};
+
+impl Remote {
+    pub(super) async fn take_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+        locks_only(&request.names)?;
+        let wait = request.wait.min(MAX_WAIT);
+        let names = request.names.iter().map(|name| name.as_str().into());
+        // In the body: many long names are too much for a URL.
+        let body = json(&Names {
+            names: names.collect(),
+        });
+        let answered = self
+            .call(Repeat::Safe, wait + ANSWER, |elapsed| Ask {
+                method: Method::POST,
+                target: self
+                    .inner
+                    .url
+                    .route("/locks")
+                    .with("ttl", &duration::format(request.ttl))
+                    .with("owner", &request.owner)
+                    .with("wait", &duration::format(wait.saturating_sub(elapsed))),
+                nonce: Some(request.nonce.clone()),
+                body: body.clone(),
+            })
+            .await?;
+        if let Ok(problem) = answered.problem(&self.inner.url)
+            && problem.trouble == Trouble::Held
+            && let Some(name) = &problem.name
+        {
+            let name = Name::lock(name)?;
+            if let Error::Held(held) = problem.into() {
+                return Ok(AcquiredAll::Held(name, held));
+            }
+        }
+        let granted: NamedLeases = self.read(&answered)?;
+        self.claimed(granted.leases, &answered)
+            .map(AcquiredAll::Granted)
+    }
+
+    /// Never repeated: nobody can tell which items a lost answer had. They come back after their ttl.
+    pub(super) async fn claim_items(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+        let wait = request.wait.min(MAX_WAIT);
+        let answered = self
+            .call(Repeat::Never, wait + ANSWER, |elapsed| {
+                self.ask_to_claim(&request, wait.saturating_sub(elapsed))
+            })
+            .await?;
+        let claimed: Items = self.read(&answered)?;
+        self.claimed(claimed.items, &answered)
+    }
+
+    pub(super) async fn put_item(&self, request: PutRequest) -> Result<()> {
+        locks_only([&request.name])?;
+        let repeat = match request.nonce {
+            Some(_) => Repeat::Safe,
+            None => Repeat::Never,
+        };
+        let answered = self
+            .call(repeat, ANSWER, |_| Ask {
+                method: Method::PUT,
+                target: self
+                    .inner
+                    .url
+                    .item(&request.name)
+                    .with("state", &request.state),
+                nonce: request.nonce.clone(),
+                body: Bytes::copy_from_slice(request.body.as_bytes()),
+            })
+            .await?;
+        match self.read::<Stored>(&answered) {
+            Err(Error::Held(_)) if answered.repeated => Err(Error::Indeterminate(
+                "the first answer was lost, and somebody has the item: it may have been put".into(),
+            )),
+            read => read.map(drop),
+        }
+    }
+
+    pub(super) async fn remove_item(&self, name: &Name) -> Result<()> {
+        locks_only([name])?;
+        let answered = self
+            .call(Repeat::Never, ANSWER, |_| Ask {
+                method: Method::DELETE,
+                target: self.inner.url.item(name),
+                nonce: None,
+                body: Bytes::new(),
+            })
+            .await?;
+        self.read::<Removed>(&answered).map(drop)
+    }
+
+    fn ask_to_claim(&self, request: &ClaimRequest, wait: Duration) -> Ask {
+        let mut target = self
+            .inner
+            .url
+            .route("/claims")
+            .with("state", &request.state)
+            .with("limit", &request.limit.to_string())
+            .with("ttl", &duration::format(request.ttl))
+            .with("owner", &request.owner);
+        if !request.prefix.is_empty() {
+            target = target.with("prefix", &request.prefix);
+        }
+        if !wait.is_zero() {
+            target = target.with("wait", &duration::format(wait));
+        }
+        Ask {
+            method: Method::POST,
+            target,
+            nonce: Some(request.nonce.clone()),
+            body: Bytes::new(),
+        }
+    }
+
+    fn claimed(&self, leases: Vec<NamedLease>, answered: &Answered) -> Result<Vec<Claimed>> {
+        let claimed = leases
+            .into_iter()
+            .map(|lease| lease.into_claimed(answered.sent));
+        let claimed: Option<_> = claimed.collect();
+        claimed.ok_or_else(|| answered.foreign(&self.inner.url))
+    }
+}
+
+/// What is said here is said of locks: a gate of the same name is another thing.
+pub(super) fn locks_only<'n>(names: impl IntoIterator<Item = &'n Name>) -> Result<()> {
+    match names.into_iter().find(|name| name.kind() != Kind::Lock) {
+        None => Ok(()),
+        Some(gate) => Err(Error::invalid(format!("`{gate}` is a gate: give a lock"))),
+    }
+}
