@@ -1,6 +1,7 @@
 //! Azure Blob Storage: Microsoft's emulator Azurite, with its well-known account and key.
 //!
-//! It writes to the disk every few seconds: what was acknowledged just before a kill may be gone.
+//! It keeps everything in memory: a disk would make no write safer, since what it writes there at once is found again only
+//! by an index that it writes every few seconds. After a kill it is empty.
 
 use std::ffi::OsString;
 use std::io;
@@ -36,8 +37,7 @@ impl Recipe for Azblob {
             "127.0.0.1",
             "--blobPort",
             node.port().to_string(),
-            "--location",
-            node.data,
+            "--inMemoryPersistence",
         ])
     }
 

@@ -71,6 +71,7 @@ pub const BACKENDS: &[Backend] = &[
     backend!("mongodb", mongodb, "MongoDB", "mongodb://USER@HOST/DATABASE", "a MongoDB replica set", or "mongodb+srv"),
     backend!("etcd", etcd, "etcd", "etcd://HOST:PORT,…", "an etcd cluster"),
     backend!("dynamodb", dynamodb, "DynamoDB", "dynamodb://TABLE?region=REGION", "an Amazon DynamoDB table"),
+    backend!("azblob", azblob, "Azure Blob Storage", "azblob://ACCOUNT/CONTAINER", "a container of Azure Blob Storage"),
 ];
 
 /// Opens the store that a URL names.

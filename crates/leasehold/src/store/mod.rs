@@ -9,13 +9,19 @@ use tokio::sync::mpsc;
 
 use crate::{Error, Result};
 
+#[cfg(feature = "azblob")]
+pub mod azblob;
 mod backends;
 mod check;
+#[cfg(any(feature = "azblob", feature = "etcd"))]
+mod date;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod examine;
+#[cfg(any(feature = "azblob", feature = "etcd"))]
+mod json;
 pub mod memory;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;

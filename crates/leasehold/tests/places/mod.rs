@@ -19,12 +19,12 @@ pub fn run_suite(
     let folder = TempDir::new().expect("a temporary folder");
     let mut trials = Vec::new();
     for backend in BACKENDS.iter().filter(|backend| backend.is_built()) {
-        let found = at(backend.scheme, &folder).map(&place);
+        let found = at(backend.scheme, &folder);
         for (name, case) in cases.clone() {
             let name = format!("{}::{name}", backend.scheme);
             trials.push(match &found {
-                Ok(place) => {
-                    let place = place.clone();
+                Ok(found) => {
+                    let place = place(found.for_case(case.name));
                     Trial::test(name, move || run(case, place))
                 }
                 Err(missing) => {
@@ -46,19 +46,38 @@ fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The place for the tests of a backend; otherwise what is missing.
-fn at(scheme: &str, folder: &TempDir) -> Result<Arc<dyn Place>, String> {
-    match scheme {
-        "memory" => Ok(Arc::new(Once(OnceCell::new()))),
+/// Where the cases of a backend run.
+enum Found {
+    /// All in one place, each under a prefix of its own.
+    Together(Arc<dyn Place>),
+    /// Each in a container of its own of the blob store: a search without a prefix lists all blobs of one.
+    Apart,
+}
+
+impl Found {
+    fn for_case(&self, name: &str) -> Arc<dyn Place> {
+        match self {
+            Self::Together(place) => place.clone(),
+            Self::Apart => Arc::new(Container(name.replace('_', "-"))),
+        }
+    }
+}
+
+/// Where the cases of a backend run; otherwise what is missing.
+fn at(scheme: &str, folder: &TempDir) -> Result<Found, String> {
+    let place: Arc<dyn Place> = match scheme {
+        "memory" => Arc::new(Once(OnceCell::new())),
         "sqlite" => {
             let file = folder.path().join("leases.db");
-            Ok(Arc::new(Url(format!("sqlite:{}", file.display()))))
+            Arc::new(Url(format!("sqlite:{}", file.display())))
         }
         server => match leasehold_testbed::installed(server) {
-            Ok(()) => Ok(Arc::new(Server(server.to_owned()))),
-            Err(missing) => Err(missing.to_string()),
+            Ok(()) if server == "azblob" => return Ok(Found::Apart),
+            Ok(()) => Arc::new(Server(server.to_owned())),
+            Err(missing) => return Err(missing.to_string()),
         },
-    }
+    };
+    Ok(Found::Together(place))
 }
 
 /// Whether a backend that is not there is a failure.
@@ -84,6 +103,18 @@ impl Place for Server {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let url = leasehold_testbed::url(&self.0).await;
         store::open(&url.expect("it is installed")).await
+    }
+}
+
+/// A container of the blob store.
+struct Container(String);
+
+#[async_trait]
+impl Place for Container {
+    async fn store(&self) -> Result<Arc<dyn Store>> {
+        let url = leasehold_testbed::url("azblob").await;
+        let url = url.expect("it is installed");
+        store::open(&url.replace("/leases?", &format!("/{}?", self.0))).await
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
-use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use leasehold_core::{Stamp, Time};
+use leasehold_core::Stamp;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 use super::failure::{self, Doubt, Refusal};
 use super::options::{Endpoint, Options};
 use super::tls;
+use crate::store::date;
 use crate::{Error, Result};
 
 /// How long a call may take; below an engine's own limit.
@@ -107,7 +108,8 @@ impl Gateway {
             let request = self.request(member, path, body)?;
             let exchanging = async {
                 let response = sender.send_request(request).await?;
-                let stamp = stamp(&response);
+                let date = response.headers().get(DATE);
+                let stamp = date.and_then(|date| date::stamp(date.to_str().ok()?));
                 let status = response.status();
                 let body = response.into_body().collect().await?.to_bytes();
                 Ok::<_, hyper::Error>((status, stamp, body))
@@ -256,17 +258,4 @@ impl Gateway {
     fn token(&self) -> MutexGuard<'_, Option<String>> {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// When an answer was made: somewhere in the second that its header says.
-fn stamp(answer: &Response<Incoming>) -> Option<Stamp> {
-    let date = answer.headers().get(DATE)?.to_str().ok()?;
-    let time = jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(date)
-        .ok()?;
-    let micros = u64::try_from(time.as_microsecond()).ok()?;
-    Some(Stamp {
-        time: Time::from_micros(micros),
-        resolution: Duration::from_secs(1),
-    })
 }

@@ -1,16 +1,14 @@
 //! Keys and values: what stands where, and back.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use leasehold_core::{Kind, Name, Record, State, Text, Time};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::failure;
-use crate::store::{Stored, Version, WriteId, held_until};
+use crate::store::json::Shown;
+use crate::store::{Stored, Version, WriteId};
 use crate::{Error, Result};
 
 /// What would end a state's part of a key too early, and what marks that it was replaced.
@@ -20,19 +18,6 @@ const IN_STATES: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 #[derive(Clone)]
 pub(super) struct Keys {
     prefix: String,
-}
-
-/// A record as people find it.
-#[derive(Serialize, Deserialize)]
-struct Shown<'a> {
-    write: Cow<'a, str>,
-    /// For people.
-    #[serde(skip_deserializing)]
-    owner: String,
-    /// For people.
-    #[serde(skip_deserializing)]
-    expires: Option<String>,
-    record: Cow<'a, Record>,
 }
 
 impl Keys {
@@ -97,11 +82,7 @@ impl Keys {
         let text = decoded(&pair["value"]).ok_or_else(|| corrupt("it is not UTF-8"))?;
         let shown: Shown<'_> =
             serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
-        let write = WriteId::parse(&shown.write).ok_or_else(|| corrupt("`write` is no id"))?;
-        let record = shown.record.into_owned();
-        if !record.is_sound() {
-            return Err(corrupt("its fences contradict each other"));
-        }
+        let (write, record) = shown.read().map_err(corrupt)?;
         let revision = number(&pair["mod_revision"]).ok_or_else(failure::odd)?;
         let tag = Some(tag(revision, &record));
         let version = Version { write, tag };
@@ -122,21 +103,8 @@ pub(super) fn index(kind: Kind, state: &str) -> String {
 
 /// A record as it is stored.
 pub(super) fn value(write: WriteId, record: &Record) -> Result<String> {
-    let owners: Vec<&str> = record.holders.iter().map(|holder| &*holder.owner).collect();
-    let shown = Shown {
-        write: write.to_string().into(),
-        owner: owners.join(", "),
-        expires: (!owners.is_empty()).then(|| readable(held_until(record))),
-        record: Cow::Borrowed(record),
-    };
-    serde_json::to_string(&shown)
+    serde_json::to_string(&Shown::new(write, record))
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
-}
-
-fn readable(time: Time) -> String {
-    let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_microsecond(micros)
-        .map_or_else(|_| time.to_string(), |time| time.to_string())
 }
 
 /// A version's revision, and by which state it is found: whoever replaces it has to move that, too.

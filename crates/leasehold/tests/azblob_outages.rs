@@ -1,0 +1,76 @@
+//! Azure that goes away, and comes back.
+#![cfg(feature = "azblob")]
+
+mod records;
+
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold::core::Name;
+use leasehold::store;
+use leasehold_testbed::{Proxy, Server, shared};
+use records::{create, load_one, record, replace, swap_one};
+use tokio::time::Instant;
+
+fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+#[tokio::test]
+async fn a_killed_server_is_used_again() {
+    let server = Server::start("azblob").await.expect("installed");
+    let store = store::open(&server.url()).await.expect("it opens");
+    swap_one(&*store, create(&name("a"), record(1, ""))).await;
+    server.kill().await;
+    let down = Instant::now();
+    let loaded = store.load(&[name("a")]).await;
+    assert!(matches!(loaded, Err(Error::Unavailable(_))), "{loaded:?}");
+    let swapped = store.swap(vec![create(&name("b"), record(1, ""))]).await;
+    assert!(
+        matches!(swapped, Err(Error::Unavailable(_))),
+        "nothing was sent: {swapped:?}"
+    );
+    assert!(down.elapsed() < Duration::from_secs(9));
+    server.restart().await;
+    let back = Instant::now();
+    // It has forgotten everything, which only an emulator may.
+    let loaded = store.load(&[name("a")]).await;
+    assert!(
+        matches!(&loaded, Err(Error::Denied(why)) if why.contains("leasehold init")),
+        "{loaded:?}"
+    );
+    store.init().await.expect("it is back");
+    swap_one(&*store, create(&name("a"), record(1, ""))).await;
+    load_one(&*store, &name("a")).await.expect("it is there");
+    assert!(back.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_network_that_swallows_everything_is_an_error_in_time() {
+    let server = shared("azblob").await.expect("installed");
+    let proxy = Proxy::to(server.port()).await;
+    let store = store::open(&server.url_at(proxy.port()))
+        .await
+        .expect("it opens");
+    swap_one(&*store, create(&name("a"), record(1, ""))).await;
+    let current = load_one(&*store, &name("a")).await.expect("it is there");
+    proxy.blackhole();
+    let started = Instant::now();
+    // It goes out by the connection that there is, so nobody can tell.
+    let swapped = store
+        .swap(vec![replace(&name("a"), &current, record(2, ""))])
+        .await;
+    assert!(
+        matches!(swapped, Err(Error::Indeterminate(_))),
+        "{swapped:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let started = Instant::now();
+    let loaded = store.load(&[]).await;
+    assert!(matches!(loaded, Err(Error::Unavailable(_))), "{loaded:?}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+    proxy.forward();
+    let back = Instant::now();
+    store.load(&[]).await.expect("it is back");
+    assert!(back.elapsed() < Duration::from_secs(5));
+}

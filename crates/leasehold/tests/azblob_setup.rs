@@ -1,0 +1,88 @@
+//! A container that is set up wrongly, or by many at once; and who may do what there.
+#![cfg(feature = "azblob")]
+
+mod azblob_support;
+mod records;
+mod refusals;
+
+use azblob_support::{as_option, names, place, sas, with};
+use leasehold::core::{Kind, Name};
+use leasehold::store::{self, Level, Query, Swapped};
+use records::{create, load_one, record, replace, swap_one};
+use refusals::{denied, nobody_is_there, refused};
+
+/// A key as good as any, but for another account.
+const WRONG: &str = "s3cretkey000";
+
+fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_can_set_it_up_at_once() {
+    let (url, _) = place("many").await;
+    let opening: Vec<_> = (0..6)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { store::open(&url).await.map(drop) })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.expect("no panic").expect("it opens");
+    }
+    let store = store::open(&url).await.expect("it opens");
+    store.init().await.expect("twice is as good as once");
+    let checks = store.check().await.expect("it answers");
+    assert!(checks.len() >= 4, "{checks:?}");
+    assert!(
+        checks.iter().all(|check| check.level < Level::Red),
+        "{checks:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_key_or_signature_is_said() {
+    let (url, _) = place("guarded").await;
+    denied(&refused(&with(&url, &format!("key={WRONG}"))).await, "key");
+    let forged = as_option(&format!(
+        "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG}"
+    ));
+    denied(&refused(&with(&url, &forged)).await, "signature");
+}
+
+#[tokio::test]
+async fn a_signature_is_enough_and_what_it_lacks_is_said() {
+    let (url, _) = place("signed").await;
+    let signed = |rights| with(&url, &as_option(&sas(&url, "signed", rights)));
+    // It is for a container, not for making one.
+    denied(
+        &refused(&signed("racwdl")).await,
+        "az storage container create",
+    );
+    store::open(&url).await.expect("a key may make it");
+    let store = store::open(&signed("racwdl")).await.expect("it opens");
+    swap_one(&*store, create(&name("a"), record(1, "x"))).await;
+    assert_eq!(names(&*store, &Query::all(Kind::Lock)).await, ["a"]);
+    let current = load_one(&*store, &name("a")).await.expect("it is there");
+
+    let reader = store::open(&signed("rl")).await.expect("it opens");
+    let swapped = swap_one(&*reader, replace(&name("a"), &current, record(2, ""))).await;
+    match swapped {
+        Swapped::Failed(error) => denied(&error, "racwdl"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(load_one(&*store, &name("a")).await, Some(current));
+    denied(&refused(&signed("l")).await, "racwdl");
+    let blind = store::open(&signed("r")).await.expect("it opens");
+    let found = blind.find(&Query::all(Kind::Lock)).await;
+    denied(&found.expect_err("it may not list"), "racwdl");
+    denied(&blind.check().await.expect_err("nor here"), "racwdl");
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_in_time() {
+    nobody_is_there(|place| {
+        format!("azblob://acme/leases?endpoint=http://{place}/acme&key={WRONG}")
+    })
+    .await;
+}
