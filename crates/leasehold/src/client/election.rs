@@ -122,6 +122,8 @@ impl Election {
 
 /// A candidate that stands in the background, and tells when it leads and when it does no more.
 ///
+/// A campaign that is dropped stands no more. If it leads, its term is released with the last who has a clone of that.
+///
 /// ```
 /// use leasehold::client::Change;
 ///

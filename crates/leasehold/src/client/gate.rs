@@ -55,7 +55,6 @@ pub struct Throttle {
 
 /// What came of a call at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Gated<T> {
     /// It passed, with this result.
     Passed(T),
