@@ -4,21 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::bench::{Bench, PATIENT, side_by_side};
-use crate::client::Pass;
+use super::bench::{Bench, PATIENT, boot, side_by_side};
 use crate::{Client, Error, Gated};
 
-super::promises!(Engine:
-    passes_of_a_gate_are_a_period_apart_by_the_stores_clock,
+super::promises!(Leases:
+    passes_of_a_gate_are_a_period_apart,
     a_failed_action_opens_its_gate,
     a_semaphore_is_never_overfull,
 );
 
 async fn client(bench: &Bench) -> Client {
-    Client::new(Arc::new(bench.engine().await))
+    Client::new(bench.leases().await)
 }
 
-async fn passes_of_a_gate_are_a_period_apart_by_the_stores_clock(bench: Bench) {
+async fn passes_of_a_gate_are_a_period_apart(bench: Bench) {
     const PERIOD: Duration = Duration::from_millis(50);
     let id = bench.prefix().to_owned();
     let mut callers = Vec::new();
@@ -28,8 +27,9 @@ async fn passes_of_a_gate_are_a_period_apart_by_the_stores_clock(bench: Bench) {
             let gate = client.gate(&id).every(PERIOD);
             callers.push(async move {
                 loop {
+                    let asked = boot();
                     match gate.clone().pass().await.expect("the store answers") {
-                        Gated::Passed(pass) => return pass,
+                        Gated::Passed(pass) => return (pass.fence(), asked, boot()),
                         Gated::Throttled { retry_after } => tokio::time::sleep(retry_after).await,
                     }
                 }
@@ -37,14 +37,14 @@ async fn passes_of_a_gate_are_a_period_apart_by_the_stores_clock(bench: Bench) {
         }
     }
     let mut passes = side_by_side(callers).await;
-    passes.sort_by_key(Pass::fence);
+    passes.sort();
     for pair in passes.windows(2) {
-        assert!(pair[0].fence() < pair[1].fence());
-        assert!(pair[1].passed_at() > pair[0].shut_until(), "{pair:?}");
-        assert!(
-            pair[1].passed_at().since(pair[0].passed_at()) >= PERIOD,
-            "{pair:?}"
-        );
+        let ((first, asked, _), (second, _, told)) = (pair[0], pair[1]);
+        assert_ne!(first, second);
+        // Each was granted between its question and its answer. What the grants say themselves is no measure: two
+        // engines do not know the store's time equally well. And clocks need not run equally fast.
+        let apart = told.since(asked);
+        assert!(apart >= PERIOD * 99 / 100, "{apart:?}: {passes:?}");
     }
 }
 
