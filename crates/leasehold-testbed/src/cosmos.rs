@@ -7,7 +7,7 @@ use std::sync::Arc;
 use azure_core::http::headers::{HeaderName, HeaderValue};
 use azure_core::http::{Method, Request};
 use azure_data_cosmos_driver::in_memory_emulator::{
-    ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion,
+    ConsistencyLevel, InMemoryEmulatorHttpClient, VirtualAccountConfig, VirtualRegion, WriteMode,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -36,6 +36,15 @@ pub struct Cosmos {
 impl Cosmos {
     /// Starts it.
     pub async fn start() -> Self {
+        Self::start_as(WriteMode::Single, ConsistencyLevel::Strong).await
+    }
+
+    /// Starts one whose account may have several write regions, which leases are not safe on.
+    pub async fn start_writing_everywhere() -> Self {
+        Self::start_as(WriteMode::Multi, ConsistencyLevel::Session).await
+    }
+
+    async fn start_as(mode: WriteMode, consistency: ConsistencyLevel) -> Self {
         let port = Port::free();
         let at = (Ipv4Addr::LOCALHOST, port.number());
         let base = Url::parse(&format!("http://127.0.0.1:{}", port.number())).expect("a URL");
@@ -51,7 +60,7 @@ impl Cosmos {
                 let listener = TcpListener::bind(at).await.expect("the port is free");
                 let _ = is_open.send(());
                 tokio::select! {
-                    () = serve(listener, base) => {}
+                    () = serve(listener, base, mode, consistency) => {}
                     _ = ended => {}
                 }
             });
@@ -65,7 +74,11 @@ impl Cosmos {
 
     /// The store URL that leads to it.
     pub fn url(&self) -> String {
-        let port = self.port.number();
+        self.url_at(self.port.number())
+    }
+
+    /// The same by way of another port: a proxy's.
+    pub fn url_at(&self, port: u16) -> String {
         format!("cosmos://emulator/leasehold/leases?endpoint=http://127.0.0.1:{port}&key={KEY}")
     }
 
@@ -75,11 +88,12 @@ impl Cosmos {
     }
 }
 
-async fn serve(listener: TcpListener, base: Url) {
+async fn serve(listener: TcpListener, base: Url, mode: WriteMode, consistency: ConsistencyLevel) {
     let region = VirtualRegion::new("East US", base.clone());
     let account = VirtualAccountConfig::new(vec![region])
         .expect("one region will do")
-        .with_consistency(ConsistencyLevel::Strong);
+        .with_write_mode(mode)
+        .with_consistency(consistency);
     let emulator = Arc::new(InMemoryEmulatorHttpClient::new(account));
     emulator.store().create_database("leasehold");
     while let Ok((stream, _)) = listener.accept().await {

@@ -72,6 +72,7 @@ pub const BACKENDS: &[Backend] = &[
     backend!("etcd", etcd, "etcd", "etcd://HOST:PORT,…", "an etcd cluster"),
     backend!("dynamodb", dynamodb, "DynamoDB", "dynamodb://TABLE?region=REGION", "an Amazon DynamoDB table"),
     backend!("azblob", azblob, "Azure Blob Storage", "azblob://ACCOUNT/CONTAINER", "a container of Azure Blob Storage"),
+    backend!("cosmos", cosmos, "Cosmos DB", "cosmos://ACCOUNT/DATABASE/CONTAINER", "a container of Azure Cosmos DB"),
 ];
 
 /// Opens the store that a URL names.

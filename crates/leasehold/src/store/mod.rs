@@ -11,16 +11,20 @@ use crate::{Error, Result};
 
 #[cfg(feature = "azblob")]
 pub mod azblob;
+#[cfg(feature = "cosmos")]
+mod azure;
 mod backends;
 mod check;
-#[cfg(any(feature = "azblob", feature = "etcd"))]
+#[cfg(feature = "cosmos")]
+pub mod cosmos;
+#[cfg(any(feature = "azblob", feature = "cosmos", feature = "etcd"))]
 mod date;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod examine;
-#[cfg(any(feature = "azblob", feature = "etcd"))]
+#[cfg(any(feature = "azblob", feature = "cosmos", feature = "etcd"))]
 mod json;
 pub mod memory;
 #[cfg(feature = "mongodb")]
@@ -33,6 +37,7 @@ pub mod postgres;
 pub mod redis;
 // What of it is used depends on which stores are built.
 #[cfg(any(
+    feature = "cosmos",
     feature = "dynamodb",
     feature = "mongodb",
     feature = "mysql",

@@ -1,0 +1,337 @@
+//! Cosmos DB by its REST API: connections, requests, and the time that every answer tells.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, DATE, ETAG, HeaderMap};
+use hyper::{Method, Request, Uri};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client as HttpClient, Error as HttpError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use leasehold_core::{Stamp, Text};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::{Instant, timeout_at};
+
+use super::auth::Auth;
+use super::failure::{self, Doubt};
+use super::options::Options;
+use crate::store::date;
+use crate::{Error, Result};
+
+/// How long a call may take; below an engine's own limit.
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
+const CONNECT: Duration = Duration::from_secs(2);
+/// Azure's front ends close connections that nobody uses after some minutes.
+const IDLE: Duration = Duration::from_secs(60);
+/// The REST API as of then.
+const API_VERSION: &str = "2020-07-15";
+
+/// All but what means itself everywhere in a URL.
+pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
+pub(super) use crate::store::azure::Http;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Resource {
+    /// `docs`, `colls`, …
+    pub(super) of_type: &'static str,
+    /// By which ids one gets there: `dbs/D/colls/C`.
+    pub(super) link: String,
+    /// Whether all of that type there are meant, rather than the one that the link leads to.
+    pub(super) is_feed: bool,
+}
+
+impl Resource {
+    fn path(&self) -> String {
+        // What stands between ids stays.
+        const IN_PATHS: &AsciiSet = &RESERVED.remove(b'/');
+        let link = utf8_percent_encode(&self.link, IN_PATHS);
+        match (self.is_feed, self.link.is_empty()) {
+            (false, _) => format!("/{link}"),
+            (true, true) => format!("/{}", self.of_type),
+            (true, false) => format!("/{link}/{}", self.of_type),
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub(super) method: Method,
+    pub(super) resource: Resource,
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: Bytes,
+    pub(super) doubt: Doubt,
+}
+
+/// An answer, whatever it says.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    /// What the status leaves open; 0 if it says it all.
+    pub(super) substatus: u32,
+    pub(super) stamp: Stamp,
+    pub(super) etag: Option<Text>,
+    /// Where a feed goes on.
+    pub(super) continuation: Option<String>,
+    /// When to try again.
+    retry_after: Option<Duration>,
+    pub(super) body: Bytes,
+}
+
+/// Calls to an account.
+pub(super) struct Client {
+    http: Mutex<Http>,
+    tls: ClientConfig,
+    endpoint: Uri,
+    auth: Auth,
+}
+
+impl Client {
+    pub(super) fn new(options: &Options) -> Result<Self> {
+        let tls = tls(options.is_plain())?;
+        let http = connections(&tls);
+        Ok(Self {
+            auth: Auth::new(options, &http)?,
+            http: Mutex::new(http),
+            tls,
+            endpoint: options.endpoint.clone(),
+        })
+    }
+
+    /// Asks, and again if there was too much at once.
+    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Reply> {
+        loop {
+            let reply = self.ask_once(ask, deadline).await?;
+            let is_busy = matches!(reply.status, 429 | 449);
+            let pause = reply.retry_after.unwrap_or(Duration::from_millis(20));
+            if !is_busy || Instant::now() + pause >= deadline {
+                return Ok(reply);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn ask_once(&self, ask: &Ask, deadline: Instant) -> Result<Reply> {
+        let late = |doubt| failure::lost("Cosmos DB does not answer".into(), doubt);
+        let request = timeout_at(deadline, self.request(ask));
+        // Nothing of it was sent.
+        let request = request.await.map_err(|_| late(Doubt::None))??;
+        let http = self.http().clone();
+        let exchanging = async {
+            let response = http.request(request).await.map_err(Broken::Request)?;
+            let (head, body) = response.into_parts();
+            let body = body.collect().await.map_err(Broken::Answer)?;
+            Ok::<_, Broken>((head, body.to_bytes()))
+        };
+        match timeout_at(deadline, exchanging).await {
+            Ok(Ok((head, body))) => Reply::new(head.status.as_u16(), &head.headers, body)
+                .ok_or_else(|| silent(ask.doubt)),
+            Ok(Err(broken)) => {
+                self.forget_connections();
+                Err(broken.into_error(ask.doubt))
+            }
+            Err(_) => {
+                self.forget_connections();
+                Err(late(ask.doubt))
+            }
+        }
+    }
+
+    async fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>> {
+        let date = date_of_now();
+        let authorization = self
+            .auth
+            .authorization(&ask.method, &ask.resource, &date)
+            .await?;
+        let uri = Uri::builder()
+            .scheme(self.endpoint.scheme_str().unwrap_or("https"))
+            .authority(
+                self.endpoint
+                    .authority()
+                    .map_or("", |authority| authority.as_str()),
+            )
+            .path_and_query(ask.resource.path())
+            .build()
+            .map_err(|_| Error::invalid("the endpoint in the store URL cannot be used"))?;
+        let mut request = Request::builder()
+            .method(&ask.method)
+            .uri(uri)
+            .header(AUTHORIZATION, authorization)
+            .header("x-ms-date", date)
+            .header("x-ms-version", API_VERSION);
+        for (name, value) in &ask.headers {
+            request = request.header(*name, value);
+        }
+        request.body(Full::new(ask.body.clone())).map_err(|_| {
+            Error::invalid("that cursor was not made by this store: start without one")
+        })
+    }
+
+    /// After one connection has failed, the others may be as dead.
+    fn forget_connections(&self) {
+        *self.http() = connections(&self.tls);
+    }
+
+    fn http(&self) -> std::sync::MutexGuard<'_, Http> {
+        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reply {
+    /// `None`: it does not tell the time.
+    fn new(status: u16, headers: &HeaderMap, body: Bytes) -> Option<Self> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let number = |name: &str| text(name).and_then(|text| text.parse().ok());
+        let millis: Option<f64> = text("x-ms-retry-after-ms").and_then(|text| text.parse().ok());
+        let continuation = text("x-ms-continuation").filter(|token| !token.is_empty());
+        Some(Self {
+            status,
+            substatus: number("x-ms-substatus").unwrap_or(0),
+            stamp: date::stamp(text(DATE.as_str())?)?,
+            etag: text(ETAG.as_str()).map(Into::into),
+            continuation: continuation.map(str::to_owned),
+            retry_after: millis.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok()),
+            body,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(status: u16, substatus: u32, body: &'static str) -> Self {
+        Self {
+            status,
+            substatus,
+            stamp: Stamp {
+                time: leasehold_core::Time::from_micros(1),
+                resolution: Duration::from_secs(1),
+            },
+            etag: None,
+            continuation: None,
+            retry_after: None,
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    /// What it says, as JSON.
+    pub(super) fn json(&self) -> Result<serde_json::Value> {
+        serde_json::from_slice(&self.body).map_err(|_| failure::odd())
+    }
+}
+
+/// How an exchange went wrong.
+enum Broken {
+    Request(HttpError),
+    Answer(hyper::Error),
+}
+
+impl Broken {
+    fn into_error(self, doubt: Doubt) -> Error {
+        let causes: &dyn std::error::Error = match &self {
+            Self::Request(error) => error,
+            Self::Answer(error) => error,
+        };
+        let cause = std::iter::successors(Some(causes), |error| error.source()).last();
+        let cause = cause.map_or_else(String::new, ToString::to_string);
+        match self {
+            Self::Request(error) if error.is_connect() => Error::Unavailable(format!(
+                "Cosmos DB cannot be reached: {cause}: are account and `endpoint` (http or https) in the store URL right?"
+            )),
+            _ => failure::lost(
+                format!("the connection to Cosmos DB was lost: {cause}"),
+                doubt,
+            ),
+        }
+    }
+}
+
+fn silent(doubt: Doubt) -> Error {
+    let problem = "the answers of Cosmos DB have no `Date`, by which leases expire: what is at the `endpoint`?";
+    match doubt {
+        Doubt::None => Error::Denied(problem.into()),
+        doubt => failure::lost(problem.into(), doubt),
+    }
+}
+
+/// This machine's wall clock, which a request must be signed with. Nothing else depends on it.
+fn date_of_now() -> String {
+    jiff::fmt::rfc2822::DateTimePrinter::new()
+        .timestamp_to_rfc9110_string(&jiff::Timestamp::now())
+        .unwrap_or_default()
+}
+
+fn connections(tls: &ClientConfig) -> Http {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    HttpClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector)
+}
+
+/// Trusts what this machine trusts. Ring rather than AWS-LC, which takes a C compiler and minutes to build.
+fn tls(is_plain: bool) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    if !is_plain {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(Error::Denied(
+                "this machine trusts nobody: install `ca-certificates`, or set SSL_CERT_FILE"
+                    .into(),
+            ));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Denied(format!("TLS cannot be used: {error}")))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_what_is_asked_for() {
+        for (of_type, link, is_feed, path) in [
+            ("", "", false, "/"),
+            ("dbs", "", true, "/dbs"),
+            (
+                "docs",
+                "dbs/a b/colls/ü",
+                true,
+                "/dbs/a%20b/colls/%C3%BC/docs",
+            ),
+            (
+                "docs",
+                "dbs/d/colls/c/docs/lock.a~2Fb",
+                false,
+                "/dbs/d/colls/c/docs/lock.a~2Fb",
+            ),
+        ] {
+            let link = link.to_owned();
+            let resource = Resource {
+                of_type,
+                link,
+                is_feed,
+            };
+            assert_eq!(resource.path(), path);
+        }
+    }
+}

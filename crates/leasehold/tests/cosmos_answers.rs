@@ -1,0 +1,196 @@
+//! What Cosmos DB's answers mean: refusals, failures, other people's accounts, and the time.
+#![cfg(feature = "cosmos")]
+
+mod cosmos_support;
+mod records;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cosmos_support::{Script, scripted};
+use leasehold::core::{Kind, Name, Time};
+use leasehold::store::{self, Query, Swapped};
+use leasehold::{Error, Result};
+use records::{create, load_one, record};
+
+/// 1_700_000_000 seconds after 1970.
+const DATE: &str = "date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
+const QUERY: &str = "x-ms-documentdb-isquery: true";
+
+fn name(text: &str) -> Name {
+    Name::lock(text).expect("a good name")
+}
+
+async fn denied(script: Script, hint: &str) {
+    let error = match store::open(&scripted(DATE, script)).await {
+        Err(error) => error,
+        Ok(_) => panic!("it can be opened, although: {hint}"),
+    };
+    assert!(
+        matches!(&error, Error::Denied(why) if why.contains(hint) && !why.contains("c2VjcmV0")),
+        "{error:?} should say `{hint}`"
+    );
+}
+
+/// What becomes of one write.
+async fn write(script: Script) -> Result<Swapped> {
+    let store = store::open(&scripted(DATE, script)).await?;
+    let swapped = store.swap(vec![create(&name("a"), record(1, ""))]).await?;
+    Ok(swapped.value.into_iter().next().expect("one answer"))
+}
+
+#[tokio::test]
+async fn whoever_is_not_let_in_is_told_what_to_do() {
+    let wrong_key: Script = |_, _| {
+        let body = r#"{"code":"Unauthorized","message":"The input authorization token can't serve the request.\r\nActivityId: 1"}"#;
+        Some((401, "", body))
+    };
+    denied(wrong_key, "AZURE_COSMOS_KEY").await;
+    let firewall: Script = |_, _| {
+        let body = r#"{"code":"Forbidden","message":"Request originated from IP 1.2.3.4 through public internet."}"#;
+        Some((403, "", body))
+    };
+    denied(firewall, "firewall").await;
+    // Those whom Entra ID knows may use a container, but not make one.
+    let may_not_create: Script = |asked, _| match asked {
+        "get /dbs/d/colls/c" => Some((404, "x-ms-substatus: 1003\r\n", "{}")),
+        "post /dbs/d/colls" => Some((403, "x-ms-substatus: 5300\r\n", "{}")),
+        _ => None,
+    };
+    denied(may_not_create, "az cosmosdb sql container create").await;
+    let gone_again: Script = |asked, _| match asked {
+        "post /dbs/d/colls/c/docs" => Some((404, "x-ms-substatus: 1003\r\n", "{}")),
+        _ => None,
+    };
+    let swapped = write(gone_again).await.expect("it answers");
+    assert!(
+        matches!(&swapped, Swapped::Failed(Error::Denied(why)) if why.contains("leasehold init")),
+        "{swapped:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_leases_are_not_safe_on_is_refused() {
+    let several: Script = |asked, _| {
+        (asked == "get /").then_some((200, "", r#"{"enableMultipleWriteLocations":true}"#))
+    };
+    denied(several, "several write regions").await;
+    let foreign: Script = |asked, _| {
+        let container = r#"{"partitionKey":{"paths":["/tenant"]}}"#;
+        (asked == "get /dbs/d/colls/c").then_some((200, "", container))
+    };
+    denied(foreign, "another program's").await;
+    let no_index: Script = |asked, _| {
+        let container =
+            r#"{"partitionKey":{"paths":["/id"]},"indexingPolicy":{"indexingMode":"none"}}"#;
+        (asked == "get /dbs/d/colls/c").then_some((200, "", container))
+    };
+    denied(no_index, "indexing policy").await;
+}
+
+#[tokio::test]
+async fn only_a_write_that_surely_was_not_done_is_unavailable() {
+    let busy = write(|asked, _| {
+        (asked == "post /dbs/d/colls/c/docs").then_some((
+            429,
+            "x-ms-retry-after-ms: 60000\r\n",
+            "{}",
+        ))
+    });
+    let swapped = busy.await.expect("it answers");
+    assert!(
+        matches!(swapped, Swapped::Failed(Error::Unavailable(_))),
+        "{swapped:?}"
+    );
+    let broken = write(|asked, _| (asked == "post /dbs/d/colls/c/docs").then_some((503, "", "{}")));
+    let swapped = broken.await.expect("it answers");
+    assert!(
+        matches!(swapped, Swapped::Failed(Error::Indeterminate(_))),
+        "{swapped:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_too_much_at_once_is_asked_again() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let swapped = write(|asked, _| {
+        let is_first =
+            asked == "post /dbs/d/colls/c/docs" && ASKED.fetch_add(1, Ordering::SeqCst) < 2;
+        is_first.then_some((429, "x-ms-retry-after-ms: 5\r\n", "{}"))
+    });
+    let tag = Some("\"1\"".into());
+    assert_eq!(swapped.await.expect("it answers"), Swapped::Written { tag });
+    assert_eq!(ASKED.load(Ordering::SeqCst), 3);
+}
+
+/// On an account of the usual consistency, a read by itself may be old.
+#[tokio::test]
+async fn every_read_asks_for_what_was_last_written() {
+    let picky: Script = |asked, headers| {
+        let is_read = asked.starts_with("get /dbs/d/colls/c/docs/") || headers.contains(QUERY);
+        let asks = headers.contains("x-ms-cosmos-read-consistency-strategy: latestcommitted");
+        (is_read && !asks).then_some((400, "", "{}"))
+    };
+    let store = store::open(&scripted(DATE, picky)).await.expect("it opens");
+    assert_eq!(load_one(&*store, &name("a")).await, None);
+    let page = store.find(&Query::all(Kind::Lock)).await;
+    assert!(page.expect("it finds").value.records.is_empty());
+}
+
+#[tokio::test]
+async fn partitions_that_were_split_are_looked_up_anew() {
+    static SPLIT: AtomicUsize = AtomicUsize::new(0);
+    let splitting: Script = |asked, headers| {
+        let is_split = SPLIT.load(Ordering::SeqCst) > 0;
+        let is_old = headers.contains("partitionkeyrangeid: 0");
+        match asked {
+            "get /dbs/d/colls/c/pkranges" if is_split => {
+                Some((200, "", r#"{"PartitionKeyRanges":[{"id":"1"},{"id":"2"}]}"#))
+            }
+            "post /dbs/d/colls/c/docs" if is_split && is_old => {
+                Some((410, "x-ms-substatus: 1002\r\n", "{}"))
+            }
+            _ => None,
+        }
+    };
+    let store = store::open(&scripted(DATE, splitting))
+        .await
+        .expect("it opens");
+    let query = Query::all(Kind::Lock);
+    store.find(&query).await.expect("before");
+    SPLIT.store(1, Ordering::SeqCst);
+    let page = store.find(&query).await.expect("after").value;
+    assert!(page.records.is_empty() && page.cursor.is_none());
+}
+
+#[tokio::test]
+async fn time_is_what_the_answers_say() {
+    let store = store::open(&scripted(DATE, |_, _| None))
+        .await
+        .expect("it opens");
+    let stamps = [
+        store.load(&[]).await.expect("an answer").stamp,
+        store.load(&[name("a")]).await.expect("an answer").stamp,
+        store
+            .swap(vec![create(&name("a"), record(1, ""))])
+            .await
+            .expect("an answer")
+            .stamp,
+        store
+            .find(&Query::all(Kind::Lock))
+            .await
+            .expect("an answer")
+            .stamp,
+    ];
+    for stamp in stamps {
+        assert_eq!(stamp.time, Time::from_micros(1_700_000_000_000_000));
+        assert_eq!(stamp.resolution, Duration::from_secs(1));
+    }
+    let Err(error) = store::open(&scripted("", |_, _| None)).await else {
+        panic!("it opens without a time");
+    };
+    assert!(
+        matches!(&error, Error::Denied(why) if why.contains("Date")),
+        "{error:?}"
+    );
+}
