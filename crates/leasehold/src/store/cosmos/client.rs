@@ -134,8 +134,14 @@ impl Client {
             Ok::<_, Broken>((head, body.to_bytes()))
         };
         match timeout_at(deadline, exchanging).await {
-            Ok(Ok((head, body))) => Reply::new(head.status.as_u16(), &head.headers, body)
-                .ok_or_else(|| silent(ask.doubt)),
+            Ok(Ok((head, body))) => {
+                let status = head.status.as_u16();
+                // The write region may be another one now, and the account's name lead there.
+                if status == 403 {
+                    self.forget_connections();
+                }
+                Reply::new(status, &head.headers, body).ok_or_else(|| silent(ask.doubt))
+            }
             Ok(Err(broken)) => {
                 self.forget_connections();
                 Err(broken.into_error(ask.doubt))
@@ -172,9 +178,9 @@ impl Client {
         for (name, value) in &ask.headers {
             request = request.header(*name, value);
         }
-        request.body(Full::new(ask.body.clone())).map_err(|_| {
-            Error::invalid("that cursor was not made by this store: start without one")
-        })
+        request
+            .body(Full::new(ask.body.clone()))
+            .map_err(|_| Error::invalid("that version was not made by this store"))
     }
 
     /// After one connection has failed, the others may be as dead.
