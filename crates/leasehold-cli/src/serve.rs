@@ -1,8 +1,10 @@
 //! `leasehold serve`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
 use leasehold_server::Config;
 use tokio::net::TcpListener;
@@ -22,12 +24,18 @@ like on one store.
 Examples:
   leasehold serve
   leasehold serve --listen 127.0.0.1:0 --store sqlite:leases.db --log json
+  leasehold serve --purge-after 7d
   curl -X POST 'http://localhost:12345/locks/nightly?nonce=my-job-17'
   leasehold --store http://localhost:12345 list")]
 pub(crate) struct Serve {
     /// Where to listen; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS", default_value_t = default_address())]
     listen: SocketAddr,
+
+    /// Delete records that have been free and empty for so long, an hour at least; or `never`.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = retention)]
+    #[arg(allow_hyphen_values = true)]
+    purge_after: Retention,
 
     /// How to write the log, on standard error [default: text, with --json: json].
     #[arg(long, value_enum)]
@@ -42,6 +50,19 @@ pub(crate) struct Serve {
 enum Log {
     Text,
     Json,
+}
+
+/// For how long records are kept; `None` for ever.
+#[derive(Clone, Copy, Debug)]
+struct Retention(Option<Duration>);
+
+fn retention(text: &str) -> Result<Retention, Invalid> {
+    if text == "never" {
+        return Ok(Retention(None));
+    }
+    let retention = leasehold::duration::parse(text)?;
+    Operation::Purge { retention }.check(Kind::Lock)?;
+    Ok(Retention(Some(retention)))
 }
 
 fn default_address() -> SocketAddr {
@@ -75,7 +96,9 @@ impl Serve {
                 _ = interrupt.recv() => {}
             }
         };
-        leasehold_server::serve(listener, engine, Config::default(), shutdown).await;
+        let mut config = Config::default();
+        config.purge = self.purge_after.0;
+        leasehold_server::serve(listener, engine, config, shutdown).await;
         tracing::info!("ended");
         Ok(0)
     }

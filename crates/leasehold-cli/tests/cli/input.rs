@@ -58,6 +58,8 @@ fn wrong_arguments_are_refused_and_change_nothing() {
         (&["show", ""], "the name is empty"),
         (&["list", "--held", "--free"], "cannot be used"),
         (&["serve", "--listen", "nowhere"], "nowhere"),
+        (&["serve", "--purge-after", "59m"], "under an hour"),
+        (&["serve", "--purge-after", "-1h"], "no duration"),
         (
             &["serve", "--store", "http://127.0.0.1:1"],
             "store of its own",

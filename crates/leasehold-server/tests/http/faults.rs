@@ -89,6 +89,14 @@ async fn always(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
     .await
 }
 
+/// Takes each request and dies.
+pub(crate) async fn dying() -> (Remote, Arc<AtomicU32>) {
+    listen(|mut stream, _| async move {
+        read_head(&mut stream).await;
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_renewal_that_hangs_returns_before_its_time_is_over() {
     let (remote, _) = listen(|stream, _| async move {
@@ -174,13 +182,7 @@ async fn a_service_that_is_not_there_is_unavailable() {
 
 #[tokio::test]
 async fn only_what_is_safe_to_repeat_is_sent_again() {
-    // Takes each request and dies.
-    let dies = || {
-        listen(|mut stream, _| async move {
-            read_head(&mut stream).await;
-        })
-    };
-    let (remote, attempts) = dies().await;
+    let (remote, attempts) = dying().await;
     let acquired = remote.acquire(acquire()).await;
     assert!(
         matches!(acquired, Err(Error::Indeterminate(_))),
@@ -188,7 +190,7 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dies().await;
+    let (remote, attempts) = dying().await;
     let released = remote
         .release(&job(), Holding::Fence(Fence::new(1).unwrap()))
         .await;
@@ -198,12 +200,12 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dies().await;
+    let (remote, attempts) = dying().await;
     let shown = remote.show(&job()).await;
     assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dies().await;
+    let (remote, attempts) = dying().await;
     let updated = remote.update(update(1, false)).await;
     assert!(
         matches!(updated, Err(Error::Indeterminate(_))),
@@ -211,7 +213,7 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
 
-    let (remote, attempts) = dies().await;
+    let (remote, attempts) = dying().await;
     let force = BreakRequest::Force {
         fence: None,
         reason: "why".into(),
@@ -223,7 +225,7 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
 }
 
 /// In front of a service: passes requests on, and loses the answers to the first so many.
-async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
+pub(crate) async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
     listen(move |mut near, number| async move {
         let mut far = TcpStream::connect(address).await.unwrap();
         if number >= lost {

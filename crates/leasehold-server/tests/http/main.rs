@@ -8,6 +8,7 @@ mod glock;
 mod input;
 mod items;
 mod log;
+mod lost;
 mod names;
 mod remote;
 mod routes;

@@ -1,0 +1,166 @@
+//! `Remote` when answers about gates, items, claims and several leases are lost.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold::core::{Granted, Mode, Name, Nonce};
+use leasehold::{
+    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, ClaimRequest, Error, Leases as _,
+    PutRequest, Remote, RenewRequest,
+};
+
+use crate::common::Server;
+use crate::faults::{dying, losing};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn nonce() -> Nonce {
+    Nonce::new("mine").unwrap()
+}
+
+fn item() -> Name {
+    Name::lock("item").unwrap()
+}
+
+fn gate() -> Name {
+    Name::gate("gate").unwrap()
+}
+
+fn pass() -> AcquireRequest {
+    AcquireRequest {
+        name: gate(),
+        nonce: nonce(),
+        owner: "me".into(),
+        ttl: TTL,
+        mode: Mode::Exclusive,
+        fence: None,
+        wait: Duration::ZERO,
+    }
+}
+
+fn both() -> AcquireAllRequest {
+    AcquireAllRequest {
+        names: ["b", "a"].map(|name| Name::lock(name).unwrap()).into(),
+        nonce: nonce(),
+        owner: "me".into(),
+        ttl: TTL,
+        wait: Duration::ZERO,
+    }
+}
+
+fn claim() -> ClaimRequest {
+    ClaimRequest {
+        state: "NEW".into(),
+        prefix: String::new(),
+        limit: 10,
+        ttl: TTL,
+        owner: "me".into(),
+        nonce: nonce(),
+        wait: Duration::ZERO,
+    }
+}
+
+fn put(nonce: Option<Nonce>) -> PutRequest {
+    PutRequest {
+        name: item(),
+        state: "NEW".into(),
+        body: "work".into(),
+        nonce,
+    }
+}
+
+/// Whether a call could not tell what came of it, and how often it was sent.
+async fn sent<T>(call: impl AsyncFnOnce(Remote) -> Result<T, Error>) -> u32 {
+    let (remote, attempts) = dying().await;
+    let error = call(remote).await.err();
+    assert!(matches!(error, Some(Error::Indeterminate(_))), "{error:?}");
+    attempts.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn only_what_its_nonce_makes_safe_is_sent_again() {
+    assert_eq!(sent(async |remote| remote.acquire(pass()).await).await, 4);
+    let all = sent(async |remote| remote.acquire_all(both()).await);
+    assert_eq!(all.await, 4);
+    let safe = sent(async |remote| remote.put(put(Some(nonce()))).await);
+    assert_eq!(safe.await, 4);
+    assert_eq!(sent(async |remote| remote.put(put(None)).await).await, 1);
+    assert_eq!(sent(async |remote| remote.claim(claim()).await).await, 1);
+    assert_eq!(sent(async |remote| remote.remove(&item()).await).await, 1);
+}
+
+#[tokio::test]
+async fn lost_answers_are_asked_for_again() {
+    let server = Server::start().await;
+    let (remote, _) = losing(server.address, 1).await;
+    let passed = remote.acquire(pass()).await.unwrap();
+    let again = matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == Granted::Again);
+    assert!(again, "{passed:?}");
+
+    let (remote, _) = losing(server.address, 1).await;
+    let AcquiredAll::Granted(all) = remote.acquire_all(both()).await.unwrap() else {
+        panic!("nobody else wants them");
+    };
+    let again = all
+        .iter()
+        .all(|one| one.hold.grant.granted == Granted::Again);
+    assert!(again && all.len() == 2, "{all:?}");
+
+    let (remote, connections) = losing(server.address, 1).await;
+    remote.put(put(Some(nonce()))).await.unwrap();
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn items_of_a_lost_claim_come_back_after_their_ttl() {
+    let server = Server::start().await;
+    let direct = Remote::connect(&server.url()).unwrap();
+    direct.put(put(None)).await.unwrap();
+    let (remote, _) = losing(server.address, 1).await;
+    let ttl = Duration::from_millis(300);
+    let lost = remote.claim(ClaimRequest { ttl, ..claim() }).await;
+    assert!(matches!(lost, Err(Error::Indeterminate(_))), "{lost:?}");
+    let nonce = Nonce::new("next").unwrap();
+    let wait = Duration::from_secs(30);
+    let next = direct
+        .claim(ClaimRequest {
+            nonce,
+            wait,
+            ..claim()
+        })
+        .await;
+    assert_eq!(next.unwrap()[0].name, item());
+}
+
+#[tokio::test]
+async fn a_gate_is_no_lock_and_no_item() {
+    let server = Server::start().await;
+    let remote = Remote::connect(&server.url()).unwrap();
+    server.acquire("/locks/gate?nonce=n").await;
+    let before = server.everything().await;
+    let Acquired::Granted(hold) = remote.acquire(pass()).await.unwrap() else {
+        panic!("it is open");
+    };
+    let renewal = RenewRequest {
+        name: gate(),
+        fence: hold.grant.fence,
+        ttl: None,
+    };
+    let put = PutRequest {
+        name: gate(),
+        ..put(None)
+    };
+    let all = AcquireAllRequest {
+        names: vec![gate()],
+        ..both()
+    };
+    for refused in [
+        remote.renew(vec![renewal], TTL).await.remove(0).map(drop),
+        remote.put(put).await,
+        remote.remove(&gate()).await,
+        remote.acquire_all(all).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    assert_eq!(server.everything().await, before);
+}
