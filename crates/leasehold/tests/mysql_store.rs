@@ -6,8 +6,8 @@ mod mysql_support;
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold::core::{Kind, Mode, State, Time};
-use leasehold::store::{Query, Swapped, Write};
+use leasehold::core::{Mode, State, Time};
+use leasehold::store::{Swapped, Write};
 use leasehold_testbed::{Proxy, Server};
 use mysql_async::prelude::Queryable as _;
 use mysql_support::*;
@@ -18,17 +18,7 @@ async fn a_record_comes_back_exactly_through_every_way_in() {
     let ground = Ground::new().await;
     let store = ground.open().await;
     let name = name("a/b '\"#?%_\\🔒 ");
-    let write = create(&name, full_record());
-    let (id, record) = write.put.clone().unwrap();
-    assert_eq!(swap_one(&*store, write.clone()).await, WRITTEN);
-    let Swapped::Conflict(Some(current)) = swap_one(&*store, write).await else {
-        panic!("a second insert must lose");
-    };
-    assert_eq!((current.version, &current.record), (version(id), &record));
-    let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
-    assert_eq!(page.records[0].1.record, record);
-    let found = load_one(&*ground.open().await, &name).await.unwrap();
-    assert_eq!((found.version, found.record), (version(id), record));
+    comes_back_exactly(&*store, &*ground.open().await, &name).await;
 }
 
 #[tokio::test]
@@ -63,22 +53,7 @@ async fn a_row_that_makes_no_sense_holds_up_no_other() {
     store.swap(both).await.unwrap();
     let damage = "update leasehold_records set holders = '[{]' where name = 'bad one'";
     ground.sql(damage).await;
-    let error = store.load(std::slice::from_ref(&bad)).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::Corrupt(why) if why.contains("`bad one`")),
-        "{error:?}"
-    );
-    let current = load_one(&*store, &good).await.unwrap();
-    let batch = vec![
-        create(&bad, record(1, "")),
-        replace(&good, &current, record(2, "")),
-    ];
-    let swapped = store.swap(batch).await.unwrap().value;
-    assert!(
-        matches!(swapped[0], Swapped::Failed(Error::Corrupt(_))),
-        "{swapped:?}"
-    );
-    assert_eq!(swapped[1], WRITTEN);
+    holds_up_no_other(&*store, &bad, &good).await;
 }
 
 #[tokio::test]

@@ -15,8 +15,6 @@ use leasehold_testbed::{Proxy, Server};
 use postgres_support::*;
 use tokio::time::Instant;
 
-const WRITTEN: Swapped = Swapped::Written { tag: None };
-
 /// Counts a record up until told to stop; how far it surely came, and how far it may have come.
 async fn count_up(store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> (u64, u64) {
     let name = name("counter");

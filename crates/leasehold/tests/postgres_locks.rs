@@ -12,8 +12,6 @@ use leasehold::store::{Swapped, Write};
 use postgres_support::*;
 use tokio::time::Instant;
 
-const WRITTEN: Swapped = Swapped::Written { tag: None };
-
 #[tokio::test]
 async fn a_locked_row_delays_nobodys_other_leases() {
     let ground = Ground::new().await;

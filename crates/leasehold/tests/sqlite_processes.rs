@@ -20,7 +20,6 @@ use sqlite_support::*;
 
 const PART: &str = "LEASEHOLD_TEST_PART";
 const FILE: &str = "LEASEHOLD_TEST_FILE";
-const WRITTEN: Swapped = Swapped::Written { tag: None };
 
 /// Where the children's lives begin. Without a part to play it does nothing.
 #[tokio::test]

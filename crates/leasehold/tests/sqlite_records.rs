@@ -9,8 +9,6 @@ use leasehold::store::{Availability, Query, Store as _, Swapped, Write};
 mod sqlite_support;
 use sqlite_support::*;
 
-const WRITTEN: Swapped = Swapped::Written { tag: None };
-
 #[tokio::test]
 async fn a_record_comes_back_exactly_through_every_way_in() {
     let folder = Folder::new();

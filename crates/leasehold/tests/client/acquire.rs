@@ -64,13 +64,7 @@ async fn every_call_has_a_nonce_of_its_own() {
 async fn a_grant_with_nothing_left_is_asked_for_again() {
     let world = World::new().await;
     world.faulty.once(Op::Acquire, Fault::Slow(secs(2)));
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(2))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(2)).await;
     let nonces = world.faulty.nonces();
     assert_eq!((nonces.len(), &nonces[0]), (2, &nonces[1]));
     assert!(lease.time_left() > secs(1));

@@ -11,7 +11,7 @@ use crate::{World, ms, name, secs};
 async fn hung_renewals_fire_just_before_the_deadline() {
     for ttl in [ms(50), ms(500), secs(3), secs(30), secs(600)] {
         let world = World::new().await;
-        let lease = world.client.lease("x").ttl(ttl).acquire().await.unwrap();
+        let lease = world.lease("x", ttl).await;
         sleep(ttl * 3).await;
         world.faulty.always(Op::Renew, Fault::Hangs);
         let contender = world.other.lease("x").wait_forever();
@@ -30,20 +30,8 @@ async fn hung_renewals_fire_just_before_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn one_hung_batch_does_not_keep_the_others_from_their_time() {
     let world = World::new().await;
-    let short = world
-        .client
-        .lease("a")
-        .ttl(secs(2))
-        .acquire()
-        .await
-        .unwrap();
-    let long = world
-        .client
-        .lease("b")
-        .ttl(secs(20))
-        .acquire()
-        .await
-        .unwrap();
+    let short = world.lease("a", secs(2)).await;
+    let long = world.lease("b", secs(20)).await;
     world.faulty.always(Op::Renew, Fault::Hangs);
     short.lost().await;
     assert!(world.now() <= short.deadline());
@@ -55,13 +43,7 @@ async fn one_hung_batch_does_not_keep_the_others_from_their_time() {
 #[tokio::test(start_paused = true)]
 async fn lost_has_any_number_of_awaiters() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     let awaiters: Vec<_> = (0..10).map(|_| tokio::spawn(lease.lost())).collect();
     for _ in 0..10 {
         timeout(ms(100), lease.lost()).await.unwrap_err();
@@ -95,13 +77,7 @@ async fn the_same_nonce_elsewhere_takes_the_lease_over() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_lease_is_lost_at_the_next_renewal() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     let how = BreakRequest::Force {
         fence: None,
         reason: "test".into(),
@@ -123,13 +99,7 @@ async fn a_broken_lease_is_lost_at_the_next_renewal() {
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_revives_nothing() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     let deadline = lease.deadline();
     world.faulty.always(Op::Renew, Fault::Slow(ms(50)));
     while world.faulty.calls(Op::Renew) == 0 {
@@ -149,13 +119,7 @@ async fn a_late_answer_revives_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_does_not_survive_its_machine_s_sleep() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     let lost = tokio::spawn(lease.lost());
     world.suspend(secs(20));
     sleep(secs(1)).await;
@@ -170,13 +134,7 @@ async fn a_lease_does_not_survive_its_machine_s_sleep() {
 #[tokio::test(start_paused = true)]
 async fn the_clock_is_believed_before_the_timer_has_fired() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.suspend(secs(4));
     assert!(lease.is_lost());
     assert_eq!(lease.update("too late").await, Err(Error::Expired));
@@ -187,13 +145,7 @@ async fn the_clock_is_believed_before_the_timer_has_fired() {
 #[tokio::test(start_paused = true)]
 async fn deadlines_never_move_back() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.once(Op::Renew, Fault::Slow(secs(2)));
     let early = tokio::join!(lease.renew(), async {
         sleep(secs(1)).await;
@@ -207,13 +159,7 @@ async fn deadlines_never_move_back() {
 #[tokio::test(start_paused = true)]
 async fn an_update_never_outlasts_the_lease() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Renew, Fault::Hangs);
     world.faulty.always(Op::Update, Fault::Hangs);
     let update = lease.update("may have arrived").await;

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::core::{BootTime, Name, Time};
 use leasehold::engine::{Config, Engine};
 use leasehold::host::Host;
 use leasehold::store::memory::Memory;
+use leasehold::{Client, Lease};
 
 use faults::Faulty;
 
@@ -87,6 +87,12 @@ impl World {
             faulty,
             host,
         }
+    }
+
+    /// A lease through the faulty connection, granted at once.
+    async fn lease(&self, name: &str, ttl: Duration) -> Lease {
+        let lease = self.client.lease(name).ttl(ttl).acquire().await;
+        lease.expect("nobody has it")
     }
 
     fn now(&self) -> BootTime {

@@ -10,13 +10,7 @@ use crate::{World, ms, secs};
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_is_free_and_never_renewed_again() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     sleep(secs(10)).await;
     let (fence, lost) = (lease.fence(), lease.lost());
     assert_eq!(lease.release().await, Ok(true));
@@ -33,13 +27,7 @@ async fn a_released_lease_is_free_and_never_renewed_again() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_under_way_ends_before_the_release() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Renew, Fault::Slow(ms(300)));
     while world.faulty.calls(Op::Renew) == 0 {
         sleep(ms(10)).await;
@@ -58,13 +46,7 @@ async fn a_renewal_under_way_ends_before_the_release() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_renewal_does_not_hold_the_release_up_for_long() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.always(Op::Renew, Fault::Hangs);
     sleep(secs(11)).await;
     let released = timeout(secs(2), lease.release()).await;
@@ -75,13 +57,7 @@ async fn a_hung_renewal_does_not_hold_the_release_up_for_long() {
 #[tokio::test(start_paused = true)]
 async fn a_release_after_the_loss_says_so() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Renew, Fault::Hangs);
     lease.lost().await;
     sleep(secs(3)).await;
@@ -93,13 +69,7 @@ async fn a_release_after_the_loss_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_that_the_store_still_knows_is_released() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     // Renewed in the store, but nobody here hears of it.
     let unheard = Error::Indeterminate("no answer".into());
     world.faulty.always(Op::Renew, Fault::Unanswered(unheard));
@@ -113,13 +83,7 @@ async fn a_lost_lease_that_the_store_still_knows_is_released() {
 #[tokio::test(start_paused = true)]
 async fn dropping_releases() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     drop(lease);
     world.client.close().await;
     assert_eq!(world.holders("x").await, 0);
@@ -130,13 +94,7 @@ async fn dropping_releases() {
 #[tokio::test(start_paused = true)]
 async fn dropping_lease_and_client_releases() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.once(Op::Release, Fault::Slow(secs(1)));
     let World { client, other, .. } = world;
     drop(client);
@@ -148,13 +106,7 @@ async fn dropping_lease_and_client_releases() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_cancelled_is_done_in_the_background() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.once(Op::Release, Fault::Hangs);
     timeout(ms(10), lease.release()).await.unwrap_err();
     world.client.close().await;

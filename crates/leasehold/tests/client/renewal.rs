@@ -16,13 +16,7 @@ fn down() -> Error {
 #[tokio::test(start_paused = true)]
 async fn a_short_lease_is_kept_for_many_ttls() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(ms(300))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", ms(300)).await;
     let (fence, expires_at) = (lease.fence(), lease.expires_at());
     sleep(secs(30)).await;
     assert!(!lease.is_lost());
@@ -36,13 +30,7 @@ async fn a_short_lease_is_kept_for_many_ttls() {
 #[tokio::test(start_paused = true)]
 async fn it_is_renewed_at_about_a_third_of_the_ttl() {
     let world = World::new().await;
-    let _lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let _lease = world.lease("x", secs(30)).await;
     sleep(secs(8)).await;
     assert_eq!(world.faulty.calls(Op::Renew), 0);
     sleep(secs(3)).await;
@@ -52,13 +40,7 @@ async fn it_is_renewed_at_about_a_third_of_the_ttl() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_tried_again_until_one_succeeds() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     for error in [down(), Error::Indeterminate("who knows".into())] {
         world.faulty.always(Op::Renew, Fault::Fails(error));
         sleep(secs(2)).await;
@@ -72,7 +54,7 @@ async fn failures_are_tried_again_until_one_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn even_the_shortest_lease_has_a_second_chance() {
     let world = World::new().await;
-    let lease = world.client.lease("x").ttl(ms(90)).acquire().await.unwrap();
+    let lease = world.lease("x", ms(90)).await;
     for _ in 0..20 {
         world.faulty.once(Op::Renew, Fault::Fails(down()));
         sleep(ms(200)).await;
@@ -83,22 +65,10 @@ async fn even_the_shortest_lease_has_a_second_chance() {
 #[tokio::test(start_paused = true)]
 async fn a_short_lease_is_not_late_beside_a_long_one() {
     let world = World::new().await;
-    let _long = world
-        .client
-        .lease("long")
-        .ttl(secs(600))
-        .acquire()
-        .await
-        .unwrap();
+    let _long = world.lease("long", secs(600)).await;
     for _ in 0..20 {
         sleep(ms(17)).await;
-        let short = world
-            .client
-            .lease("short")
-            .ttl(ms(60))
-            .acquire()
-            .await
-            .unwrap();
+        let short = world.lease("short", ms(60)).await;
         sleep(ms(100)).await;
         assert!(!short.is_lost());
         short.release().await.unwrap();
@@ -108,13 +78,7 @@ async fn a_short_lease_is_not_late_beside_a_long_one() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_attempt_is_given_up_in_time_for_another() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Renew, Fault::Hangs);
     sleep(secs(30)).await;
     assert!(!lease.is_lost());
@@ -123,13 +87,7 @@ async fn a_hung_attempt_is_given_up_in_time_for_another() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_attempt_is_given_up_soon_however_long_the_ttl() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3600))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3600)).await;
     let deadline = lease.deadline();
     world.faulty.once(Op::Renew, Fault::Hangs);
     sleep(secs(1200 + 30)).await;
@@ -139,13 +97,7 @@ async fn a_hung_attempt_is_given_up_soon_however_long_the_ttl() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_is_not_hammered() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.always(Op::Renew, Fault::Fails(down()));
     assert_eq!(lease.lost().await, Error::Expired);
     let calls = world.faulty.calls(Op::Renew);
@@ -155,13 +107,7 @@ async fn a_store_that_is_down_is_not_hammered() {
 #[tokio::test(start_paused = true)]
 async fn one_renewal_at_a_time() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Renew, Fault::Slow(ms(100)));
     let renewals = async { tokio::join!(lease.renew(), lease.renew(), lease.renew()) };
     let (a, b, c) = renewals.await;
@@ -181,13 +127,7 @@ async fn one_renewal_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_asked_for_extends_the_lease_and_tells_of_failure() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     let (deadline, watch) = (lease.deadline(), lease.watch_deadline());
     sleep(secs(5)).await;
     lease.renew().await.unwrap();
@@ -202,13 +142,7 @@ async fn a_renewal_asked_for_extends_the_lease_and_tells_of_failure() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_stops_waiting_for_a_renewal_does_no_harm() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Renew, Fault::Slow(ms(500)));
     tokio::time::timeout(ms(10), lease.renew())
         .await
@@ -264,13 +198,7 @@ async fn idle_leases_cost_no_wake_ups_of_their_own() {
 async fn the_keeper_goes_with_the_last_lease() {
     let world = World::new().await;
     for _ in 0..3 {
-        let lease = world
-            .client
-            .lease("x")
-            .ttl(secs(3))
-            .acquire()
-            .await
-            .unwrap();
+        let lease = world.lease("x", secs(3)).await;
         sleep(secs(10)).await;
         lease.release().await.unwrap();
     }

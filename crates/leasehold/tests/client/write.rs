@@ -14,13 +14,7 @@ fn down() -> Error {
 #[tokio::test(start_paused = true)]
 async fn the_next_holder_resumes_from_the_body() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     assert_eq!(&*lease.body(), "");
     lease.update("step 3").await.unwrap();
     assert_eq!(&*lease.body(), "step 3");
@@ -41,13 +35,7 @@ async fn the_next_holder_resumes_from_the_body() {
 #[tokio::test(start_paused = true)]
 async fn an_update_renews() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     let mut watch = lease.watch_deadline();
     for step in 0..20 {
         sleep(secs(5)).await;
@@ -61,13 +49,7 @@ async fn an_update_renews() {
 #[tokio::test(start_paused = true)]
 async fn an_update_that_fails_changes_nothing() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     lease.edit().body("one").state("ONE").save().await.unwrap();
     world.faulty.once(Op::Update, Fault::Fails(down()));
     let failed = lease.edit().body("two").clear_state().save().await;
@@ -130,13 +112,7 @@ async fn completing_writes_and_lets_go_in_one_call() {
 #[tokio::test(start_paused = true)]
 async fn completing_can_be_repeated_until_it_works() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Update, Fault::Fails(down()));
     assert_eq!(lease.complete("result", "DONE").await, Err(down()));
     sleep(secs(30)).await;
@@ -156,13 +132,7 @@ async fn completing_can_be_repeated_until_it_works() {
 #[tokio::test(start_paused = true)]
 async fn completing_that_is_cancelled_leaves_the_lease_held() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Update, Fault::Hangs);
     timeout(ms(10), lease.complete("result", "DONE"))
         .await
@@ -174,13 +144,7 @@ async fn completing_that_is_cancelled_leaves_the_lease_held() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_arrives_after_completing_is_no_loss() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(30))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(30)).await;
     world.faulty.always(Op::Renew, Fault::Delayed(secs(2)));
     world.faulty.always(Op::Update, Fault::Slow(secs(3)));
     while world.faulty.calls(Op::Renew) == 0 {
@@ -192,13 +156,7 @@ async fn a_renewal_that_arrives_after_completing_is_no_loss() {
 #[tokio::test(start_paused = true)]
 async fn completing_never_outlasts_the_lease() {
     let world = World::new().await;
-    let lease = world
-        .client
-        .lease("x")
-        .ttl(secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Update, Fault::Hangs);
     let completed = lease.complete("result", "DONE").await;
     assert!(

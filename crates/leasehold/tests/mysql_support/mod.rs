@@ -10,15 +10,13 @@ use std::sync::Arc;
 
 use leasehold::core::Name;
 use leasehold::host::{Host as _, Machine};
-use leasehold::store::{self, Store, Swapped};
+use leasehold::store::{self, Store};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 
 #[path = "../records/mod.rs"]
 mod records;
 pub(crate) use records::*;
-
-pub(crate) const WRITTEN: Swapped = Swapped::Written { tag: None };
 
 /// A database of a test's own.
 pub(crate) struct Ground {

@@ -4,11 +4,15 @@
 
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::core::{
-    Ended, Fence, Hash, Holder, How, Mode, Name, Record, Reservation, State, Time,
+    Ended, Fence, Hash, Holder, How, Kind, Mode, Name, Record, Reservation, State, Time,
 };
 use leasehold::host::{Host as _, Machine};
-use leasehold::store::{Store, Stored, Swapped, Version, Write, WriteId};
+use leasehold::store::{Query, Store, Stored, Swapped, Version, Write, WriteId};
+
+/// What became of a write, where the database has no tags of its own.
+pub(crate) const WRITTEN: Swapped = Swapped::Written { tag: None };
 
 pub(crate) fn write_id() -> WriteId {
     WriteId(Machine.random())
@@ -109,4 +113,39 @@ pub(crate) async fn load_one(store: &dyn Store, name: &Name) -> Option<Stored> {
     let mut records = store.load(std::slice::from_ref(name)).await.unwrap().value;
     assert_eq!(records.len(), 1);
     records.remove(0)
+}
+
+/// A record is the same however it is read: as what a write lost to, in a listing, and by another store of the database.
+pub(crate) async fn comes_back_exactly(store: &dyn Store, another: &dyn Store, name: &Name) {
+    let write = create(name, full_record());
+    let (id, record) = write.put.clone().unwrap();
+    assert_eq!(swap_one(store, write.clone()).await, WRITTEN);
+    let Swapped::Conflict(Some(current)) = swap_one(store, write).await else {
+        panic!("a second insert must lose");
+    };
+    assert_eq!((current.version, &current.record), (version(id), &record));
+    let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
+    assert_eq!(page.records[0].1.record, record);
+    let found = load_one(another, name).await.unwrap();
+    assert_eq!((found.version, found.record), (version(id), record));
+}
+
+/// A record that makes no sense is reported by its name, and another one in the same batch is written.
+pub(crate) async fn holds_up_no_other(store: &dyn Store, bad: &Name, good: &Name) {
+    let error = store.load(std::slice::from_ref(bad)).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Corrupt(why) if why.contains(&format!("`{bad}`"))),
+        "{error:?}"
+    );
+    let current = load_one(store, good).await.unwrap();
+    let batch = vec![
+        create(bad, record(1, "")),
+        replace(good, &current, record(2, "")),
+    ];
+    let swapped = store.swap(batch).await.unwrap().value;
+    assert!(
+        matches!(swapped[0], Swapped::Failed(Error::Corrupt(_))),
+        "{swapped:?}"
+    );
+    assert_eq!(swapped[1], WRITTEN);
 }

@@ -36,14 +36,18 @@ impl DynamoDb {
                 "allow dynamodb:DescribeTimeToLive on the table",
             );
         };
-        let status = answer
-            .time_to_live_description
-            .and_then(|described| described.time_to_live_status);
+        let described = answer.time_to_live_description;
+        let status = described.as_ref().and_then(|it| it.time_to_live_status());
+        let attribute = described.as_ref().and_then(|it| it.attribute_name());
         match status {
             Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling) => Check::red(
                 "items may be deleted while leases are held: time to live is enabled on the table",
-                "disable it: aws dynamodb update-time-to-live --table-name TABLE --time-to-live-specification \
-                 Enabled=false,AttributeName=ATTRIBUTE",
+                format!(
+                    "aws dynamodb update-time-to-live --table-name {} --time-to-live-specification \
+                     Enabled=false,AttributeName={}",
+                    self.options.table,
+                    attribute.unwrap_or("ATTRIBUTE")
+                ),
             ),
             _ => Check::green("no item is deleted by time to live"),
         }
@@ -83,8 +87,14 @@ fn capacity(table: &TableDescription) -> Check {
         format!(
             "provisioned capacity ({reads} reads, {writes} writes a second): when it is used up, leases are not renewed"
         ),
-        "aws dynamodb update-table --table-name TABLE --billing-mode PAY_PER_REQUEST",
+        update(table, "--billing-mode PAY_PER_REQUEST"),
     )
+}
+
+/// What changes the table.
+fn update(table: &TableDescription, how: &str) -> String {
+    let name = table.table_name().unwrap_or("TABLE");
+    format!("aws dynamodb update-table --table-name {name} {how}")
 }
 
 fn deletion(table: &TableDescription) -> Option<Check> {
@@ -93,7 +103,7 @@ fn deletion(table: &TableDescription) -> Option<Check> {
         true => Check::green("the table is protected from being deleted"),
         false => Check::yellow(
             "the table is not protected from being deleted, with all leases in it",
-            "aws dynamodb update-table --table-name TABLE --deletion-protection-enabled",
+            update(table, "--deletion-protection-enabled"),
         ),
     })
 }

@@ -122,12 +122,7 @@ impl DynamoDb {
             .interceptor(witness.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| {
-            refused(&error, witness, |error| match error {
-                PutItemError::ConditionalCheckFailedException(lost) => Some(lost.item.as_ref()),
-                _ => None,
-            })
-        })
+        answer.map(drop).map_err(|error| refused(&error, witness))
     }
 
     /// Writes all but the body, which stays as it is and is not moved.
@@ -170,12 +165,7 @@ impl DynamoDb {
             .interceptor(witness.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| {
-            refused(&error, witness, |error| match error {
-                UpdateItemError::ConditionalCheckFailedException(lost) => Some(lost.item.as_ref()),
-                _ => None,
-            })
-        })
+        answer.map(drop).map_err(|error| refused(&error, witness))
     }
 
     async fn delete(
@@ -197,12 +187,7 @@ impl DynamoDb {
             .interceptor(witness.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| {
-            refused(&error, witness, |error| match error {
-                DeleteItemError::ConditionalCheckFailedException(lost) => Some(lost.item.as_ref()),
-                _ => None,
-            })
-        })
+        answer.map(drop).map_err(|error| refused(&error, witness))
     }
 }
 
@@ -234,15 +219,31 @@ impl Condition {
     }
 }
 
-fn refused<E>(
-    error: &SdkError<E>,
-    witness: &Witness,
-    lost: impl FnOnce(&E) -> Option<Option<&Item>>,
-) -> Refused
+/// The error of a conditional write.
+trait Conditional {
+    /// What is there, if that is why nothing was written.
+    fn lost(&self) -> Option<Option<&Item>>;
+}
+
+macro_rules! conditional {
+    ($($error:ty),*) => {
+        $(impl Conditional for $error {
+            fn lost(&self) -> Option<Option<&Item>> {
+                match self {
+                    Self::ConditionalCheckFailedException(lost) => Some(lost.item.as_ref()),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+conditional!(PutItemError, UpdateItemError, DeleteItemError);
+
+fn refused<E>(error: &SdkError<E>, witness: &Witness) -> Refused
 where
-    E: ProvideErrorMetadata + std::error::Error + 'static,
+    E: Conditional + ProvideErrorMetadata + std::error::Error + 'static,
 {
-    match error.as_service_error().and_then(lost) {
+    match error.as_service_error().and_then(Conditional::lost) {
         // An empty item is none.
         Some(current) => Refused::Lost(current.filter(|item| !item.is_empty()).cloned()),
         None => Refused::Failed(failure::of(error, witness, Doubt::MayHaveWritten)),

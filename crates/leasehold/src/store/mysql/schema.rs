@@ -106,7 +106,7 @@ fn flushes(value: &str) -> Check {
             format!(
                 "innodb_flush_log_at_trx_commit is {value}: a crash may forget the last second that was acknowledged"
             ),
-            "set global innodb_flush_log_at_trx_commit = 1;",
+            "set global innodb_flush_log_at_trx_commit = 1; and the same in the server's configuration file",
         ),
     }
 }
@@ -119,7 +119,7 @@ fn syncs(logged: bool, value: &str) -> Check {
                 "sync_binlog is {value}: after a crash of the machine replicas may have what this server forgot, or \
                  the other way round"
             ),
-            "set global sync_binlog = 1;",
+            "set global sync_binlog = 1; and the same in the server's configuration file",
         ),
         (false, _) => Check::green("there is no binary log to fall behind"),
     }

@@ -54,7 +54,7 @@ fn commits(value: &str) -> Check {
     match value {
         "off" => Check::red(
             "synchronous_commit is off: a crash of the server forgets the last moments that were acknowledged",
-            "set synchronous_commit = on for this user: alter role … set synchronous_commit = on;",
+            "alter role current_user set synchronous_commit = on;",
         ),
         _ => Check::green(format!("synchronous_commit is {value}")),
     }

@@ -43,7 +43,7 @@ pub(super) fn harmless(error: &RedisError) -> Error {
 pub(super) fn of_write(error: &RedisError) -> Error {
     refused(error).unwrap_or_else(|| {
         let said = said(error);
-        Error::Indeterminate(format!("Redis did not say what became of a write: {said}"))
+        Error::Indeterminate(format!("the connection to Redis was lost: {said}"))
     })
 }
 
