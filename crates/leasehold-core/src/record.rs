@@ -175,8 +175,15 @@ impl Mode {
 }
 
 /// One live holder.
+///
+/// As JSON, the entry of a holder whose fence may act begins `{"fence":N,`, and no other text in a list of holders
+/// does: one that was broken begins with the reason, and within a string the quotes are escaped. So whoever can look
+/// for a text can check a fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
+    /// Why it was broken, if it was: its fence acts no more, but it stays in the way until it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<Text>,
     /// Its fencing token.
     pub fence: Fence,
     /// Who it is, for people: `host:pid` by default.
@@ -197,9 +204,6 @@ pub struct Holder {
     pub renewed_at: Time,
     /// It is over once the store's clock has surely passed this.
     pub expires_at: Time,
-    /// Why it was broken, if it was: its fence acts no more, but it stays in the way until it expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broken: Option<Text>,
 }
 
 /// How a holder ended.

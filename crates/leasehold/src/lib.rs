@@ -52,7 +52,7 @@
 //!
 //! A process that was paused may wake up and go on writing before its timer fires. Hence the fence: each grant has a
 //! higher one than every grant before it. A resource that remembers the highest fence it has seen, and refuses lower
-//! ones, is safe from every zombie.
+//! ones, is safe from every zombie. [`fence`] has such checks for the databases' own transactions.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -127,6 +127,7 @@
 //! |---|---|
 //! | take, keep, lose and release leases; recipes | [`client`] |
 //! | the waist between what uses leases and what provides them | [`Leases`] |
+//! | refuse stale holders where the data is | [`fence`] |
 //! | combine operations, keep waiters in line | [`engine`] |
 //! | where records are kept; a store of your own | [`store`] |
 //! | what a lease is, and every decision about it | [`core`] |
@@ -138,6 +139,7 @@ pub mod conformance;
 pub mod duration;
 pub mod engine;
 mod error;
+pub mod fence;
 pub mod host;
 mod leases;
 #[cfg(feature = "http")]

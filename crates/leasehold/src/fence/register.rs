@@ -1,0 +1,75 @@
+//! The highest-fence register.
+
+use leasehold_core::Fence;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::{Error, Result};
+
+/// Lets in whoever has the highest fence so far: the check for a resource that this process owns, such as a file, a
+/// device, or data that it serves to others.
+///
+/// For **exclusive** leases, and one name each: of the holders of a shared lease it would refuse all but the newest. It
+/// forgets with the process: keep the highest fence with the data, and start [from](Self::since) it.
+///
+/// ```
+/// use leasehold::{Error, fence::Register};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold::Result<()> {
+/// # let client = leasehold::connect("memory:").await?;
+/// # let lease = client.lease("printer").acquire().await?;
+/// # let first = lease.fence();
+/// # lease.release().await?;
+/// # let second = client.lease("printer").acquire().await?.fence();
+/// let register = Register::new();
+///
+/// let admitted = register.admit(first).await?;
+/// // …what is written here is written before any higher fence gets in…
+/// drop(admitted);
+/// register.admit(first).await?; // as often as it likes
+/// register.admit(second).await?; // the lease has passed on
+/// assert_eq!(register.admit(first).await.unwrap_err(), Error::Fenced);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Default)]
+pub struct Register {
+    highest: Mutex<Fence>,
+}
+
+/// The right to write, for as long as it is kept: nobody else is let in meanwhile.
+#[derive(Debug)]
+#[must_use = "others are kept out only for as long as this is kept"]
+pub struct Admitted<'r> {
+    _highest: MutexGuard<'r, Fence>,
+}
+
+impl Register {
+    /// One that has seen no fence yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that has seen this fence.
+    pub fn since(highest: Fence) -> Self {
+        Self {
+            highest: Mutex::new(highest),
+        }
+    }
+
+    /// Lets this fence in, once whoever is in is done: [`Error::Fenced`] if a higher one has been here.
+    ///
+    /// A new holder comes here before it reads what it is going to write: from then on it is safe from its predecessors.
+    pub async fn admit(&self, fence: Fence) -> Result<Admitted<'_>> {
+        let mut highest = self.highest.lock().await;
+        if fence < *highest {
+            return Err(Error::Fenced);
+        }
+        *highest = fence;
+        Ok(Admitted { _highest: highest })
+    }
+
+    /// The highest fence so far, to be kept with the data.
+    pub async fn highest(&self) -> Fence {
+        *self.highest.lock().await
+    }
+}

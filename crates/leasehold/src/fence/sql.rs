@@ -1,0 +1,98 @@
+//! What the SQL databases have in common.
+
+use leasehold_core::Kind;
+
+use super::Bearer;
+
+/// A statement, and the two values to bind to it: the name and the fence, in this order.
+///
+/// It returns **one row if the fence may write, and none if not**: then roll back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    template: &'static str,
+    quote: char,
+    schema: Option<String>,
+    kind: Kind,
+    name: String,
+    fence: i64,
+}
+
+impl Statement {
+    /// In a template, `{schema}` and `{kind}` stand for themselves.
+    pub(super) fn new(template: &'static str, quote: char, bearer: Bearer<'_>) -> Self {
+        Self {
+            template,
+            quote,
+            schema: None,
+            kind: bearer.name.kind(),
+            name: bearer.name.as_str().to_owned(),
+            fence: bearer.fence.get().cast_signed(),
+        }
+    }
+
+    /// The table is in this schema (PostgreSQL), database (MySQL) or attached file (SQLite).
+    #[must_use]
+    pub fn in_schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// The statement. It is the same for every name and fence of a kind.
+    pub fn sql(&self) -> String {
+        let quote = self.quote;
+        let schema = self.schema.as_ref().map_or(String::new(), |schema| {
+            let doubled = String::from_iter([quote, quote]);
+            format!("{quote}{}{quote}.", schema.replace(quote, &doubled))
+        });
+        self.template
+            .replace("{kind}", self.kind.as_str())
+            .replace("{schema}", &schema)
+    }
+
+    /// The first value: the lease's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The second value: the fence.
+    pub fn fence(&self) -> i64 {
+        self.fence
+    }
+
+    /// Both values, as many drivers take them.
+    pub fn values(&self) -> (&str, i64) {
+        (&self.name, self.fence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Fence, Name};
+
+    use super::super::{mysql, postgres, sqlite};
+
+    #[test]
+    fn a_schema_is_quoted_as_each_database_does() {
+        let (name, fence) = (Name::gate("x").unwrap(), Fence::new(7).unwrap());
+        let odd = "a\"b`c";
+        for (statement, table) in [
+            (
+                postgres::check((&name, fence)),
+                r#""a""b`c".leasehold_records"#,
+            ),
+            (
+                postgres::guard((&name, fence)),
+                r#""a""b`c".leasehold_fences"#,
+            ),
+            (
+                mysql::check((&name, fence)),
+                r#"`a"b``c`.leasehold_records"#,
+            ),
+            (sqlite::check((&name, fence)), r#""a""b`c".records"#),
+        ] {
+            assert!(!statement.sql().contains(".leasehold_"));
+            let sql = statement.in_schema(odd).sql();
+            assert!(sql.contains(table) && sql.contains("'gate'"), "{sql}");
+        }
+    }
+}

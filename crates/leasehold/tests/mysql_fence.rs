@@ -1,0 +1,145 @@
+//! Fences that are checked in transactions of MariaDB.
+#![cfg(feature = "mysql")]
+
+mod zombie;
+
+use std::time::Duration;
+
+use leasehold::fence::{self, Bearer, Statement};
+use leasehold::host::{Host as _, Machine};
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, TxOpts};
+use zombie::{Account, With, any_name, hold, take_over};
+
+/// A database for the leases, and another one for the account.
+struct Server {
+    admin: String,
+    leases: String,
+    database: String,
+}
+
+impl Server {
+    /// With the account's database in use.
+    async fn session(&self) -> Conn {
+        let mut session = Conn::from_url(&self.admin).await.unwrap();
+        let usage = format!("use {}_account", self.database);
+        session.query_drop(usage).await.unwrap();
+        session
+    }
+}
+
+async fn passes(transaction: &mut impl Queryable, statement: &Statement) -> bool {
+    let row: Option<i64> = transaction
+        .exec_first(statement.sql(), statement.values())
+        .await
+        .unwrap();
+    row.is_some()
+}
+
+impl Account for Server {
+    async fn open() -> Self {
+        let port = leasehold_testbed::shared("mysql").await.unwrap().port();
+        let database = format!("t{:016x}", Machine.random() as u64);
+        let server = Self {
+            admin: format!("mysql://root@127.0.0.1:{port}/leasehold?prefer_socket=false"),
+            leases: format!("mysql://root@127.0.0.1:{port}/{database}"),
+            database,
+        };
+        let mut session = Conn::from_url(&server.admin).await.unwrap();
+        for name in [
+            server.database.clone(),
+            format!("{}_account", server.database),
+        ] {
+            let create = format!("create database {name}");
+            session.query_drop(create).await.unwrap();
+        }
+        leasehold::store::open(&server.leases).await.unwrap();
+        let mut session = server.session().await;
+        for statement in [
+            "create table account (balance bigint) engine = InnoDB",
+            "insert into account values (100)",
+            fence::mysql::FENCES,
+        ] {
+            session.query_drop(statement).await.unwrap();
+        }
+        server
+    }
+
+    fn leases(&self) -> &str {
+        &self.leases
+    }
+
+    async fn balance(&self) -> i64 {
+        let mut session = self.session().await;
+        let balance = session.query_first("select balance from account").await;
+        balance.unwrap().unwrap()
+    }
+
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+        let mut session = self.session().await;
+        let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
+        if with == With::Guard {
+            let [raise, look] = fence::mysql::guard(bearer);
+            let raised = transaction.exec_drop(raise.sql(), raise.values()).await;
+            raised.unwrap();
+            if !passes(&mut transaction, &look).await {
+                return false;
+            }
+        }
+        let update = transaction.exec_drop("update account set balance = ?", (balance,));
+        update.await.unwrap();
+        let check = fence::mysql::check(bearer).in_schema(&self.database);
+        if with == With::Check && !passes(&mut transaction, &check).await {
+            return false;
+        }
+        transaction.commit().await.unwrap();
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_zombie_is_refused() {
+    zombie::a_zombie_is_refused::<Server>().await;
+}
+
+#[tokio::test]
+async fn unchecked_a_zombie_corrupts() {
+    zombie::unchecked_a_zombie_corrupts::<Server>().await;
+}
+
+#[tokio::test]
+async fn only_holders_pass() {
+    zombie::only_holders_pass::<Server>().await;
+}
+
+#[tokio::test]
+async fn an_expired_holder_is_refused_once_replaced() {
+    let ttl = Duration::from_millis(1_200);
+    zombie::an_expired_holder_is_refused_once_replaced::<Server>(ttl).await;
+}
+
+#[tokio::test]
+async fn a_take_over_waits_for_the_commit() {
+    let (server, name) = (Server::open().await, any_name());
+    let lease = hold(&server.leases, &name).await;
+    let mut session = server.session().await;
+    let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
+    let update = transaction.query_drop("update account set balance = 60");
+    update.await.unwrap();
+    let check = fence::mysql::check(&lease).in_schema(&server.database);
+    assert!(passes(&mut transaction, &check).await);
+
+    let url = server.leases.clone();
+    let heir = tokio::spawn(async move { take_over(&url, &name).await });
+    let waiting =
+        "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    let mut watch = server.session().await;
+    while watch.query_first::<i64, _>(waiting).await.unwrap() == Some(0) {
+        // Asked more often, InnoDB goes on showing what it showed the last time.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(!heir.is_finished());
+    transaction.commit().await.unwrap();
+    assert!(heir.await.unwrap().fence() > lease.fence());
+    assert_eq!(server.balance().await, 60);
+}

@@ -1,0 +1,91 @@
+//! Fences that are checked in scripts of Redis.
+#![cfg(feature = "redis")]
+
+mod zombie;
+
+use leasehold::fence::{self, Bearer};
+use leasehold::host::{Host as _, Machine};
+use redis::aio::MultiplexedConnection;
+use zombie::{Account, With};
+
+struct Key {
+    /// What all keys of this test begin with.
+    prefix: String,
+    leases: String,
+    connection: MultiplexedConnection,
+}
+
+impl Account for Key {
+    async fn open() -> Self {
+        let server = leasehold_testbed::shared("redis").await.unwrap();
+        let prefix = format!("t{:016x}", Machine.random() as u64);
+        let client = redis::Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let key = Self {
+            leases: format!("{}?prefix={prefix}", server.url()),
+            prefix,
+            connection,
+        };
+        let mut connection = key.connection.clone();
+        let mut set = redis::cmd("SET");
+        set.arg(format!("{}:balance", key.prefix)).arg(100);
+        set.exec_async(&mut connection).await.unwrap();
+        key
+    }
+
+    fn leases(&self) -> &str {
+        &self.leases
+    }
+
+    async fn balance(&self) -> i64 {
+        let mut connection = self.connection.clone();
+        let mut get = redis::cmd("GET");
+        get.arg(format!("{}:balance", self.prefix));
+        get.query_async(&mut connection).await.unwrap()
+    }
+
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+        let mut connection = self.connection.clone();
+        let balance_key = format!("{}:balance", self.prefix);
+        // All of its keys and arguments, so that one too many would show.
+        let write = "return redis.call('SET', unpack(KEYS), unpack(ARGV))";
+        let prelude = match with {
+            With::Nothing => None,
+            With::Check => Some(fence::redis::check(bearer).prefix(&self.prefix)),
+            With::Guard => Some(fence::redis::guard(bearer).prefix(&self.prefix)),
+        };
+        let text = match &prelude {
+            None => write.to_owned(),
+            Some(prelude) => prelude.before(write),
+        };
+        let script = redis::Script::new(&text);
+        let mut call = script.prepare_invoke();
+        call.key(balance_key).arg(balance);
+        if let Some(prelude) = prelude {
+            call.key(prelude.key()).arg(prelude.fence());
+        }
+        let written: redis::RedisResult<String> = call.invoke_async(&mut connection).await;
+        match written {
+            Ok(answer) => answer == "OK",
+            Err(error) => {
+                assert_eq!(error.code(), Some("FENCED"), "{error}");
+                false
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_zombie_is_refused() {
+    zombie::a_zombie_is_refused::<Key>().await;
+}
+
+#[tokio::test]
+async fn unchecked_a_zombie_corrupts() {
+    zombie::unchecked_a_zombie_corrupts::<Key>().await;
+}
+
+#[tokio::test]
+async fn only_holders_pass() {
+    zombie::only_holders_pass::<Key>().await;
+}
