@@ -2,6 +2,7 @@
 #![cfg(feature = "etcd")]
 
 mod outages;
+mod records;
 mod witness;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 #![cfg(feature = "mysql")]
 
 mod outages;
+mod records;
 mod witness;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 #![cfg(feature = "postgres")]
 
 mod outages;
+mod records;
 mod witness;
 
 use std::time::Duration;

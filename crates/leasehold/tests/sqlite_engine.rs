@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Who};
 use leasehold::engine::{Engine, Patience};
+use leasehold::{Leases as _, RenewRequest};
 use sqlite_support::{Folder, open};
 use tokio::sync::Barrier;
 
@@ -87,6 +88,33 @@ async fn sixty_four_clients_share_commits() {
     assert!(
         per_commit >= 8.0,
         "{per_commit:.1} operations per commit: {stats:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_batch_of_sixty_four_is_one_commit() {
+    let folder = Folder::new();
+    let engine = Engine::start(open(folder.join("leases.db")).await)
+        .await
+        .expect("starts");
+    let mut renewals = Vec::new();
+    for number in 0..64 {
+        let name = Name::lock(format!("job {number}")).expect("a good name");
+        let grant = take(&engine, &name, "me", Duration::ZERO).await;
+        renewals.push(RenewRequest {
+            name,
+            fence: grant.fence,
+            ttl: None,
+        });
+    }
+    let before = engine.stats();
+    for renewed in engine.renew(renewals, LONG).await {
+        renewed.expect("renewed");
+    }
+    let after = engine.stats();
+    assert_eq!(
+        (after.swaps - before.swaps, after.loads - before.loads),
+        (1, 0)
     );
 }
 

@@ -2,10 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_server::Config;
 use leasehold_testbed::Server as Database;
 use tokio::io::AsyncReadExt as _;
 
 use crate::common::{Answer, Server};
+
+// The library's tests have it, too.
+#[path = "../../../leasehold/tests/outages/patient.rs"]
+mod patient;
+
+use patient::{POLL, Patient};
 
 const HAND_OVERS: usize = 21;
 /// Time enough for a waiter to have looked at the store for itself. If it has not, it is served all the same.
@@ -15,14 +22,22 @@ const TOLD: Duration = Duration::from_secs(8);
 /// Within which work goes on once it is back.
 const RESUMED: Duration = Duration::from_secs(5);
 
-/// A waiter on one service is granted what is released through another, by hints or by polling; by hints much sooner.
+/// A waiter on one service is granted what is released through another, by hints or by polling.
 ///
-/// Both are measured in turns, so that a busy machine slows both: what it adds is on both sides. One that polls every
-/// 100 ms, give or take a half, looks again 50 ms after it lined up, at the earliest; hints must save half of that at least.
+/// On a quiet machine hints take some milliseconds. What is asserted holds on a busy one, too: most of those who would look by
+/// themselves after a second at the earliest are served within half of one.
 pub(crate) async fn hand_over(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
-    let hinted = Pair::on(&database.url()).await;
-    let polled = Pair::on(&(database.url() + "?changes=off")).await;
+    let url = database.url();
+    let hinted = Pair {
+        here: Server::start_with(Patient::engine(&url).await, Config::default()).await,
+        there: Server::start_with(Patient::engine(&url).await, Config::default()).await,
+    };
+    let url = url + "?changes=off";
+    let polled = Pair {
+        here: Server::start_on(&url).await,
+        there: Server::start_on(&url).await,
+    };
     let (mut by_hint, mut by_poll) = (Vec::new(), Vec::new());
     for turn in 0..HAND_OVERS {
         by_hint.push(hinted.hand_over("hinted", turn).await);
@@ -30,10 +45,7 @@ pub(crate) async fn hand_over(scheme: &str) {
     }
     let (by_hint, by_poll) = (median(by_hint), median(by_poll));
     println!("{scheme}: handed over in {by_hint:?} by hints, {by_poll:?} by polling (medians)");
-    assert!(
-        by_hint + Duration::from_millis(25) < by_poll,
-        "{by_hint:?} by hints, {by_poll:?} by polling"
-    );
+    assert!(by_hint < POLL / 4, "{by_hint:?} by hints");
 }
 
 /// Two services on one database.
@@ -43,13 +55,6 @@ struct Pair {
 }
 
 impl Pair {
-    async fn on(url: &str) -> Self {
-        Self {
-            here: Server::start_on(url).await,
-            there: Server::start_on(url).await,
-        }
-    }
-
     /// How long it takes from the release through one to the answer of the other.
     async fn hand_over(&self, name: &str, turn: usize) -> Duration {
         let target = |who: &str| format!("/locks/{name}?nonce={who}{turn}&ttl=1m&wait=30s");
@@ -90,18 +95,14 @@ pub(crate) async fn away(scheme: &str) {
     let fence = service.acquire("/locks/job?nonce=job&ttl=10m").await;
 
     database.kill().await;
-    // The first may have been sent on a connection that was still thought to live; after it there is none.
-    let first = told(service.post(&format!("/locks/job/{fence}/heartbeat"))).await;
-    assert!(
-        ["store-unavailable", "indeterminate"].contains(&first.text("type")),
-        "{first:?}"
-    );
-    let (new, shown) = tokio::join!(
-        told(service.post("/locks/new?nonce=new&ttl=10m")),
-        told(service.get("/locks/job"))
-    );
-    new.problem(503, "store-unavailable");
+    let shown = told(service.get("/locks/job")).await;
     shown.problem(503, "store-unavailable");
+    // It may have been sent on a connection that was still thought to live, or be on its way when time is up.
+    let asked = told(service.post("/locks/new?nonce=new&ttl=10m")).await;
+    assert!(
+        ["store-unavailable", "indeterminate"].contains(&asked.text("type")),
+        "{asked:?}"
+    );
     database.restart().await;
     let back = Instant::now();
     service

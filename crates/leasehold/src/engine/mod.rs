@@ -209,7 +209,10 @@ impl Engine {
         operation: Operation,
         patience: Patience,
     ) -> Result<Reply> {
-        let asked = self.submit(name.clone(), operation, patience.wait)?;
+        let asked = {
+            let mut table = self.inner.table();
+            self.submit(&mut table, name.clone(), operation, patience.wait)?
+        };
         self.inner.drive();
         self.answer(asked, patience).await
     }
@@ -225,10 +228,13 @@ impl Engine {
             wait: Duration::ZERO,
             within,
         };
-        let asked: Vec<_> = operations
-            .into_iter()
-            .map(|(name, operation)| self.submit(name, operation, Duration::ZERO))
-            .collect();
+        // Under one lock: a call that ends meanwhile would send the first of them alone.
+        let asked: Vec<_> = {
+            let mut table = self.inner.table();
+            let submit =
+                |(name, operation)| self.submit(&mut table, name, operation, Duration::ZERO);
+            operations.into_iter().map(submit).collect()
+        };
         self.inner.drive();
         let answers = asked.into_iter().map(|asked| async move {
             match asked {
@@ -288,13 +294,18 @@ impl Engine {
     }
 
     /// Queues an operation. Nothing is sent before the next `drive`.
-    fn submit(&self, name: Name, operation: Operation, wait: Duration) -> Result<Asked<'_>> {
+    fn submit(
+        &self,
+        table: &mut Table,
+        name: Name,
+        operation: Operation,
+        wait: Duration,
+    ) -> Result<Asked<'_>> {
         operation.check(name.kind())?;
         self.check_ttl(name.kind(), &operation)?;
         let (sender, receiver) = oneshot::channel();
         let boot = self.inner.host.boot_time();
         let waits = matches!(operation, Operation::Acquire(_)) && !wait.is_zero();
-        let mut table = self.inner.table();
         table.admit(&self.inner.config, waits)?;
         let id = table.next_number();
         let wait_until = waits.then(|| boot + wait);

@@ -17,9 +17,11 @@ use leasehold::host::{Host as _, Machine};
 use leasehold::{AcquireRequest, Acquired, Client, Error, Holding, Leases as _, Result, store};
 use leasehold_testbed::{Cluster, Proxy, Server};
 
+use crate::records::{create, record};
 use crate::witness::{Crew, Shift};
 
 mod clock;
+mod patient;
 mod trips;
 mod waiters;
 
@@ -95,20 +97,21 @@ async fn resumes(shift: &mut Shift) {
 /// Nothing acknowledged is lost, no fence comes twice, callers are answered in time, and work goes on by itself.
 pub(crate) async fn killed_under_load(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
-    let engine = Arc::new(engine(&server.url()).await);
+    let store = store::open(&server.url()).await.expect("opens");
+    let engine = Arc::new(Engine::start(store.clone()).await.expect("starts"));
     let mut crew = Crew::new(8);
     for _ in 0..3 {
         let mut shift = crew.start(engine.clone()).await;
         shift.acknowledged(100).await;
         server.kill().await;
-        let later = async {
-            // By now every connection has turned out to be dead: what nobody takes was not sent.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let error = ask_in_vain(&engine, "later").await;
-            assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-            look_in_vain(&engine).await;
-        };
-        tokio::join!(ask_in_vain(&engine, "at once"), later);
+        tokio::join!(
+            ask_in_vain(&engine, "while it is down"),
+            look_in_vain(&engine)
+        );
+        // By now every connection has turned out to be dead: what nobody takes was not sent.
+        let write = create(&name("later"), record(1, ""));
+        let told = store.swap(vec![write]).await.expect_err("it is away");
+        assert!(matches!(told, Error::Unavailable(_)), "{told:?}");
         server.restart().await;
         resumes(&mut shift).await;
         crew.end(shift).await;
