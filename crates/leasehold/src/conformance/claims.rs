@@ -172,7 +172,7 @@ async fn an_item_of_a_dead_worker_returns(bench: Bench) {
         },
     )
     .await;
-    assert_eq!(names(&next), [item.clone()]);
+    assert_eq!(names(&next), std::slice::from_ref(&item));
     let (old, new) = (dead[0].hold.grant.fence, next[0].hold.grant.fence);
     assert!(new > old);
     let late = complete(&*leases, &item, old, "stale").await;
