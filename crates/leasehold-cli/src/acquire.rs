@@ -64,7 +64,7 @@ impl Acquire {
             Ok(taken) => taken,
             Err(interrupted) => return Ok(interrupted),
         };
-        let (hold, asked) = taken.map_err(|error| self.taking.failure(error))?;
+        let (hold, asked) = taken.map_err(|error| self.taking.failure(&self.taking.name, error))?;
         let name = self.taking.name.as_str();
         if common.json {
             let lease = wire::Lease::granted(&hold.grant, asked, hold.deadline);

@@ -1,5 +1,6 @@
 //! What the command line looks like, and the arguments that several commands share.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -8,7 +9,7 @@ use leasehold::core::{Fence, Mode, Name};
 use crate::exit::{self, Failure};
 use crate::{
     acquire, break_lease, claim, completions, doctor, gate, init, list, man, purge, put, release,
-    remove, renew, run, serve, show, store, update,
+    remove, renew, run, serve, show, store, update, work,
 };
 
 const EXAMPLES: &str = "\
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Put(put::Put),
     Remove(remove::Remove),
     Claim(claim::Claim),
+    Work(work::Work),
     Show(show::Show),
     List(list::List),
     Serve(serve::Serve),
@@ -130,8 +132,8 @@ impl Taking {
     }
 
     /// The failure that this error is, with the exit code that was asked for.
-    pub(crate) fn failure(&self, error: leasehold::Error) -> Failure {
-        let mut failure = Failure::of(&self.name, error);
+    pub(crate) fn failure(&self, what: &impl Display, error: leasehold::Error) -> Failure {
+        let mut failure = Failure::of(what, error);
         if failure.code == exit::HELD {
             failure.code = self.held_code;
         }

@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Prints a line of JSON for each item (with `--json`, one object with all of them): its name, fence, state and body, and \
 when the claim is over. Nobody else gets these items until then. Claims are not renewed: `renew` them if it takes \
 longer, and move each item on with `update NAME FENCE --state DONE --release`, or give it back with `release NAME \
-FENCE`.
+FENCE`. To run a command for each item, use `work`.
 
 Examples:
   leasehold claim REQUESTED --limit 10
@@ -45,7 +45,7 @@ pub(crate) struct Claim {
     held_code: u8,
 }
 
-/// Which items, and for how long.
+/// Which items, and for how long: the same for `claim` and `work`.
 #[derive(Args, Debug)]
 pub(crate) struct Which {
     /// Items in this state.

@@ -1,14 +1,16 @@
 //! Exit codes, and the failures that end with one.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use leasehold::Error;
-use leasehold::core::Name;
 use leasehold::wire::Problem;
 use serde_json::json;
 
 use crate::output;
 
+/// Some commands of `work` failed.
+pub(crate) const FAILED: u8 = 1;
 /// The call is wrong: an unknown flag, a bad name or ttl.
 pub(crate) const USAGE: u8 = 2;
 /// What is stored makes no sense.
@@ -37,6 +39,7 @@ pub(crate) fn by(signal: nix::sys::signal::Signal) -> u8 {
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    done (`run`, `gate`: the command's own code, or 128 + the signal that ended it)
+  1    `work`: some commands failed, and their items were moved on to `--failed`
   2    the call is wrong: mend it
   65   what is stored makes no sense: stop, and look
   69   the store does not answer, or did not say what became of the call: look before you try again
@@ -70,11 +73,11 @@ impl Failure {
         Self::new(SYSTEM, format!("{what}: {error}"))
     }
 
-    /// What went wrong with this name.
-    pub(crate) fn of(name: &Name, error: Error) -> Self {
+    /// What went wrong with this.
+    pub(crate) fn of(what: &impl Display, error: Error) -> Self {
         let mut failure = Self::from(error);
         if failure.code == HELD {
-            failure.message = format!("{name} is {}", failure.message);
+            failure.message = format!("{what} is {}", failure.message);
         }
         failure
     }

@@ -24,6 +24,7 @@ mod show;
 mod signals;
 mod store;
 mod update;
+mod work;
 
 use std::process::ExitCode;
 
@@ -69,6 +70,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Put(command) => command.execute(&common).await,
             Command::Remove(command) => command.execute(&common).await,
             Command::Claim(command) => command.execute(&common).await,
+            Command::Work(command) => command.execute(&common).await,
             Command::Show(command) => command.execute(&common).await,
             Command::List(command) => command.execute(&common).await,
             Command::Serve(command) => command.execute(&common).await,

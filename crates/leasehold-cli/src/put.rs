@@ -12,7 +12,7 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{body, output, store};
 
-/// Put a work item: a name with a state and a body, for `claim`.
+/// Put a work item: a name with a state and a body, for `claim` and `work`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 An item that is there already is replaced, unless somebody works on it (exit code 75).

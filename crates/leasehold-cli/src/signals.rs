@@ -20,7 +20,7 @@ const FORWARDED: [Signal; 7] = [
 /// How many signals may wait until somebody looks; of more than that, the oldest are forgotten.
 const WAITING: usize = 16;
 
-/// The signals that this process gets from now on, instead of ending by them.
+/// The signals that this process gets from now on, instead of ending by them; or some that it hands on.
 pub(crate) struct Signals {
     arrived: broadcast::Receiver<Signal>,
 }
@@ -64,6 +64,12 @@ impl Signals {
                 return signal;
             }
         }
+    }
+}
+
+impl From<broadcast::Receiver<Signal>> for Signals {
+    fn from(arrived: broadcast::Receiver<Signal>) -> Self {
+        Self { arrived }
     }
 }
 

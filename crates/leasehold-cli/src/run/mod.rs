@@ -13,16 +13,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use leasehold::core::Name;
 use leasehold::{Client, Error, Lease};
+use serde_json::{Value, json};
 
 use crate::acquire::tell_of_waiting;
-use crate::arguments::{Common, Taking};
+use crate::arguments::{self, Common, Taking};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::{output, store};
 pub(crate) use interrupted::end_by;
 pub(crate) use job::{Job, Outcome, accompany};
 pub(crate) use supervise::supervise;
+pub(crate) use terminal::Terminal;
 
 /// This very program, also if its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -30,7 +33,8 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 const EXPLANATION: &str = "\
 The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where the \
 last holder stopped), LEASEHOLD_EXPIRES (when the lease would be over if it were not renewed, as of the start; it is \
-renewed for as long as the command runs) and LEASEHOLD_STORE.
+renewed for as long as the command runs) and LEASEHOLD_STORE; with `--also`, LEASEHOLD_FENCES too, a JSON object with \
+the fence of each name. If one of several leases is lost, the command is ended.
 
 The command and all that it starts are one process group, which holds the lease as a whole: signals go to all of it, \
 what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
@@ -46,6 +50,7 @@ Examples:
   leasehold run nightly -n -E 0 -- ./report.sh           it is fine if it runs elsewhere
   leasehold run nightly -w 10s --ttl 1m -- ./report.sh
   leasehold run gpu --shared --limit 4 -- ./train.sh     at most four at once
+  leasehold run ada --also bob -- ./transfer.sh          both, or neither
   leasehold run job -- sh -c 'leasehold update \"$LEASEHOLD_NAME\" \"$LEASEHOLD_FENCE\" half-way'";
 
 /// Run a command while holding a lease, like flock(1).
@@ -58,6 +63,10 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     taking: Taking,
+
+    /// Hold this lease too: all of them, or none. May be given several times.
+    #[arg(long, value_name = "NAME", value_parser = arguments::name, conflicts_with = "shared")]
+    also: Vec<Name>,
 
     /// The command to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -87,9 +96,9 @@ impl Run {
             signal = signals.end() => return Ok(exit::by(signal)),
         };
         let ran = tokio::select! {
-            lease = self.lease(&client) => match lease {
-                Ok(lease) => self.hold(lease, &url, &mut signals).await,
-                Err(error) => Err(self.taking.failure(error)),
+            leases = self.leases(&client) => match leases {
+                Ok(leases) => self.hold(leases, &url, &mut signals).await,
+                Err(error) => Err(self.taking.failure(&self.what(), error)),
             },
             signal = signals.end() => Ok(Outcome::Killed(signal)),
         };
@@ -100,14 +109,52 @@ impl Run {
                 exit::LOST,
                 format!(
                     "{} is lost, and its command was ended: {reason}",
-                    self.taking.name
+                    self.what()
                 ),
             )),
             ended => Ok(ended.code()),
         }
     }
 
-    /// Takes the lease; says who holds it if that takes a while.
+    /// What it is that somebody else may hold.
+    fn what(&self) -> String {
+        match &*self.also {
+            [] => self.taking.name.to_string(),
+            _ => format!("one of {}", self.names().join(", ")),
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let names = std::iter::once(&self.taking.name).chain(&self.also);
+        names.map(Name::as_str).collect()
+    }
+
+    /// Takes the leases, that of the name first; says who is in the way if that takes a while.
+    async fn leases(&self, client: &Client) -> leasehold::Result<Vec<Lease>> {
+        if self.also.is_empty() {
+            return Ok(vec![self.lease(client).await?]);
+        }
+        let taking = &self.taking;
+        let mut several = client.lease_all(self.names()).ttl(taking.ttl);
+        if let Some(owner) = &taking.owner {
+            several = several.owner(owner.as_str());
+        }
+        let taken = match several.clone().acquire().await {
+            Err(Error::Held(held)) if taking.patience() != Some(Duration::ZERO) => {
+                tell_of_waiting(&self.names().join(", "), &held);
+                several
+                    .wait(taking.patience().unwrap_or(Duration::MAX))
+                    .acquire()
+                    .await?
+            }
+            taken => taken?,
+        };
+        let mut leases = taken.into_leases();
+        leases.sort_by_key(|lease| *lease.name() != taking.name);
+        Ok(leases)
+    }
+
+    /// Takes the only lease.
     async fn lease(&self, client: &Client) -> leasehold::Result<Lease> {
         let taking = &self.taking;
         let mut lease = client.lease(taking.name.as_str()).ttl(taking.ttl);
@@ -131,21 +178,36 @@ impl Run {
     /// Runs the command, and lets go.
     async fn hold(
         &self,
-        lease: Lease,
+        leases: Vec<Lease>,
         url: &str,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let job = Job::inheriting(&self.command, environment(&lease, url));
-        let outcome = supervise(&[&lease], job, signals).await;
-        let released = lease.release().await;
-        let outcome =
-            outcome.map_err(|error| Failure::system("the command cannot be started", error))?;
-        if let (Err(error), false) = (released, matches!(outcome, Outcome::Lost(_))) {
-            let name = &self.taking.name;
-            output::note(&format!("{name} is left to expire: {error}"));
+        let mut environment = environment(&leases[0], url);
+        if leases.len() > 1 {
+            environment.push(("LEASEHOLD_FENCES", Some(fences(&leases))));
         }
-        Ok(outcome)
+        let job = Job::inheriting(&self.command, environment);
+        let outcome = supervise(&leases, job, signals).await;
+        let lost = matches!(outcome, Ok(Outcome::Lost(_)));
+        for lease in leases {
+            let name = lease.name().clone();
+            match lease.release().await {
+                Err(error) if !lost => {
+                    output::note(&format!("{name} is left to expire: {error}"));
+                }
+                _ => {}
+            }
+        }
+        outcome.map_err(|error| Failure::system("the command cannot be started", error))
     }
+}
+
+/// Names and fences, as a JSON object.
+fn fences(leases: &[Lease]) -> String {
+    let fences = leases
+        .iter()
+        .map(|lease| (lease.name().to_string(), json!(lease.fence())));
+    Value::Object(fences.collect()).to_string()
 }
 
 /// What a command gets to know about its lease.

@@ -17,14 +17,14 @@ use crate::signals::Signals;
 /// Runs a command under leases of one ttl, all of which it needs. When this returns, nothing of its process group runs
 /// any more.
 pub(crate) async fn supervise(
-    leases: &[&Lease],
+    leases: &[Lease],
     job: Job<'_>,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
-    let Some(ttl) = leases.iter().map(|lease| lease.ttl()).min() else {
+    let Some(ttl) = leases.iter().map(Lease::ttl).min() else {
         return Err(io::Error::other("there is no lease"));
     };
-    let mut deadlines: Vec<_> = leases.iter().map(|lease| lease.watch_deadline()).collect();
+    let mut deadlines: Vec<_> = leases.iter().map(Lease::watch_deadline).collect();
     let mut children = signal(SignalKind::child())?;
     // The watchdog comes first and knows the group before the command runs in it: whenever this process dies,
     // either there is no command, or somebody ends it.
@@ -34,7 +34,7 @@ pub(crate) async fn supervise(
     let foreground = terminal.hand_to(group.id());
     group.go();
 
-    let mut lost = pin!(any(leases.iter().map(|lease| lease.lost())));
+    let mut lost = pin!(any(leases.iter().map(Lease::lost)));
     let reason = loop {
         let moved = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
         tokio::select! {
@@ -57,7 +57,7 @@ pub(crate) async fn supervise(
     let grace = watchdog::grace(ttl);
     group.end(grace).await;
     // As long as the leases are held, they are held for whatever the kernel cannot end at once.
-    let is_lost = || leases.iter().any(|lease| lease.is_lost());
+    let is_lost = || leases.iter().any(Lease::is_lost);
     while timeout(grace, group.gone()).await.is_err() && !is_lost() {}
     terminal.take_from(group.id());
     // Before the group's number is free for others.
@@ -70,8 +70,8 @@ pub(crate) async fn supervise(
 }
 
 /// Until when all of them may be believed in.
-fn earliest(leases: &[&Lease]) -> BootTime {
-    let deadlines = leases.iter().map(|lease| lease.deadline());
+fn earliest(leases: &[Lease]) -> BootTime {
+    let deadlines = leases.iter().map(Lease::deadline);
     deadlines.min().unwrap_or_default()
 }
 

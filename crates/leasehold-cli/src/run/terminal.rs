@@ -12,6 +12,11 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
+    /// No terminal: the command runs in the background.
+    pub(crate) fn none() -> Self {
+        Self { device: None }
+    }
+
     pub(super) fn open() -> Self {
         Self {
             device: File::options().read(true).write(true).open("/dev/tty").ok(),

@@ -232,6 +232,7 @@ fn help_manual_and_completions_are_there() {
         "put",
         "remove",
         "claim",
+        "work",
         "purge",
         "show",
         "list",

@@ -1,5 +1,6 @@
 //! The binary as its users have it: real processes, real files, real signals.
 
+mod also;
 mod commands;
 mod doctor;
 mod exclusion;
@@ -12,3 +13,4 @@ mod service;
 mod support;
 mod terminal;
 mod watchdog;
+mod work;
