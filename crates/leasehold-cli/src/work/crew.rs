@@ -159,7 +159,9 @@ impl Crew {
                 1 => "one item finishes".to_owned(),
                 many => format!("{many} items finish"),
             };
-            output::note(&format!("{what}, then it ends; another signal ends what runs"));
+            output::note(&format!(
+                "{what}, then it ends; another signal ends what runs"
+            ));
             return;
         }
         self.stopped = Some(Ok(End::Interrupted(signal)));
