@@ -35,7 +35,6 @@ mod check;
 mod client;
 mod container;
 mod content;
-mod entra;
 mod failure;
 mod find;
 mod load;

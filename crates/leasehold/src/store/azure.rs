@@ -1,101 +1,162 @@
-//! Microsoft Entra ID: who this program is to Azure.
+//! What the stores on Azure share: connections, and who this process is to Entra ID.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use async_trait::async_trait;
-use azure_core::credentials::{Secret, TokenCredential};
-use azure_core::error::{Error, ErrorKind, Result};
-use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
-use azure_core::http::{AsyncRawResponse, ClientOptions, HttpClient, Request, Transport};
+use azure_core::credentials::TokenCredential;
+use azure_core::error::ErrorKind;
+use azure_core::http::headers::Headers;
+use azure_core::http::{AsyncRawResponse, Body, ClientOptions, Request, Transport};
 use azure_identity::{
-    AzureCliCredential, ClientAssertionCredentialOptions, ClientSecretCredential,
-    ClientSecretCredentialOptions, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
+    ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
+    DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
     UserAssignedId, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper_rustls::HttpsConnector;
+use hyper::header::DATE;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use leasehold_core::Stamp;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
 
-/// Connections to anywhere.
+use super::date;
+use crate::{Error, Result};
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Below what Azure's front ends wait before they close an unused connection.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Connections that are kept for the next request: hyper, which the library has already, instead of the SDK's reqwest.
 pub(super) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// What the environment says: an application with a secret, or a Kubernetes workload; otherwise the managed identity of this
-/// machine or App Service. Asks nobody before a token is needed.
-pub(super) fn of_environment(http: Http) -> Result<Arc<dyn TokenCredential>> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+/// New connections.
+pub(super) fn connections(tls: &ClientConfig) -> Http {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_nodelay(true);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
+}
+
+/// Trusts whom this machine trusts; where nothing is encrypted, nobody has to be. Ring rather than AWS-LC, which takes a C compiler
+/// and minutes to build.
+pub(super) fn tls(is_plain: bool) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    if !is_plain {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(Error::Denied(
+                "this machine trusts nobody: install `ca-certificates`, or set SSL_CERT_FILE"
+                    .into(),
+            ));
+        }
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Denied(format!("TLS cannot be used: {error}")))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Sends a request of the SDK, once. The answer, and the time that it tells.
+pub(super) async fn carry(
+    http: &Http,
+    request: &Request,
+) -> azure_core::Result<(AsyncRawResponse, Option<Stamp>)> {
+    let answer = http.request(outgoing(request)?).await.map_err(|error| {
+        let kind = match error.is_connect() {
+            true => ErrorKind::Connection,
+            false => ErrorKind::Io,
+        };
+        azure_core::Error::new(kind, error)
+    })?;
+    let (head, body) = answer.into_parts();
+    let date = head.headers.get(DATE);
+    let stamp = date.and_then(|date| date::stamp(date.to_str().ok()?));
+    let mut headers = Headers::new();
+    for (name, value) in &head.headers {
+        if let Ok(value) = value.to_str() {
+            headers.insert(name.as_str().to_owned(), value.to_owned());
+        }
+    }
+    let body = body.collect().await;
+    let body = body.map_err(|error| azure_core::Error::new(ErrorKind::Io, error))?;
+    let status = head.status.as_u16().into();
+    let response = AsyncRawResponse::from_bytes(status, headers, body.to_bytes());
+    Ok((response, stamp))
+}
+
+fn outgoing(request: &Request) -> azure_core::Result<hyper::Request<Full<Bytes>>> {
+    let Body::Bytes(body) = request.body() else {
+        let problem = "a record is no stream";
+        return Err(azure_core::Error::with_message(ErrorKind::Other, problem));
+    };
+    let mut outgoing = hyper::Request::builder()
+        .method(request.method().as_str())
+        .uri(request.url().as_str());
+    for (name, value) in request.headers().iter() {
+        outgoing = outgoing.header(name.as_str(), value.as_str());
+    }
+    outgoing
+        .body(Full::new(body.clone()))
+        .map_err(|error| azure_core::Error::new(ErrorKind::DataConversion, error))
+}
+
+/// The identity that the environment describes: a service principal, a workload, or else that of the machine. Nobody is asked before
+/// a token is needed.
+pub(super) fn identity(
+    environment: impl Fn(&str) -> Option<String>,
+    transport: Transport,
+) -> Result<Arc<dyn TokenCredential>> {
+    let set = |name: &str| environment(name).filter(|value| !value.is_empty());
     let client_options = ClientOptions {
-        transport: Some(Transport::new(Arc::new(Carrier(http)))),
+        transport: Some(transport),
         ..ClientOptions::default()
     };
-    if let Some(secret) = variable("AZURE_CLIENT_SECRET") {
-        return Ok(ClientSecretCredential::new(
-            &variable("AZURE_TENANT_ID").unwrap_or_default(),
-            variable("AZURE_CLIENT_ID").unwrap_or_default(),
-            Secret::new(secret),
-            Some(ClientSecretCredentialOptions { client_options }),
-        )?);
-    }
-    if variable("AZURE_FEDERATED_TOKEN_FILE").is_some() {
-        let credential_options = ClientAssertionCredentialOptions { client_options };
-        let options = WorkloadIdentityCredentialOptions {
-            credential_options,
-            ..WorkloadIdentityCredentialOptions::default()
-        };
-        return Ok(WorkloadIdentityCredential::new(Some(options))?);
-    }
-    let options = ManagedIdentityCredentialOptions {
-        user_assigned_id: variable("AZURE_CLIENT_ID").map(UserAssignedId::ClientId),
-        client_options,
-    };
-    Ok(ManagedIdentityCredential::new(Some(options))?)
-}
-
-/// Whoever has run `az login` on this machine.
-pub(super) fn of_login() -> Result<Arc<dyn TokenCredential>> {
-    Ok(AzureCliCredential::new(None)?)
-}
-
-/// Takes Azure's requests where they are to go, over the library's own connections.
-struct Carrier(Http);
-
-impl std::fmt::Debug for Carrier {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Carrier")
-    }
-}
-
-#[async_trait]
-impl HttpClient for Carrier {
-    async fn execute_request(&self, request: &Request) -> Result<AsyncRawResponse> {
-        let mut carried = hyper::Request::builder()
-            .method(request.method().as_ref())
-            .uri(request.url().as_str());
-        for (name, value) in request.headers().iter() {
-            carried = carried.header(name.as_str(), value.as_str());
+    let client = set("AZURE_CLIENT_ID");
+    let secret = set("AZURE_CLIENT_SECRET");
+    Ok(match (set("AZURE_TENANT_ID"), client, secret) {
+        (Some(tenant), Some(client), Some(secret)) => {
+            let options = ClientSecretCredentialOptions { client_options };
+            ClientSecretCredential::new(&tenant, client, secret.into(), Some(options))
+                .map_err(unusable)?
         }
-        let carried = carried
-            .body(Full::new(Bytes::from(request.body())))
-            .map_err(|error| Error::new(ErrorKind::DataConversion, error))?;
-        let lost = |error| Error::new(ErrorKind::Io, error);
-        let answer = self.0.request(carried).await;
-        let (head, body) = answer
-            .map_err(|error| Error::new(ErrorKind::Io, error))?
-            .into_parts();
-        let mut headers = Headers::new();
-        for (name, value) in &head.headers {
-            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            headers.insert(
-                HeaderName::from(name.as_str().to_owned()),
-                HeaderValue::from(value),
-            );
+        _ if set("AZURE_FEDERATED_TOKEN_FILE").is_some() => {
+            let options = WorkloadIdentityCredentialOptions {
+                credential_options: ClientAssertionCredentialOptions { client_options },
+                ..WorkloadIdentityCredentialOptions::default()
+            };
+            WorkloadIdentityCredential::new(Some(options)).map_err(unusable)?
         }
-        let body = body.collect().await.map_err(lost)?.to_bytes();
-        Ok(AsyncRawResponse::from_bytes(
-            head.status.as_u16().into(),
-            headers,
-            body,
-        ))
-    }
+        (_, client, _) => {
+            let options = ManagedIdentityCredentialOptions {
+                user_assigned_id: client.map(UserAssignedId::ClientId),
+                client_options,
+            };
+            ManagedIdentityCredential::new(Some(options)).map_err(unusable)?
+        }
+    })
+}
+
+/// Whoever has logged in on this machine.
+pub(super) fn logged_in() -> Result<Arc<dyn TokenCredential>> {
+    Ok(DeveloperToolsCredential::new(None).map_err(unusable)?)
+}
+
+fn unusable(error: azure_core::Error) -> Error {
+    Error::Denied(format!(
+        "Entra ID cannot be used like this: {error}: mend the AZURE_… variables of the environment"
+    ))
 }

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 #[cfg(feature = "azblob")]
 pub mod azblob;
-#[cfg(feature = "cosmos")]
+#[cfg(any(feature = "azblob", feature = "cosmos"))]
 mod azure;
 mod backends;
 mod check;

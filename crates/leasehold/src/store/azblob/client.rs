@@ -11,11 +11,11 @@ use azure_storage_blob::{
 use leasehold_core::Stamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::entra;
 use super::failure::{self, Doubt, Refusal};
 use super::options::{Credential, Options};
 use super::signing::Signing;
 use super::transport::{Witness, transport};
+use crate::store::azure;
 use crate::{Error, Result};
 
 /// How long a call may take; below an engine's own limit.
@@ -35,8 +35,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new(options: &Options) -> Result<Self> {
-        let wire = transport(&options.endpoint)
-            .map_err(|error| Error::Denied(format!("TLS cannot be used: {error}")))?;
+        let wire = transport(&options.endpoint)?;
         let mut endpoint = options.endpoint.clone();
         let mut client = ClientOptions {
             // Whether a write that was repeated had been done before, nobody could tell for sure.
@@ -52,9 +51,9 @@ impl Clients {
             })),
             Credential::Sas(sas) => endpoint.set_query(Some(sas.secret())),
             Credential::Entra => {
-                token = Some(entra::identity(|name| std::env::var(name).ok(), wire)?);
+                token = Some(azure::identity(|name| std::env::var(name).ok(), wire)?);
             }
-            Credential::Cli => token = Some(entra::logged_in()?),
+            Credential::Cli => token = Some(azure::logged_in()?),
         }
         let unusable = |_| Error::invalid("the `endpoint` in the store URL cannot be used");
         let service = BlobServiceClientOptions {

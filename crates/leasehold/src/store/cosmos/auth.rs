@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential};
 use azure_core::hmac::hmac_sha256;
+use azure_core::http::{AsyncRawResponse, HttpClient, Request, Transport};
 use azure_core::time::OffsetDateTime;
 use hyper::Method;
 use percent_encoding::utf8_percent_encode;
 use tokio::sync::Mutex;
 
-use super::client::{Http, RESERVED, Resource};
+use super::client::{RESERVED, Resource};
 use super::options::{Options, Who};
-use crate::store::azure;
+use crate::store::azure::{self, Http};
 use crate::{Error, Result};
 
 /// A token is renewed so long before it ends.
@@ -32,12 +34,15 @@ impl Auth {
     pub(super) fn new(options: &Options, http: &Http) -> Result<Self> {
         let credential = match &options.who {
             Who::Key(key) => return Ok(Self::Key(key.clone())),
-            Who::Entra => azure::of_environment(http.clone()),
-            Who::Cli => azure::of_login(),
+            Who::Entra => {
+                let transport = Transport::new(Arc::new(Carrier(http.clone())));
+                azure::identity(|name| std::env::var(name).ok(), transport)?
+            }
+            Who::Cli => azure::logged_in()?,
         };
         let host = options.endpoint.host().unwrap_or_default();
         Ok(Self::Token {
-            credential: credential.map_err(|error| denied(&error))?,
+            credential,
             scope: format!("https://{host}/.default"),
             current: Mutex::default(),
         })
@@ -76,6 +81,18 @@ impl Auth {
             }
         };
         Ok(utf8_percent_encode(&plain, RESERVED).to_string())
+    }
+}
+
+/// Takes requests for tokens where they are to go, over the store's own connections.
+#[derive(Debug)]
+struct Carrier(Http);
+
+#[async_trait]
+impl HttpClient for Carrier {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let (answer, _) = azure::carry(&self.0, request).await?;
+        Ok(answer)
     }
 }
 

@@ -1,32 +1,27 @@
 //! Cosmos DB by its REST API: connections, requests, and the time that every answer tells.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, DATE, ETAG, HeaderMap};
 use hyper::{Method, Request, Uri};
-use hyper_rustls::HttpsConnectorBuilder;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client as HttpClient, Error as HttpError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::Error as HttpError;
 use leasehold_core::{Stamp, Text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
 use super::auth::Auth;
 use super::failure::{self, Doubt};
 use super::options::Options;
+use crate::store::azure::{self, Http};
 use crate::store::date;
 use crate::{Error, Result};
 
 /// How long a call may take; below an engine's own limit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-const CONNECT: Duration = Duration::from_secs(2);
-/// Azure's front ends close connections that nobody uses after some minutes.
-const IDLE: Duration = Duration::from_secs(60);
 /// The REST API as of then.
 const API_VERSION: &str = "2020-07-15";
 
@@ -36,8 +31,6 @@ pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
-
-pub(super) use crate::store::azure::Http;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -98,8 +91,8 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(options: &Options) -> Result<Self> {
-        let tls = tls(options.is_plain())?;
-        let http = connections(&tls);
+        let tls = azure::tls(options.is_plain())?;
+        let http = azure::connections(&tls);
         Ok(Self {
             auth: Auth::new(options, &http)?,
             http: Mutex::new(http),
@@ -185,10 +178,10 @@ impl Client {
 
     /// After one connection has failed, the others may be as dead.
     fn forget_connections(&self) {
-        *self.http() = connections(&self.tls);
+        *self.http() = azure::connections(&self.tls);
     }
 
-    fn http(&self) -> std::sync::MutexGuard<'_, Http> {
+    fn http(&self) -> MutexGuard<'_, Http> {
         self.http.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -272,41 +265,6 @@ fn date_of_now() -> String {
     jiff::fmt::rfc2822::DateTimePrinter::new()
         .timestamp_to_rfc9110_string(&jiff::Timestamp::now())
         .unwrap_or_default()
-}
-
-fn connections(tls: &ClientConfig) -> Http {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls.clone())
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
-    HttpClient::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE)
-        .build(connector)
-}
-
-/// Trusts what this machine trusts. Ring rather than AWS-LC, which takes a C compiler and minutes to build.
-fn tls(is_plain: bool) -> Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    if !is_plain {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            return Err(Error::Denied(
-                "this machine trusts nobody: install `ca-certificates`, or set SSL_CERT_FILE"
-                    .into(),
-            ));
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Denied(format!("TLS cannot be used: {error}")))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -78,6 +78,11 @@ impl Options {
             }
         }
         options.who = who(auth.as_deref(), key, key_of_environment)?;
+        if options.is_plain() && !matches!(options.who, Who::Key(_)) {
+            return Err(Error::invalid(
+                "`auth=entra` and `auth=cli` need an `https` endpoint: a token must not be read on the way",
+            ));
+        }
         Ok(options)
     }
 
@@ -205,6 +210,7 @@ mod tests {
             ("cosmos://app/d/c?key=c2VjcmV0!", "base64"),
             ("cosmos://app/d/c?key=c2VjcmV0&auth=entra", "not go with"),
             ("cosmos://app/d/c?key=c2VjcmV0&auth=magic", "`entra`"),
+            ("cosmos://app/d/c?auth=entra&endpoint=http://h", "https"),
             ("cosmos://app/d/c?kye=c2VjcmV0", "`key`"),
             (
                 "cosmos://app/d/c?key=c2VjcmV0&endpoint=127.0.0.1:1",
