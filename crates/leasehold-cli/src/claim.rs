@@ -6,7 +6,6 @@ use clap::Args;
 use leasehold::core::{BootTime, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{ClaimRequest, Claimed, Client, wire};
-use serde::Serialize;
 
 use crate::arguments::Common;
 use crate::exit::{self, Failure};
@@ -65,18 +64,6 @@ pub(crate) struct Which {
     pub(crate) owner: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Item<'a> {
-    name: &'a str,
-    #[serde(flatten)]
-    lease: wire::Lease,
-}
-
-#[derive(Serialize)]
-struct Items<'a> {
-    claims: Vec<Item<'a>>,
-}
-
 impl Claim {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
@@ -90,17 +77,17 @@ impl Claim {
             Ok(claimed) => claimed?,
             Err(interrupted) => return Ok(interrupted),
         };
-        let claims: Vec<_> = claimed.iter().map(|item| as_seen(item, asked)).collect();
-        let code = if claims.is_empty() { self.held_code } else { 0 };
+        let items: Vec<_> = claimed.iter().map(|item| as_seen(item, asked)).collect();
+        let code = if items.is_empty() { self.held_code } else { 0 };
         if common.json {
-            output::json(&Items { claims })?;
-        } else if claims.is_empty() {
+            output::json(&wire::Items { items })?;
+        } else if items.is_empty() {
             output::note(&format!(
                 "there is nothing to claim in {}",
                 self.which.state
             ));
         } else {
-            claims.iter().try_for_each(output::json)?;
+            items.iter().try_for_each(output::json)?;
         }
         Ok(code)
     }
@@ -131,9 +118,9 @@ impl Claim {
     }
 }
 
-fn as_seen(item: &Claimed, asked: BootTime) -> Item<'_> {
-    Item {
-        name: item.name.as_str(),
+fn as_seen(item: &Claimed, asked: BootTime) -> wire::NamedLease {
+    wire::NamedLease {
+        name: item.name.as_str().into(),
         lease: wire::Lease::granted(&item.hold.grant, asked, item.hold.deadline),
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use leasehold::Error;
+use leasehold::core::Held;
 use leasehold::wire::Problem;
 use serde_json::json;
 
@@ -82,9 +83,13 @@ impl Failure {
         failure
     }
 
-    /// The same in other words.
-    pub(crate) fn saying(self, message: String) -> Self {
-        Self { message, ..self }
+    /// A gate is shut.
+    pub(crate) fn shut(code: u8, message: String, held: &Held) -> Self {
+        Self {
+            code,
+            message,
+            problem: Some(Box::new(Problem::throttled(held))),
+        }
     }
 
     /// Tells it on standard error, as one line.

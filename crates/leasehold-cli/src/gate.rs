@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::core::{Mode, Name, Nonce};
+use leasehold::core::{BootTime, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireRequest, Acquired, Client, Error, Hold, Holding};
-use serde_json::json;
+use leasehold::{AcquireRequest, Acquired, Client, Hold, Holding, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
@@ -75,6 +74,7 @@ impl Gate {
             client = store::connect(&url) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),
         };
+        let asked = Machine.boot_time();
         let passed = tokio::select! {
             passed = self.pass(&client) => passed,
             signal = signals.end() => {
@@ -83,7 +83,9 @@ impl Gate {
             }
         };
         let done = match passed {
-            Ok(hold) if self.command.is_empty() => self.tell(&hold, common).map(Outcome::Ended),
+            Ok(hold) if self.command.is_empty() => {
+                self.tell(&hold, asked, common).map(Outcome::Ended)
+            }
             Ok(hold) => self.act(&client, &url, &hold, &mut signals).await,
             Err(refused) => Err(refused),
         };
@@ -113,17 +115,16 @@ impl Gate {
         };
         let (id, left) = (&self.id, output::span(held.retry_after));
         let message = format!("{id} is shut for another {left}: {} passed it", held.owner);
-        let mut refused = Failure::from(Error::Held(held)).saying(message);
-        refused.code = self.held_code;
-        Err(refused)
+        Err(Failure::shut(self.held_code, message, &held))
     }
 
     /// Says that it is passed.
-    fn tell(&self, hold: &Hold, common: &Common) -> Result<u8, Failure> {
+    fn tell(&self, hold: &Hold, asked: BootTime, common: &Common) -> Result<u8, Failure> {
         let until = output::time(hold.grant.expires_at);
         if common.json {
-            let (id, fence) = (self.id.as_str(), hold.grant.fence);
-            output::json(&json!({ "id": id, "fence": fence, "shutUntil": until }))?;
+            let name = self.id.as_str().into();
+            let lease = wire::Lease::granted(&hold.grant, asked, hold.deadline);
+            output::json(&wire::NamedLease { name, lease })?;
         } else {
             output::text(&format!("{} is passed, and shut until {until}", self.id))?;
         }

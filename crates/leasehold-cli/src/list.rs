@@ -1,7 +1,7 @@
 //! `leasehold list`.
 
 use clap::Args;
-use leasehold::wire::{LockView, Locks};
+use leasehold::wire::{Gates, LockView, Locks};
 use leasehold::{Client, ListRequest};
 
 use crate::arguments::Common;
@@ -52,11 +52,12 @@ impl List {
         let locks = self.all(&client).await;
         store::close(&client).await;
         let locks = locks?;
-        if common.json {
-            output::json(&Locks {
-                locks,
-                cursor: None,
-            })?;
+        if common.json && self.gates {
+            let (gates, cursor) = (locks, None);
+            output::json(&Gates { gates, cursor })?;
+        } else if common.json {
+            let cursor = None;
+            output::json(&Locks { locks, cursor })?;
         } else if locks.is_empty() {
             output::note("nothing to list");
         } else {

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leasehold::PutRequest;
 use leasehold::core::{Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use serde_json::json;
+use leasehold::{PutRequest, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::Failure;
@@ -67,7 +66,7 @@ impl Put {
         store::close(&client).await;
         put.map_err(|error| Failure::of(&self.name, error))?;
         if common.json {
-            output::json(&json!({ "put": true }))?;
+            output::json(&wire::Stored { stored: true })?;
         } else {
             output::text(&format!("{} is put, in state {}", self.name, self.state))?;
         }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use leasehold::core::Name;
-use serde_json::json;
+use leasehold::wire;
 
 use crate::arguments::{self, Common};
 use crate::exit::Failure;
@@ -29,7 +29,7 @@ impl Remove {
         store::close(&client).await;
         removed.map_err(|error| Failure::of(&self.name, error))?;
         if common.json {
-            output::json(&json!({ "removed": true }))?;
+            output::json(&wire::Removed { removed: true })?;
         } else {
             output::text(&format!("{} is removed", self.name))?;
         }

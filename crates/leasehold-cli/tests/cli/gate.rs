@@ -22,6 +22,7 @@ fn it_is_passed_once_per_period() {
     home.run(gate).failed(75, "is shut");
     let problem = home.run(gate.iter().chain(&["--json"])).failed(75, "");
     let problem: serde_json::Value = serde_json::from_str(&problem.stderr).unwrap();
+    assert_eq!(problem["type"], "throttled");
     assert!(problem["retryAfter"].is_u64(), "{problem}");
     assert!(!home.file("ran").exists());
 
@@ -47,8 +48,8 @@ fn without_a_command_it_passes_or_does_not() {
     let passed = home
         .run(["gate", "--every", "1ms", "--json", "--", "-x"])
         .json();
-    assert_eq!(passed["id"], "-x");
-    assert!(passed["shutUntil"].is_string(), "{passed}");
+    assert_eq!(passed["name"], "-x");
+    assert!(passed["expireTime"].is_string(), "{passed}");
     // The period is over before another process has started.
     let again = home
         .run(["gate", "--every", "1h", "--json", "--", "-x"])
@@ -115,7 +116,7 @@ fn bad_input_is_refused() {
         home.run(arguments).failed(2, words);
     }
     assert_eq!(
-        home.run(["list", "--gates", "--json"]).json()["locks"],
+        home.run(["list", "--gates", "--json"]).json()["gates"],
         serde_json::json!([])
     );
 }

@@ -27,8 +27,8 @@ fn items_are_claimed_oldest_first_and_never_twice() {
     let rest = home
         .run(["claim", "NEW", "--json", "--ttl", "5m", "--owner", "me"])
         .json();
-    let item = &rest["claims"][0];
-    assert_eq!(rest["claims"].as_array().unwrap().len(), 1);
+    let item = &rest["items"][0];
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
     assert_eq!(
         (&item["name"], &item["body"], &item["state"], &item["ttl"]),
         (
@@ -44,7 +44,7 @@ fn items_are_claimed_oldest_first_and_never_twice() {
         .failed(75, "nothing to claim in NEW");
     home.run(["claim", "NEW", "-E", "3"]).failed(3, "nothing");
     let none = home.run(["claim", "NEW", "--json", "-E", "0"]).json();
-    assert_eq!(none["claims"].as_array().unwrap().len(), 0);
+    assert_eq!(none["items"].as_array().unwrap().len(), 0);
 
     let fence = item["fence"].to_string();
     home.run(["update", "b", &fence, "--state", "DONE", "--release"])
@@ -77,7 +77,7 @@ fn what_somebody_works_on_is_neither_replaced_nor_removed() {
     let home = Home::new();
     put(&home, "order", "as it was");
     let claimed = home.run(["claim", "NEW", "--json"]).json();
-    let fence = claimed["claims"][0]["fence"].to_string();
+    let fence = claimed["items"][0]["fence"].to_string();
     home.run(["put", "order", "--state", "NEW", "--body", "other"])
         .failed(75, "order is held by");
     home.run(["remove", "order"]).failed(75, "order is held by");
@@ -100,7 +100,7 @@ fn a_put_that_is_repeated_does_not_reset_what_has_moved_on() {
     let put = ["put", "order", "--state", "NEW", "--nonce", "mail-1"];
     home.run(put).ok();
     let claimed = home.run(["claim", "NEW", "--json"]).json();
-    let fence = claimed["claims"][0]["fence"].to_string();
+    let fence = claimed["items"][0]["fence"].to_string();
     home.run(["update", "order", &fence, "--state", "DONE", "--release"])
         .ok();
     home.run(put).ok();

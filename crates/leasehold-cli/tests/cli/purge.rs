@@ -46,7 +46,7 @@ fn only_what_is_old_free_and_empty_goes_and_fences_still_grow() {
         .collect();
     assert_eq!(names, ["kept/1", "old/held", "old/item", "old/young"]);
     let gates = home.run(["list", "--gates", "--json"]).json();
-    assert_eq!(gates["locks"], serde_json::json!([]));
+    assert_eq!(gates["gates"], serde_json::json!([]));
 
     let text = home.run(["purge", "--older-than", "2h"]).ok().stdout;
     assert!(text.starts_with("deleted 1 of "), "{text}");

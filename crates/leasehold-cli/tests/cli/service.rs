@@ -123,3 +123,43 @@ fn a_command_is_ended_when_its_service_is_gone_or_hangs() {
         run.ends_with(76);
     }
 }
+
+#[test]
+fn items_gates_and_several_leases_go_through_the_service() {
+    let home = Home::new();
+    let service = Service::start(&home);
+    let url = service.url();
+    let through = |arguments: &[&str]| home.run(["--store", &url].iter().chain(arguments));
+    through(&["put", "order", "--state", "NEW", "--body", "apples"]).ok();
+    let work = [
+        "work", "NEW", "--next", "DONE", "--failed", "FAILED", "--drain", "--output",
+    ];
+    through(&[&work[..], &["tr", "a-z", "A-Z"]].concat()).ok();
+    let shown = home.show("order");
+    assert_eq!(
+        (&shown["state"], &shown["body"]),
+        (&"DONE".into(), &"APPLES".into())
+    );
+    let claimed = through(&["claim", "DONE", "--json"]).json();
+    assert_eq!(claimed["items"][0]["name"], "order");
+    through(&["remove", "order"]).failed(75, "order is held by");
+
+    through(&["gate", "alert", "--every", "1h", "true"]).ok();
+    home.run(["gate", "alert", "--every", "1h", "true"])
+        .failed(75, "alert is shut for another 59m");
+    let again = through(&["gate", "alert", "--every", "1h", "--json"]).failed(75, "");
+    let problem: serde_json::Value = serde_json::from_str(&again.stderr).unwrap();
+    assert_eq!(problem["type"], "throttled");
+    let gates = through(&["list", "--gates", "--json"]).json();
+    assert_eq!(gates["gates"][0]["name"], "alert");
+    let both = [
+        "run",
+        "a",
+        "--also",
+        "b",
+        "sh",
+        "-c",
+        "echo $LEASEHOLD_FENCES",
+    ];
+    assert!(through(&both).ok().stdout.contains("\"b\":"));
+}
