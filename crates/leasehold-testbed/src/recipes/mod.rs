@@ -16,9 +16,18 @@ mod redis;
 
 pub(crate) use pgbouncer::Pgbouncer;
 
-/// What there is a server for: the schemes of store URLs, and `dynoxide`, a second one for `dynamodb`.
-pub const SERVERS: [&str; 8] = [
-    "azblob", "dynamodb", "dynoxide", "etcd", "mongodb", "mysql", "postgres", "redis",
+/// What there is a server for: the schemes of store URLs; `dynoxide`, a second one for `dynamodb`; and `etcd-debian`, an
+/// `etcd` that may be killed.
+pub const SERVERS: [&str; 9] = [
+    "azblob",
+    "dynamodb",
+    "dynoxide",
+    "etcd",
+    "etcd-debian",
+    "mongodb",
+    "mysql",
+    "postgres",
+    "redis",
 ];
 
 /// The recipe for one of [`SERVERS`].
@@ -27,7 +36,8 @@ pub(crate) fn of(name: &str) -> Result<Arc<dyn Recipe>, Missing> {
         "azblob" => Arc::new(azblob::Azblob),
         "dynamodb" => Arc::new(dynamodb::DynamodbLocal),
         "dynoxide" => Arc::new(dynamodb::Dynoxide),
-        "etcd" => Arc::new(etcd::Etcd),
+        "etcd" => Arc::new(etcd::Etcd::Pinned),
+        "etcd-debian" => Arc::new(etcd::Etcd::Debian),
         "mongodb" => Arc::new(mongodb::Mongodb),
         "mysql" => Arc::new(mysql::Mysql),
         "postgres" => Arc::new(postgres::Postgres),
