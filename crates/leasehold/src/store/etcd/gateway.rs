@@ -207,6 +207,10 @@ impl Gateway {
             true => Err(Error::Denied(format!(
                 "etcd: {problems}: let `tls`, `ca`, `cert` and `key` in the store URL match what the server wants"
             ))),
+            // Whoever hangs up on a handshake may be starting, or speak no TLS at all.
+            false if self.tls.is_some() => Err(Error::Unavailable(format!(
+                "etcd cannot be reached: {problems}: is it running, are hosts and ports right, and does it speak TLS? Without, leave `tls` out of the store URL"
+            ))),
             false => Err(Error::Unavailable(format!(
                 "etcd cannot be reached: {problems}: is it running, and are hosts and ports right?"
             ))),
