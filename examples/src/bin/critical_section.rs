@@ -1,0 +1,127 @@
+//! A critical section whose time is the database's: workers whose clocks are an hour apart.
+//!
+//! Each worker reads a counter, thinks, and writes it back, under a lease. Half of them run with a wall clock that is
+//! an hour fast, the others with one that is an hour slow: no increment is lost, since only the database's time counts.
+//! Then the same without the lease, as a control: increments are lost.
+//!
+//! ```sh
+//! cargo run -p leasehold-examples --bin critical_section
+//! ```
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use leasehold_examples::{Fleet, Result, Stage, broken};
+
+const WORKERS: usize = 4;
+const ROUNDS: usize = 10;
+
+/// A critical section, entered by workers whose clocks are an hour apart
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    stage: Stage,
+    /// How long the lease outlives its holder
+    #[arg(long, default_value = "5s", value_parser = leasehold::duration::parse)]
+    ttl: Duration,
+    /// Enters without a lease
+    #[arg(long)]
+    unlocked: bool,
+    #[arg(long, hide = true)]
+    counter: Option<std::path::PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    match (args.stage.worker(), &args.counter) {
+        (Some(_), Some(counter)) => work(&args, counter).await,
+        _ => conduct(args).await,
+    }
+}
+
+async fn work(args: &Args, counter: &Path) -> Result<()> {
+    let client = leasehold::connect(&args.stage.store()).await?;
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    args.stage.journal().append(&format!("clock {clock}"))?;
+    for _ in 0..ROUNDS {
+        if args.unlocked {
+            increment(counter).await?;
+        } else {
+            let section = client
+                .lease("critical-section")
+                .ttl(args.ttl)
+                .wait_forever();
+            section.run(|_| increment(counter)).await??;
+        }
+    }
+    client.close().await;
+    Ok(())
+}
+
+/// Not atomic at all.
+async fn increment(counter: &Path) -> Result<()> {
+    let number: usize = std::fs::read_to_string(counter)?.trim().parse()?;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let next = counter.with_extension(std::process::id().to_string());
+    std::fs::write(&next, (number + 1).to_string())?;
+    Ok(std::fs::rename(next, counter)?)
+}
+
+async fn conduct(args: Args) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let counter = folder.path().join("counter");
+    std::fs::write(&counter, "0")?;
+    let stage = args.stage.within(folder.path());
+    let library = libfaketime();
+    let fleet = Fleet::start_with(&stage, WORKERS, |number, worker| {
+        worker.arg("--counter").arg(&counter);
+        if let Some(library) = &library {
+            let off = if number % 2 == 0 { "+3600s" } else { "-3600s" };
+            worker.env("LD_PRELOAD", library).env("FAKETIME", off);
+            worker
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                .env("FAKETIME_DISABLE_SHM", "1");
+        }
+    })?;
+    fleet.finish().await?;
+    let clocks: Vec<u64> = stage
+        .journal()
+        .read()
+        .iter()
+        .filter_map(|line| line[1].parse().ok())
+        .collect();
+    let apart = clocks
+        .iter()
+        .max()
+        .zip(clocks.iter().min())
+        .map_or(0, |(max, min)| max - min);
+    match library {
+        Some(_) if apart < 7_000 => return broken("their clocks are two hours apart"),
+        Some(_) => println!("the workers' clocks were {apart} s apart"),
+        None => println!("libfaketime is not installed: the workers' clocks agreed"),
+    }
+    let (counted, expected): (usize, _) = (
+        std::fs::read_to_string(&counter)?.parse()?,
+        WORKERS * ROUNDS,
+    );
+    println!("counted to {counted} of {expected}");
+    if counted != expected {
+        return broken("no increment is lost");
+    }
+    Ok(())
+}
+
+/// The library that makes a process believe in another time, if it is installed.
+fn libfaketime() -> Option<String> {
+    let mut faketime = Command::new("faketime");
+    faketime.args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]);
+    let said = faketime
+        .output()
+        .ok()
+        .filter(|said| said.status.success())?;
+    let library = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+    (!library.is_empty()).then_some(library)
+}

@@ -1,0 +1,251 @@
+//! Two-phase commit across two PostgreSQL databases, with the lease's body as the journal.
+//!
+//! A job moves money from one database to the other. It may die at any step: whoever gets the lease next finds in the
+//! body how far the last one came, and rolls it back or forward. The two databases always agree in the end.
+//!
+//! | body | what is certain | so the next one |
+//! |---|---|---|
+//! | empty | nothing is under way | starts |
+//! | `rollback` | not both are prepared, or nobody knows | rolls back whatever is prepared |
+//! | `rollforward FENCE` | both were prepared by this fence | commits what is still prepared by it |
+//!
+//! Prepared transactions are called after the fence that made them, so that those of a zombie are told from the others.
+//!
+//! ```sh
+//! cargo run -p leasehold-examples --bin two_databases -- --one postgres://… --other postgres://…
+//! ```
+
+use std::time::Duration;
+
+use clap::Parser;
+use leasehold::core::Fence;
+use leasehold::{Client, Lease};
+use leasehold_examples::{Result, Stage, broken};
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+const JOB: &str = "job.123";
+/// Where a run can be made to die: before each of its steps.
+const STEPS: u32 = 8;
+
+/// Moves money between two databases, whatever dies in between
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    stage: Stage,
+    /// A PostgreSQL database that allows prepared transactions
+    #[arg(long, value_name = "URL")]
+    one: String,
+    /// Another
+    #[arg(long, value_name = "URL")]
+    other: String,
+    /// How long the lease outlives its holder
+    #[arg(long, default_value = "2s", value_parser = leasehold::duration::parse)]
+    ttl: Duration,
+    /// Dies before this step
+    #[arg(long, hide = true)]
+    die_at: Option<u32>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    match args.stage.worker() {
+        Some(_) => run(&args).await,
+        None => conduct(args).await,
+    }
+}
+
+/// One run of the job: first puts right what the last one left behind.
+async fn run(args: &Args) -> Result<()> {
+    let client = leasehold::connect(&args.stage.store()).await?;
+    let lease = client
+        .lease(JOB)
+        .ttl(args.ttl)
+        .wait_forever()
+        .acquire()
+        .await?;
+    let (one, other) = (
+        Database::open(&args.one).await?,
+        Database::open(&args.other).await?,
+    );
+    recover(&lease, [&one, &other]).await?;
+    transfer(&lease, &one, &other, Death(args.die_at)).await?;
+    lease.release().await?;
+    client.close().await;
+    Ok(())
+}
+
+async fn recover(lease: &Lease, databases: [&Database; 2]) -> Result<()> {
+    let body = lease.body();
+    let forward = body.strip_prefix("rollforward ");
+    for database in databases {
+        for (id, fence) in database.prepared().await? {
+            let verb = if forward == Some(&fence) {
+                "commit"
+            } else {
+                "rollback"
+            };
+            database.run(&format!("{verb} prepared '{id}'")).await?;
+        }
+    }
+    if !body.is_empty() {
+        println!(
+            "found `{body}`: rolled {}",
+            if forward.is_some() { "forward" } else { "back" }
+        );
+        lease.update("").await?;
+    }
+    Ok(())
+}
+
+/// Each step is preceded by what the next holder must know if this one dies in it.
+async fn transfer(lease: &Lease, one: &Database, other: &Database, death: Death) -> Result<()> {
+    let id = prepared_id(lease.fence());
+    one.run("begin; update account set balance = balance - 10")
+        .await?;
+    other
+        .run("begin; update account set balance = balance + 10")
+        .await?;
+    death.comes_at(1);
+    lease.update("rollback").await?;
+    death.comes_at(2);
+    other.run(&format!("prepare transaction '{id}'")).await?;
+    death.comes_at(3);
+    one.run(&format!("prepare transaction '{id}'")).await?;
+    death.comes_at(4);
+    lease
+        .update(format!("rollforward {}", lease.fence()))
+        .await?;
+    death.comes_at(5);
+    other.run(&format!("commit prepared '{id}'")).await?;
+    death.comes_at(6);
+    one.run(&format!("commit prepared '{id}'")).await?;
+    death.comes_at(7);
+    lease.update("").await?;
+    death.comes_at(8);
+    Ok(())
+}
+
+fn prepared_id(fence: Fence) -> String {
+    format!("{JOB}/{fence}")
+}
+
+/// When the process dies, as by `kill -9`.
+struct Death(Option<u32>);
+
+impl Death {
+    fn comes_at(&self, step: u32) {
+        if self.0 == Some(step) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+/// One of the two databases.
+struct Database(tokio_postgres::Client);
+
+impl Database {
+    async fn open(url: &str) -> Result<Self> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        tokio::spawn(connection);
+        // Behind a zombie's locks it fails, and is tried again, instead of waiting for ever.
+        client.batch_execute("set lock_timeout = '5s'").await?;
+        Ok(Self(client))
+    }
+
+    async fn run(&self, statements: &str) -> Result<()> {
+        Ok(self.0.batch_execute(statements).await?)
+    }
+
+    /// The prepared transactions of the job in this database, each with the fence that made it.
+    async fn prepared(&self) -> Result<Vec<(String, String)>> {
+        let ids = format!(
+            "select gid from pg_prepared_xacts where database = current_database() and gid like '{JOB}/%'"
+        );
+        let ids = self.texts(&ids).await?;
+        let fence = |id: &String| id.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok(ids
+            .into_iter()
+            .map(|id| {
+                let fence = fence(&id);
+                (id, fence)
+            })
+            .collect())
+    }
+
+    async fn texts(&self, query: &str) -> Result<Vec<String>> {
+        let rows = self.0.simple_query(query).await?;
+        let text = |message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        Ok(rows.into_iter().filter_map(text).collect())
+    }
+
+    async fn balance(&self) -> Result<i64> {
+        let balance = self.texts("select balance from account").await?;
+        Ok(balance.first().ok_or("there is no account")?.parse()?)
+    }
+}
+
+/// For each step: a run that dies there, then one that does not. After each pair the two databases must agree.
+async fn conduct(args: Args) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let stage = args.stage.clone().within(folder.path());
+    let (one, other) = (
+        Database::open(&args.one).await?,
+        Database::open(&args.other).await?,
+    );
+    for database in [&one, &other] {
+        let fresh = "drop table if exists account; create table account (balance bigint); insert into account values (1000)";
+        database.run(fresh).await?;
+    }
+    let client = leasehold::connect(&stage.store()).await?;
+    let mut moved = 0;
+    for step in 1..=STEPS {
+        // What is certain before the death counts: from step 5 on the money has moved.
+        let dead = worker(&stage, Some(step))?;
+        if dead.success() {
+            return broken(format!("it dies before step {step}"));
+        }
+        if !worker(&stage, None)?.success() {
+            return broken("the next run puts everything right");
+        }
+        moved += if step >= 5 { 20 } else { 10 };
+        agree(&client, &one, &other, moved).await?;
+        println!("died before step {step}: both databases agree, {moved} moved");
+    }
+    client.close().await;
+    Ok(())
+}
+
+fn worker(stage: &Stage, die_at: Option<u32>) -> Result<std::process::ExitStatus> {
+    let mut run = leasehold_examples::copy(stage, 0)?;
+    if let Some(step) = die_at {
+        run.args(["--die-at", &step.to_string()]);
+    }
+    Ok(run.status()?)
+}
+
+async fn agree(client: &Client, one: &Database, other: &Database, moved: i64) -> Result<()> {
+    let balances = (one.balance().await?, other.balance().await?);
+    if balances != (1000 - moved, 1000 + moved) {
+        return broken(format!("the databases agree: {balances:?}, {moved} moved"));
+    }
+    for database in [one, other] {
+        if !database.prepared().await?.is_empty() {
+            return broken("nothing is left prepared");
+        }
+    }
+    let name = leasehold::core::Name::lock(JOB)?;
+    let job = client
+        .leases()
+        .show(&name)
+        .await?
+        .ok_or("the job has a record")?;
+    if !job.record.body.is_empty() {
+        return broken(format!("the job is done: {}", job.record.body));
+    }
+    Ok(())
+}
