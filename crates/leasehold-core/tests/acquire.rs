@@ -178,6 +178,7 @@ fn an_item_is_granted_only_in_the_state_that_was_asked_for() {
     let refused = name.refuses(Operation::Acquire(claim("DONE")));
     assert_eq!(refused, Outcome::OtherState);
     assert_eq!(&*name.grants(claim("NEW")).body, "work");
+    name.is_held(claim("NEW"));
 }
 
 #[test]
