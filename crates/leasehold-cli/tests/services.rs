@@ -116,7 +116,8 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
             first.grant.fence
         );
         match acquire(&other, "other", Duration::ZERO).await {
-            Acquired::Held(held) => assert!(held.retry_after <= Duration::from_secs(2), "{held:?}"),
+            // The ttl and what nobody knows of the time, not an hour.
+            Acquired::Held(held) => assert!(held.retry_after < Duration::from_secs(3), "{held:?}"),
             granted => panic!("two held it at once: {granted:?}"),
         }
         let Acquired::Granted(second) = acquire(&other, "other", LONG).await else {
