@@ -1,5 +1,9 @@
 //! Work items.
 
+use std::sync::Arc;
+
+use leasehold::engine::Engine;
+use leasehold::store::memory::Memory;
 use leasehold::{Client, Error, Lease};
 use tokio::time::{sleep, timeout};
 
@@ -213,4 +217,36 @@ async fn bad_input_is_refused_and_changes_nothing() {
         world.client.claim("NEW").limit(1_000).await.unwrap().len(),
         1
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_workers_that_claim_ten_of_a_thousand_at_once_all_come_away_with_work() {
+    let store = Arc::new(Memory::new());
+    let mut workers = Vec::new();
+    for _ in 0..8 {
+        let engine = Engine::start(store.clone()).await.unwrap();
+        workers.push(Client::new(Arc::new(engine)));
+    }
+    for number in 0..1_000 {
+        let put = workers[0].put(format!("item-{number}")).state("NEW");
+        put.await.unwrap();
+    }
+    let claims = workers.into_iter().map(|worker| {
+        tokio::spawn(async move {
+            let claimed = worker.claim("NEW").limit(10).await.unwrap();
+            let names: Vec<_> = claimed.iter().map(|item| item.name().to_string()).collect();
+            (claimed, names)
+        })
+    });
+    let claims: Vec<_> = claims.collect();
+    let (mut kept, mut all) = (Vec::new(), std::collections::HashSet::new());
+    for claim in claims {
+        let (claimed, names) = claim.await.unwrap();
+        assert!(!names.is_empty());
+        assert!(
+            names.into_iter().all(|name| all.insert(name)),
+            "one was claimed twice"
+        );
+        kept.push(claimed);
+    }
 }
