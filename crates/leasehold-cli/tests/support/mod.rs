@@ -45,6 +45,10 @@ impl Drop for Service {
         // std sends SIGKILL.
         self.process.kill().expect("it was running");
         self.process.wait().expect("it ends");
+        // What libfaketime would have removed itself, had it ended well.
+        for file in ["faketime_shm", "sem.faketime_sem"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/{file}_{}", self.process.id()));
+        }
     }
 }
 
