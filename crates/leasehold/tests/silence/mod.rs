@@ -1,0 +1,37 @@
+//! A network that swallows everything, as a store sees it.
+
+use std::time::{Duration, Instant};
+
+use leasehold::Error;
+use leasehold::core::Name;
+use leasehold::store::Store;
+use leasehold_testbed::Proxy;
+
+use crate::records::{create, load_one, record, replace, swap_one};
+
+/// No call hangs, each says what it knows, and all is well as soon as the network is.
+pub(crate) async fn is_told_in_time(store: &dyn Store, proxy: &Proxy) {
+    let bound = Duration::from_secs(5);
+    let name = Name::lock("a").expect("a good name");
+    swap_one(store, create(&name, record(1, ""))).await;
+    let current = load_one(store, &name).await.expect("it is there");
+    proxy.blackhole();
+    let started = Instant::now();
+    // It goes out by the connection that there is, so nobody can tell.
+    let swapped = store
+        .swap(vec![replace(&name, &current, record(2, ""))])
+        .await;
+    assert!(
+        matches!(swapped, Err(Error::Indeterminate(_))),
+        "{swapped:?}"
+    );
+    assert!(started.elapsed() < bound);
+    let started = Instant::now();
+    let loaded = store.load(&[]).await;
+    assert!(matches!(loaded, Err(Error::Unavailable(_))), "{loaded:?}");
+    assert!(started.elapsed() < bound);
+    proxy.forward();
+    let back = Instant::now();
+    store.load(&[]).await.expect("it is back");
+    assert!(back.elapsed() < bound);
+}
