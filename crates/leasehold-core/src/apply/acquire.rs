@@ -13,10 +13,11 @@ pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>)
     {
         return Decision::unchanged(Outcome::OtherState);
     }
-    // A claim never gets what its caller holds already: two claims do not overlap, whatever their nonces.
-    let may_hold = acquire.in_state.is_none();
-    let own = record.filter(|_| may_hold);
-    let own = own.and_then(|record| own_holder(record, acquire, now));
+    let own = match acquire.in_state {
+        None => record.and_then(|record| own_holder(record, acquire, now)),
+        // A claim never gets what its caller holds already: two claims do not overlap, whatever their nonces.
+        Some(_) => None,
+    };
     if let Some(own) = own
         && acquire.fence == Some(own.fence)
         && acquire.mode == own.mode

@@ -132,6 +132,7 @@ impl Inner {
                 });
             }
         }
+        // Only a hint to those who wait for items: the core decides who gets it.
         let item = stored.as_ref().is_some_and(|stored| {
             stored.record.state.is_some() && stored.record.holders.is_empty()
         });
