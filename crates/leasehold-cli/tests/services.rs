@@ -9,6 +9,7 @@ use std::time::Duration;
 use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{AcquireRequest, Acquired, Holding, Leases, Remote};
+use leasehold_testbed::wall_clock_off_by;
 use support::{Folder, Service};
 use tokio::sync::mpsc;
 
@@ -73,17 +74,8 @@ async fn two_services_with_waiters_on_one_name_take_turns() {
 
 /// A service whose wall clock is off by so much, while its boot clock is true.
 fn service_off_by(store: &Path, off: &str) -> Service {
-    let mut faketime = Command::new("faketime");
-    faketime.args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]);
-    let library = faketime.output().expect("faketime is installed").stdout;
-    let library = String::from_utf8(library).expect("a path");
-    let lie = [
-        ("LD_PRELOAD", library.trim()),
-        ("FAKETIME", off),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-        ("FAKETIME_DISABLE_SHM", "1"),
-    ];
-    Service::start_with(store, &lie)
+    let lie = wall_clock_off_by(off).expect("it is installed");
+    Service::start_with(store, lie)
 }
 
 async fn acquire(remote: &Remote, nonce: &str, wait: Duration) -> Acquired {

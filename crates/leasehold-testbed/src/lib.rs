@@ -20,6 +20,7 @@
 //! (a panic, a signal, `kill -9`), its servers end and their folders go: each is kept by a shell that holds the other
 //! end of a pipe.
 
+mod clock;
 mod cluster;
 #[cfg(feature = "cosmos")]
 mod cosmos;
@@ -35,6 +36,7 @@ mod shared;
 mod start;
 mod tls;
 
+pub use clock::wall_clock_off_by;
 pub use cluster::Cluster;
 #[cfg(feature = "cosmos")]
 pub use cosmos::Cosmos;

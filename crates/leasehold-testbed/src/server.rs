@@ -103,7 +103,7 @@ impl Server {
     /// Steps the clock of a server that was built [with its own](Builder::own_clock): so many seconds ahead of this
     /// machine's, or behind it.
     pub fn step_clock(&self, seconds: i32) {
-        start::set_clock(&self.inner.folder, seconds).expect("the clock's file can be written");
+        crate::clock::set(&self.inner.folder, seconds).expect("the clock's file can be written");
     }
 
     pub(crate) async fn blocking(&self, act: impl FnOnce(&Inner) + Send + 'static) {

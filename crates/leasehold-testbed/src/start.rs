@@ -1,19 +1,16 @@
 //! Starting servers: ports, folders, readiness.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::Missing;
 use crate::keeper::Keeper;
 use crate::ports::Port;
-use crate::recipe::{Member, Node, Recipe, command_line};
+use crate::recipe::{Member, Node, Recipe};
 use crate::server::{Builder, Inner, READY_WITHIN, Server};
-
-const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+use crate::{Missing, clock};
 
 /// Starts the members of a cluster, all at once, and waits until it serves.
 pub(crate) fn start(
@@ -22,11 +19,8 @@ pub(crate) fn start(
     options: &Builder,
 ) -> Result<Vec<Server>, Missing> {
     recipe.installed()?;
-    if options.own_clock && !Path::new(LIBFAKETIME).exists() {
-        return Err(Missing::Program {
-            scheme: recipe.name(),
-            what: LIBFAKETIME.to_owned(),
-        });
+    if options.own_clock {
+        clock::installed(recipe.name())?;
     }
     // Once more with other ports: a program that is none of ours may have taken one in the meantime.
     let again = start_once(recipe, nodes, options).or_else(|_| start_once(recipe, nodes, options));
@@ -96,11 +90,12 @@ fn set_up(
     recipe.prepare(&node)?;
     let mut command = recipe.command(&node).map_err(io::Error::other)?;
     if options.own_clock {
-        set_clock(folder.path(), 0)?;
+        clock::set(folder.path(), 0)?;
         // As the server's own user: what root makes for the clock, others could not open.
         let program = command.iter().position(|word| word == "--");
         let program = program.map_or(0, |end| end + 1);
-        command.splice(program..program, with_clock(folder.path()));
+        let clock = clock::before_command(recipe.name(), folder.path());
+        command.splice(program..program, clock.map_err(io::Error::other)?);
     }
     command.extend(options.arguments.iter().cloned());
     let keeper = Keeper::of(folder.path(), recipe.stop_signal(), &command)?;
@@ -119,34 +114,6 @@ fn parent_folder() -> PathBuf {
     } else {
         std::env::temp_dir()
     }
-}
-
-fn clock_file(folder: &Path) -> PathBuf {
-    folder.join("clock")
-}
-
-/// Tells libfaketime how far off the server's clock is.
-pub(crate) fn set_clock(folder: &Path, seconds: i32) -> io::Result<()> {
-    // Renamed into place: the server must never read half of it.
-    let draft = folder.join("clock.new");
-    std::fs::write(&draft, format!("{seconds:+}"))?;
-    std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o644))?;
-    std::fs::rename(&draft, clock_file(folder))
-}
-
-/// What to put before a command to give it that clock.
-fn with_clock(folder: &Path) -> Vec<OsString> {
-    command_line![
-        "env",
-        // The C library's own malloc goes first: jemalloc, which Redis brings, asks for the time too early.
-        format!("LD_PRELOAD={LIBFAKETIME} libc.so.6"),
-        format!("FAKETIME_TIMESTAMP_FILE={}", clock_file(folder).display()),
-        "FAKETIME_NO_CACHE=1",
-        // It would stay behind after a kill.
-        "FAKETIME_DISABLE_SHM=1",
-        // Timeouts go on as before: only the wall clock steps.
-        "FAKETIME_DONT_FAKE_MONOTONIC=1",
-    ]
 }
 
 /// Asks again and again, for as long as the server lives and within bounds.

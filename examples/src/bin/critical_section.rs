@@ -9,11 +9,11 @@
 //! ```
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use leasehold_examples::{Fleet, Result, Stage, broken};
+use leasehold_testbed::wall_clock_off_by;
 
 const WORKERS: usize = 4;
 const ROUNDS: usize = 10;
@@ -75,16 +75,10 @@ async fn conduct(args: Args) -> Result<()> {
     let counter = folder.path().join("counter");
     std::fs::write(&counter, "0")?;
     let stage = args.stage.within(folder.path());
-    let library = libfaketime();
     let fleet = Fleet::start_with(&stage, WORKERS, |number, worker| {
         worker.arg("--counter").arg(&counter);
-        if let Some(library) = &library {
-            let off = if number % 2 == 0 { "+3600s" } else { "-3600s" };
-            worker.env("LD_PRELOAD", library).env("FAKETIME", off);
-            worker
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-                .env("FAKETIME_DISABLE_SHM", "1");
-        }
+        let off = if number % 2 == 0 { "+3600s" } else { "-3600s" };
+        worker.envs(wall_clock_off_by(off).unwrap_or_default());
     })?;
     fleet.finish().await?;
     let clocks: Vec<u64> = stage
@@ -98,10 +92,10 @@ async fn conduct(args: Args) -> Result<()> {
         .max()
         .zip(clocks.iter().min())
         .map_or(0, |(max, min)| max - min);
-    match library {
-        Some(_) if apart < 7_000 => return broken("their clocks are two hours apart"),
-        Some(_) => println!("the workers' clocks were {apart} s apart"),
-        None => println!("libfaketime is not installed: the workers' clocks agreed"),
+    match wall_clock_off_by("") {
+        Ok(_) if apart < 7_000 => return broken("their clocks are two hours apart"),
+        Ok(_) => println!("the workers' clocks were {apart} s apart"),
+        Err(missing) => println!("{missing}; the workers' clocks agreed"),
     }
     let (counted, expected): (usize, _) = (
         std::fs::read_to_string(&counter)?.parse()?,
@@ -112,16 +106,4 @@ async fn conduct(args: Args) -> Result<()> {
         return broken("no increment is lost");
     }
     Ok(())
-}
-
-/// The library that makes a process believe in another time, if it is installed.
-fn libfaketime() -> Option<String> {
-    let mut faketime = Command::new("faketime");
-    faketime.args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]);
-    let said = faketime
-        .output()
-        .ok()
-        .filter(|said| said.status.success())?;
-    let library = String::from_utf8(said.stdout).ok()?.trim().to_owned();
-    (!library.is_empty()).then_some(library)
 }

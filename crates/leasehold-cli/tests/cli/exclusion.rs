@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use leasehold_testbed::wall_clock_off_by;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -26,27 +27,21 @@ fn time(moment: &Value) -> Timestamp {
     moment.as_str().unwrap().parse().unwrap()
 }
 
-/// By how much the wall clock of each of the two is off, and the library that makes it so.
-#[derive(Clone, Copy, Default)]
-struct WallClocks<'a> {
-    library: &'a str,
-    off: [&'a str; 2],
-}
+/// By how much the wall clock of each of the two is off.
+type WallClocks = [&'static str; 2];
 
 /// One that holds and goes on until it is ended, and one that waits to be next.
-fn holder_and_waiter(home: &Home, clocks: WallClocks<'_>) -> (Running, Running) {
+fn holder_and_waiter(home: &Home, clocks: WallClocks) -> (Running, Running) {
     let start = |script: &str, off: &str| {
         let mut run = home.command(["run", "job", "--ttl", "2s", "--", "sh", "-c", script]);
         if !off.is_empty() {
-            run.env("LD_PRELOAD", clocks.library)
-                .env("FAKETIME", off)
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            run.envs(wall_clock_off_by(off).expect("it is installed"));
         }
         Running::start(&mut run)
     };
-    let mut holder = start(OLD, clocks.off[0]);
+    let mut holder = start(OLD, clocks[0]);
     holder.expect("ready");
-    let mut waiter = start(NEW, clocks.off[1]);
+    let mut waiter = start(NEW, clocks[1]);
     waiter.expect("waiting for job");
     eventually("work of the holder", || {
         (order(home).lines().count() > 20).then_some(())
@@ -69,7 +64,7 @@ fn assert_in_order(home: &Home) {
 }
 
 /// How long after the old lease's end the new one was granted, in milliseconds of the store's time.
-fn take_over(home: &Home, clocks: WallClocks<'_>) -> i64 {
+fn take_over(home: &Home, clocks: WallClocks) -> i64 {
     let (holder, mut waiter) = holder_and_waiter(home, clocks);
     holder.signal(Signal::SIGKILL);
     let (status, _) = holder.wait();
@@ -91,35 +86,28 @@ fn whoever_is_killed_is_replaced_right_after_its_ttl() {
 
 #[test]
 fn a_wall_clock_that_is_an_hour_off_changes_nothing() {
-    // Its program stays in between, where a kill would hit it: so only the library, which it names.
-    let mut faketime = Command::new("faketime");
-    faketime.args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]);
-    let library = faketime.output().expect("faketime is installed").stdout;
-    let library = String::from_utf8(library).unwrap();
     let hour = Duration::from_secs(3600);
     for off in [["+3600s", "-3600s"], ["-3600s", "+3600s"], ["", "+3600s"]] {
-        let library = library.trim();
-        let ahead = wall_clock(library, off[1]).duration_since(SystemTime::now());
+        let ahead = wall_clock(off[1]).duration_since(SystemTime::now());
         assert_eq!(
             ahead.is_ok_and(|ahead| ahead > hour / 2),
             off[1] == "+3600s"
         );
-        within_a_tenth_of_a_second(WallClocks { library, off });
+        within_a_tenth_of_a_second(off);
     }
 }
 
 /// What time it is for those who are lied to.
-fn wall_clock(library: &str, off: &str) -> SystemTime {
+fn wall_clock(off: &str) -> SystemTime {
     let mut date = Command::new("date");
-    date.arg("+%s")
-        .env("LD_PRELOAD", library)
-        .env("FAKETIME", off);
+    date.arg("+%s");
+    date.envs(wall_clock_off_by(off).expect("it is installed"));
     let seconds = String::from_utf8(date.output().unwrap().stdout).unwrap();
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.trim().parse().unwrap())
 }
 
 /// Noise only ever makes a take-over later, so one that is in time shows that all can be.
-fn within_a_tenth_of_a_second(clocks: WallClocks<'_>) {
+fn within_a_tenth_of_a_second(clocks: WallClocks) {
     let mut late = Vec::new();
     for _ in 0..ATTEMPTS {
         let after = take_over(&Home::new(), clocks);

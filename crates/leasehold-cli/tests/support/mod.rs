@@ -14,16 +14,16 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(store: &Path) -> Self {
-        Self::start_with(store, &[])
+        Self::start_with(store, Vec::new())
     }
 
     /// Starts it with these variables in its environment.
-    pub(crate) fn start_with(store: &Path, environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(store: &Path, environment: Vec<(&str, String)>) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
             .args(["serve", "--listen", "127.0.0.1:0", "--store"])
             .arg(format!("sqlite:{}", store.display()))
             .env("NO_COLOR", "1")
-            .envs(environment.iter().copied())
+            .envs(environment)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the service starts");
@@ -45,10 +45,6 @@ impl Drop for Service {
         // std sends SIGKILL.
         self.process.kill().expect("it was running");
         self.process.wait().expect("it ends");
-        // What libfaketime would have removed itself, had it ended well.
-        for file in ["faketime_shm", "sem.faketime_sem"] {
-            let _ = std::fs::remove_file(format!("/dev/shm/{file}_{}", self.process.id()));
-        }
     }
 }
 
