@@ -9,7 +9,7 @@ use leasehold::core::{Fence, Mode, Name};
 use crate::exit::{self, Failure};
 use crate::{
     acquire, break_lease, claim, completions, doctor, gate, init, list, man, purge, put, release,
-    remove, renew, run, serve, show, store, update, work,
+    remove, renew, run, serve, show, store, update, watch, work,
 };
 
 const EXAMPLES: &str = "\
@@ -18,6 +18,7 @@ Examples:
   leasehold run nightly -n -- ./report.sh     …or give up at once (exit code 75)
   leasehold gate alert --every 1m -- ./mail   at most once a minute, wherever it is started
   leasehold list                              who holds what
+  leasehold watch                             what happens, as it happens
   leasehold serve                             the same leases over HTTP, on port 12345
   leasehold --store http://db1:12345 list     …and from another machine";
 
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Work(work::Work),
     Show(show::Show),
     List(list::List),
+    Watch(watch::Watch),
     Serve(serve::Serve),
     Doctor(doctor::Doctor),
     Init(init::Init),

@@ -24,6 +24,7 @@ mod show;
 mod signals;
 mod store;
 mod update;
+mod watch;
 mod work;
 
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Work(command) => command.execute(&common).await,
             Command::Show(command) => command.execute(&common).await,
             Command::List(command) => command.execute(&common).await,
+            Command::Watch(command) => command.execute(&common).await,
             Command::Serve(command) => command.execute(&common).await,
             Command::Doctor(command) => command.execute(&common).await,
             Command::Init(command) => command.execute(&common).await,

@@ -10,6 +10,11 @@ use crate::exit::Failure;
 
 /// Prints lines to standard output. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn text(lines: &str) -> Result<(), Failure> {
+    line(lines).map(drop)
+}
+
+/// Prints a line; whether somebody still reads.
+pub(crate) fn line(lines: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout().lock();
     let written = output
         .write_all(lines.as_bytes())
@@ -22,10 +27,9 @@ pub(crate) fn text(lines: &str) -> Result<(), Failure> {
         })
         .and_then(|()| output.flush());
     match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::system("the output cannot be written", error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::system("the output cannot be written", error)),
     }
 }
 

@@ -1,35 +1,50 @@
 //! What happened to a record, for those who watch.
 
-use crate::record::{Fence, How, Record, State, Text};
+use crate::Time;
+use crate::record::{Fence, Holder, How, Record, State, Text};
 
 /// One thing that happened under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody got it.
-    Granted {
-        /// By this fence.
-        fence: Fence,
-        /// Who.
-        owner: Text,
-    },
+    /// Somebody got it: this holder. It shows its nonce's hash: drop that before it leaves the process.
+    Granted(Holder),
     /// Its holder goes on.
-    Renewed {
-        /// By this fence.
-        fence: Fence,
-    },
+    Renewed(Holder),
     /// A holder's fence acts no more.
     Ended {
         /// Its fence.
         fence: Fence,
         /// Who it was.
         owner: Text,
+        /// Since when it held; `None` where the record does not tell.
+        since: Option<Time>,
         /// How it ended; `None` where the record does not tell (shared holders, and a fence replaced by its nonce).
         how: Option<How>,
     },
     /// Body or state changed.
-    Updated,
+    Updated {
+        /// The state that it is in now.
+        state: Option<Text>,
+    },
     /// The record was deleted.
     Purged,
+}
+
+impl Event {
+    /// The end of this holder.
+    pub fn ended(holder: &Holder, how: Option<How>) -> Self {
+        Self::Ended {
+            fence: holder.fence,
+            owner: holder.owner.clone(),
+            since: Some(holder.acquired_at),
+            how,
+        }
+    }
+
+    fn updated(record: &Record) -> Self {
+        let state = record.state.as_ref().map(|state| state.label.clone());
+        Self::Updated { state }
+    }
 }
 
 /// What happened between two versions of a record: first who ended, then who got it or goes on, then the rest.
@@ -47,20 +62,13 @@ pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
                 .filter(|last| last.fence == was.fence)
                 .map(|last| last.how),
         };
-        events.push(Event::Ended {
-            fence: was.fence,
-            owner: was.owner.clone(),
-            how,
-        });
+        events.push(Event::ended(was, how));
     }
     for is in new.iter().filter(|is| is.broken.is_none()) {
         match old.iter().find(|was| was.fence == is.fence) {
-            None => events.push(Event::Granted {
-                fence: is.fence,
-                owner: is.owner.clone(),
-            }),
+            None => events.push(Event::Granted(is.clone())),
             Some(was) if was.renewed_at != is.renewed_at => {
-                events.push(Event::Renewed { fence: is.fence });
+                events.push(Event::Renewed(is.clone()));
             }
             Some(_) => {}
         }
@@ -68,11 +76,42 @@ pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
     match (before, after) {
         (Some(_), None) => events.push(Event::Purged),
         (before, Some(after)) if content(before) != content(Some(after)) => {
-            events.push(Event::Updated);
+            events.push(Event::updated(after));
         }
         _ => {}
     }
     events
+}
+
+/// What happened last, as far as a record tells of which no earlier version is known.
+pub fn latest(record: Option<&Record>) -> Option<Event> {
+    let Some(record) = record else {
+        return Some(Event::Purged);
+    };
+    let holders = record.holders.iter().filter(|is| is.broken.is_none());
+    let held = holders.max_by_key(|is| is.renewed_at).map(|is| {
+        let fresh = is.renewed_at == is.acquired_at;
+        let event = if fresh {
+            Event::Granted
+        } else {
+            Event::Renewed
+        };
+        (is.renewed_at, event(is.clone()))
+    });
+    let ended = record.last.as_ref().map(|last| {
+        let event = Event::Ended {
+            fence: last.fence,
+            owner: last.owner.clone(),
+            since: None,
+            how: Some(last.how),
+        };
+        (last.at, event)
+    });
+    let updated = record.state.as_ref();
+    let updated = updated.map(|state| (state.since, Event::updated(record)));
+    // Of two at the same moment the later in this order: a handover ends with its grant.
+    let told = [updated, ended, held].into_iter().flatten();
+    told.max_by_key(|(at, _)| *at).map(|(_, event)| event)
 }
 
 fn content(record: Option<&Record>) -> (&str, Option<&State>) {

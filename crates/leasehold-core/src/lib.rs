@@ -39,7 +39,7 @@ use std::borrow::Cow;
 
 pub use apply::{Change, Decision, View, apply, view};
 pub use clock::{Clock, Now, Observed, Sightings, deadline, holder_margin};
-pub use event::{Event, events};
+pub use event::{Event, events, latest};
 pub use name::{Kind, Name};
 pub use operation::{
     Acquire, Break, Grant, Granted, Held, Operation, Outcome, Put, Release, Renew, Renewal,

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use leasehold_core::{
     Acquire, Event, Fence, Hash, How, Kind, Mode, Name as LeaseName, Nonce, Operation, Put, Record,
-    Reserve, Update, events, limits, view,
+    Reserve, Update, events, latest, limits, view,
 };
 
 #[test]
@@ -127,18 +127,20 @@ fn told(name: &mut Name, operation: impl Into<Operation>) -> Vec<Event> {
 fn events_tell_what_happened() {
     let mut name = Name::default();
     let granted = told(&mut name, Operation::Acquire(acquire("a")));
-    let fence = name.stored().fence;
-    let owner = "a".into();
-    assert_eq!(granted, [Event::Granted { fence, owner }]);
-    assert_eq!(told(&mut name, renew(fence)), [Event::Renewed { fence }]);
+    let holder = |name: &Name| name.stored().holders[0].clone();
+    let first = holder(&name);
+    let fence = first.fence;
+    assert_eq!(granted, [Event::Granted(first.clone())]);
+    let renewed = told(&mut name, renew(fence));
+    assert_eq!(renewed, [Event::Renewed(holder(&name))]);
     let updated = told(&mut name, Operation::Update(write(fence, "x")));
-    assert_eq!(updated, [Event::Renewed { fence }, Event::Updated]);
-    let ended = |how| Event::Ended {
-        fence,
-        owner: "a".into(),
-        how: Some(how),
-    };
-    assert_eq!(told(&mut name, force(None, false)), [ended(How::Broken)]);
+    let state = None;
+    assert_eq!(
+        updated,
+        [Event::Renewed(holder(&name)), Event::Updated { state }]
+    );
+    let broken = Event::ended(&first, Some(How::Broken));
+    assert_eq!(told(&mut name, force(None, false)), [broken]);
     assert_eq!(told(&mut name, release(fence)), [], "it had ended already");
     assert_eq!(told(&mut name, release(fence)), []);
 }
@@ -146,29 +148,43 @@ fn events_tell_what_happened() {
 #[test]
 fn events_tell_of_a_holder_that_expired_and_of_the_next() {
     let mut name = Name::default();
-    let old = name.grants(acquire("a")).fence;
+    name.grants(acquire("a"));
+    let expired = Event::ended(&name.stored().holders[0], Some(How::Expired));
     let next = told(name.after(11), Operation::Acquire(acquire("b")));
-    let expired = Event::Ended {
-        fence: old,
-        owner: "a".into(),
-        how: Some(How::Expired),
-    };
-    let fence = name.stored().fence;
-    assert_eq!(
-        next,
-        [
-            expired,
-            Event::Granted {
-                fence,
-                owner: "b".into()
-            }
-        ]
-    );
+    let granted = Event::Granted(name.stored().holders[0].clone());
+    assert_eq!(next, [expired, granted]);
     assert_eq!(
         events(name.record.as_ref(), None).last(),
         Some(&Event::Purged)
     );
     assert_eq!(events(None, None), []);
+}
+
+#[test]
+fn a_record_alone_tells_what_happened_last() {
+    let mut name = Name::default();
+    let told = |name: &Name| latest(name.record.as_ref());
+    assert_eq!(told(&name), Some(Event::Purged));
+    let fence = name.grants(acquire("a")).fence;
+    let holder = |name: &Name| name.stored().holders[0].clone();
+    assert_eq!(told(&name), Some(Event::Granted(holder(&name))));
+    name.after(1).does(renew(fence));
+    assert_eq!(told(&name), Some(Event::Renewed(holder(&name))));
+    name.after(1).does(release(fence));
+    let released = Event::Ended {
+        fence,
+        owner: "a".into(),
+        since: None,
+        how: Some(How::Released),
+    };
+    assert_eq!(told(&name), Some(released));
+    name.after(1).does(Operation::Put(Put {
+        state: "NEW".into(),
+        body: "".into(),
+        nonce: None,
+    }));
+    let state = Some("NEW".into());
+    assert_eq!(told(&name), Some(Event::Updated { state }));
 }
 
 #[test]

@@ -13,14 +13,16 @@ use leasehold::engine::Reply;
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
 
+use crate::events::Stream;
 use crate::refused::Refused;
 
 /// The body of an answer.
-#[derive(Debug)]
 pub(crate) struct AnswerBody {
     json: Bytes,
     /// The replies that the answer tells. Dropped with an answer that nobody reads, they give fresh grants back.
     replies: Vec<Reply>,
+    /// What is sent instead, for as long as somebody reads.
+    stream: Option<Box<Stream>>,
 }
 
 impl Body for AnswerBody {
@@ -29,21 +31,29 @@ impl Body for AnswerBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         for reply in self.replies.drain(..) {
             let _ = reply.take();
+        }
+        if let Some(stream) = &mut self.stream {
+            return stream
+                .poll_next(context)
+                .map(|next| Some(Ok(Frame::data(next?))));
         }
         let json = std::mem::take(&mut self.json);
         Poll::Ready((!json.is_empty()).then(|| Ok(Frame::data(json))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.json.is_empty()
+        self.json.is_empty() && self.stream.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.json.len() as u64)
+        match self.stream {
+            None => SizeHint::with_exact(self.json.len() as u64),
+            Some(_) => SizeHint::default(),
+        }
     }
 }
 
@@ -69,6 +79,17 @@ pub(crate) fn telling(reply: Reply, value: &impl Serialize) -> Answer {
 pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
     answer.body_mut().replies = replies.into_iter().map(|(_, reply)| reply).collect();
+    answer
+}
+
+/// An answer that goes on for as long as somebody reads it.
+pub(crate) fn streaming(stream: Stream) -> Answer {
+    let mut answer = Response::new(AnswerBody {
+        json: Bytes::new(),
+        replies: Vec::new(),
+        stream: Some(Box::new(stream)),
+    });
+    answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     answer
 }
 
@@ -107,6 +128,7 @@ fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -
     let mut answer = Response::new(AnswerBody {
         json: bytes.into(),
         replies: Vec::new(),
+        stream: None,
     });
     *answer.status_mut() = status;
     let headers = answer.headers_mut();

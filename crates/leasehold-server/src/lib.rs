@@ -18,6 +18,7 @@
 mod acquire;
 mod answer;
 mod body;
+mod events;
 mod hold;
 mod look;
 mod purge;
@@ -27,6 +28,7 @@ mod release;
 mod route;
 mod serve;
 mod service;
+mod stalled;
 mod work;
 
 use std::time::Duration;
@@ -55,6 +57,10 @@ pub struct Config {
     pub head_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
+    /// How long a client may leave what it is sent unread before its connection is closed.
+    pub write_timeout: Duration,
+    /// How often a subscriber of `/events` hears something when nothing happens.
+    pub heartbeat: Duration,
     /// How long `/readyz` waits for the store.
     pub ready_timeout: Duration,
     /// How long requests may take to finish once the service shuts down.
@@ -71,6 +77,8 @@ impl Default for Config {
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(15),
             ready_timeout: Duration::from_secs(2),
             drain_timeout: Duration::from_secs(10),
         }

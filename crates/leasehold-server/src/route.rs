@@ -38,6 +38,8 @@ pub(crate) enum Route {
     Remove(Name),
     /// Lease the next items of a state.
     Claim,
+    /// Hear what happens.
+    Events,
     /// Whether the process lives.
     Health,
     /// Whether the store answers.
@@ -156,7 +158,8 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/claims" | "/heartbeats", _) => Err(Refused::Method(WRITE)),
         ("/healthz", Verb::Read) => Ok(Route::Health),
         ("/readyz", Verb::Read) => Ok(Route::Ready),
-        ("/healthz" | "/readyz", _) => Err(Refused::Method(READ)),
+        ("/events", Verb::Read) => Ok(Route::Events),
+        ("/healthz" | "/readyz" | "/events", _) => Err(Refused::Method(READ)),
         _ => Err(Refused::no_such_route()),
     }
 }
@@ -266,6 +269,7 @@ mod tests {
             ("GET /gates/a", Route::Show(gate("a"))),
             ("GET /gates", Route::List(Kind::Gate)),
             ("POST /claims", Route::Claim),
+            ("GET /events", Route::Events),
             ("HEAD /healthz", Route::Health),
         ] {
             assert_eq!(find(line), Ok(route), "{line}");
@@ -321,6 +325,7 @@ mod tests {
             ("POST /gates/a/1", DELETE),
             ("GET /claims", WRITE),
             ("POST /readyz", READ),
+            ("POST /events", READ),
         ] {
             assert_eq!(find(line), Err(Refused::Method(allow)), "{line}");
         }

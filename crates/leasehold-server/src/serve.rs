@@ -16,8 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::Config;
+use crate::events::Hub;
 use crate::purge;
 use crate::service::Service;
+use crate::stalled::Unstalled;
 
 /// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,10 +41,12 @@ pub async fn serve(
     if let Some(retention) = config.purge {
         background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
     }
+    let events = Hub::new(engine.clone());
     let mut connections = Connections {
         service: Service {
             engine: engine.clone(),
             config: Arc::new(config),
+            events: events.clone(),
         },
         open: JoinSet::new(),
         graceful: GracefulShutdown::new(),
@@ -55,6 +59,7 @@ pub async fn serve(
         }
     }
     background.abort_all();
+    events.close();
     let Connections { open, graceful, .. } = connections;
     tracing::info!(connections = open.len(), "shutting down");
     let drained = async {
@@ -103,7 +108,10 @@ impl Connections {
             .timer(TokioTimer::new())
             .header_read_timeout(config.head_timeout)
             .max_header_size(config.max_head)
-            .serve_connection(TokioIo::new(stream), answer);
+            .serve_connection(
+                TokioIo::new(Unstalled::new(stream, config.write_timeout)),
+                answer,
+            );
         let connection = self.graceful.watch(connection);
         self.open.spawn(async move {
             if let Err(error) = connection.await {

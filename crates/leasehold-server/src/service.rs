@@ -12,6 +12,7 @@ use leasehold::{Error, Result};
 
 use crate::Config;
 use crate::answer::{self, Answer};
+use crate::events::Hub;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
@@ -21,6 +22,7 @@ use crate::route::Route;
 pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) config: Arc<Config>,
+    pub(crate) events: Arc<Hub>,
 }
 
 /// A request and what is known of its coming.
@@ -85,6 +87,7 @@ impl Service {
             Route::Put(name) => self.put(call, &name).await,
             Route::Remove(name) => self.remove(call, &name).await,
             Route::Claim => self.claim(call).await,
+            Route::Events => self.events(&call),
             Route::Health => self.health(&call),
             Route::Ready => self.ready(call).await,
         }

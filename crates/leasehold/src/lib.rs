@@ -157,4 +157,4 @@ pub use leases::{
     UpdateRequest, Updated,
 };
 #[cfg(feature = "http")]
-pub use remote::Remote;
+pub use remote::{Remote, RemoteEvents};

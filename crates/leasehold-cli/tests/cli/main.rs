@@ -12,5 +12,6 @@ mod run;
 mod service;
 mod support;
 mod terminal;
+mod watch;
 mod watchdog;
 mod work;

@@ -2,6 +2,7 @@
 
 mod claims;
 mod common;
+mod events;
 mod faults;
 mod gates;
 mod glock;
@@ -13,4 +14,5 @@ mod names;
 mod remote;
 mod routes;
 mod several;
+mod subscriber;
 mod waiting;

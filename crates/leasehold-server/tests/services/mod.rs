@@ -7,6 +7,7 @@ use leasehold_testbed::Server as Database;
 use tokio::io::AsyncReadExt as _;
 
 use crate::common::{Answer, Server};
+use crate::subscriber::Subscriber;
 
 // The library's tests have it, too.
 #[path = "../../../leasehold/tests/outages/patient.rs"]
@@ -129,4 +130,50 @@ async fn told(asking: impl Future<Output = Answer>) -> Answer {
     assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
     assert_eq!(answer.status, 503, "{answer:?}");
     answer
+}
+
+/// Whoever subscribes to one service hears what happens through the other, in order, and once.
+pub(crate) async fn events(scheme: &str) {
+    let database = Database::start(scheme).await.expect("installed");
+    let (here, there) = (
+        Server::start_on(&database.url()).await,
+        Server::start_on(&database.url()).await,
+    );
+    let mut subscriber = Subscriber::new(&here, "", None).await;
+    // The other service has to hear that somebody watches: until then it only tells what others may wait for.
+    let warm_up = async {
+        for turn in 0.. {
+            there.acquire(&format!("/locks/w{turn}?nonce=n")).await;
+            tokio::time::sleep(LINED_UP).await;
+        }
+    };
+    tokio::select! {
+        first = subscriber.next() => assert_eq!(first.expect("an event").event, "granted"),
+        () = warm_up => {}
+    }
+    let fence = there.acquire("/locks/job?nonce=n&ttl=1m&owner=web-1").await;
+    let granted = loop {
+        let next = subscriber.next().await.expect("an event");
+        if next.data["name"] == "job" {
+            break next;
+        }
+        assert_eq!(next.event, "granted", "of those before: {next:?}");
+    };
+    assert_eq!(
+        (&*granted.event, &granted.data["fence"]),
+        ("granted", &fence.into())
+    );
+    assert_eq!(granted.data["owner"], "web-1");
+    there
+        .post(&format!("/locks/job/{fence}/heartbeat"))
+        .await
+        .ok();
+    subscriber.expect("renewed", "job").await;
+    there.delete(&format!("/locks/job/{fence}")).await.ok();
+    subscriber.expect("released", "job").await;
+    // What it does itself is told once, though it may be hinted at too.
+    here.acquire("/locks/own?nonce=n").await;
+    there.acquire("/locks/last?nonce=n").await;
+    subscriber.expect("granted", "own").await;
+    subscriber.expect("granted", "last").await;
 }

@@ -13,6 +13,7 @@ use leasehold_core::{
 };
 
 use super::table::Table;
+use super::watch::Learnt;
 use super::{Engine, Reply, bounded, jittered};
 use crate::host::sleep_until;
 use crate::leases::ClaimRequest;
@@ -250,7 +251,7 @@ impl Table {
         }
         if !newer {
             self.entries.entry(name.clone()).or_default();
-            self.remember(name, Some(stored), 0, received);
+            self.remember(name, Some(stored), 0, received, Learnt::Shown);
         }
         Learned::Claimable
     }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{
-    BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline, events,
-};
+use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline};
 
 use super::call::{Times, Written};
 use super::plan::Planned;
 use super::reply::{Reply, undo};
 use super::table::{Pending, Table, Try};
-use super::{Happened, Inner, jittered};
+use super::watch::Learnt;
+use super::{Inner, jittered};
 use crate::host::Host;
 use crate::store::{Answer, Stored, Swapped, Version, WriteId};
 use crate::{Error, Result};
@@ -119,19 +118,6 @@ impl Inner {
             version: Version { write, tag },
             record,
         });
-        if self.events.receiver_count() > 0 {
-            let before = table
-                .entries
-                .get(&name)
-                .and_then(|entry| entry.cached.as_ref()?.stored.as_ref());
-            let before = before.map(|stored| &stored.record);
-            for event in events(before, stored.as_ref().map(|stored| &stored.record)) {
-                let _ = self.events.send(Happened {
-                    name: name.clone(),
-                    event,
-                });
-            }
-        }
         // Only a hint to those who wait for items: the core decides who gets it.
         let item = stored.as_ref().is_some_and(|stored| {
             stored.record.state.is_some() && stored.record.holders.is_empty()
@@ -139,7 +125,10 @@ impl Inner {
         if item {
             self.items.notify_waiters();
         }
-        table.remember(&name, stored, times.number, times.received);
+        let Times {
+            number, received, ..
+        } = times;
+        table.remember(&name, stored, number, received, Learnt::Written);
         // A first fence comes from the clock. If the clock was off, it may be lower than one of a purged record.
         let too_low = (base.is_none() && observed == Observed::Stepped)
             .then(|| Fence::starting_at(table.clock.interval(times.received).latest));
@@ -209,7 +198,10 @@ impl Inner {
         stamp: Stamp,
     ) {
         let current = stored.as_ref().map(|stored| stored.version.write);
-        table.remember(name, stored, times.number, times.received);
+        let Times {
+            number, received, ..
+        } = times;
+        table.remember(name, stored, number, received, Learnt::Shown);
         for (pending, landed) in table.resolve(name, current) {
             match landed {
                 Some(landed) => {
@@ -308,7 +300,9 @@ impl Table {
             return;
         };
         entry.busy = false;
-        if !(entry.queue.is_empty() && entry.line.is_empty()) {
+        // Somebody was to look, and the call that is over was sent before.
+        entry.load_first |= entry.look.is_some();
+        if entry.load_first || !(entry.queue.is_empty() && entry.line.is_empty()) {
             self.make_ready(name, true);
         }
     }

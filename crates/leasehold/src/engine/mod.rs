@@ -16,6 +16,7 @@
 //! | `several.rs` | takes several leases, all or none |
 //! | `purge.rs` | deletes what nobody needs any more |
 //! | `look.rs` | what is known of one name, and of many |
+//! | `watch.rs` | tells subscribers what happens under every name |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
 mod call;
@@ -29,11 +30,12 @@ mod reply;
 mod several;
 mod table;
 mod timer;
+mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Clock, Event, Kind, Name, Operation, Outcome, Time, holder_margin};
+use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, holder_margin};
 use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::host::{Host, Machine};
@@ -45,6 +47,7 @@ pub use purge::Purged;
 pub use reply::Reply;
 pub use several::Several;
 use table::{Pending, Table};
+pub use watch::{Events, Happened, Missed};
 
 /// Limits of an engine. Everything is bounded.
 #[derive(Clone, Debug)]
@@ -94,15 +97,6 @@ impl Patience {
     };
 }
 
-/// Something that happened, as this engine saw it.
-#[derive(Clone, Debug)]
-pub struct Happened {
-    /// Under which name.
-    pub name: Name,
-    /// What.
-    pub event: Event,
-}
-
 /// What an engine has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -140,7 +134,9 @@ struct Inner {
     config: Config,
     runtime: tokio::runtime::Handle,
     table: Mutex<Table>,
-    events: broadcast::Sender<Happened>,
+    /// Whether the store hints at changes of others.
+    hints: bool,
+    events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
     /// Told when the last call of a closing engine has been concluded.
@@ -187,6 +183,7 @@ impl Engine {
             host,
             runtime: tokio::runtime::Handle::current(),
             table: Mutex::new(Table::new(clock, Arc::clone(&timer))),
+            hints: changes.is_some(),
             events: broadcast::channel(config.events).0,
             timer,
             idle: Notify::new(),
@@ -339,11 +336,6 @@ impl Engine {
     /// The surroundings it runs in.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.inner.host
-    }
-
-    /// Everything that happens from now on, as far as this engine sees it. A subscriber that lags behind misses some.
-    pub fn subscribe(&self) -> broadcast::Receiver<Happened> {
-        self.inner.events.subscribe()
     }
 
     /// What it has done so far.

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
 use tokio::sync::{Notify, oneshot};
 
+use super::watch::{Learnt, Watch};
 use super::{Config, Reply, Stats, closing};
 use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
@@ -30,6 +31,8 @@ pub(super) struct Table {
     /// Why the last one failed.
     pub(super) trouble: Option<String>,
     pub(super) counts: Stats,
+    /// Set while somebody watches.
+    pub(super) watch: Option<Watch>,
     cached_bytes: usize,
     eviction_hand: usize,
     numbers: u64,
@@ -59,6 +62,8 @@ pub(super) struct Entry {
     pub(super) load_alone: bool,
     /// Somebody may have changed it: look before believing that it is held.
     pub(super) recheck: bool,
+    /// Those who watch are to be told what the store shows in a call with a higher number than this.
+    pub(super) look: Option<u64>,
     /// When to look at it again.
     pub(super) wake_at: Option<BootTime>,
     pub(super) poll_at: Option<BootTime>,
@@ -181,6 +186,7 @@ impl Table {
             failures: 0,
             trouble: None,
             counts: Stats::default(),
+            watch: None,
             cached_bytes: 0,
             eviction_hand: 0,
             numbers: 0,
@@ -352,16 +358,16 @@ impl Table {
         stored: Option<Stored>,
         call: u64,
         received: BootTime,
+        learnt: Learnt,
     ) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
         self.cached_bytes -= entry.body_bytes();
-        let mut seen = entry
-            .cached
-            .take()
-            .map(|cached| cached.seen)
-            .unwrap_or_default();
+        let (before, mut seen) = match entry.cached.take() {
+            Some(cached) => (Some(cached.stored), cached.seen),
+            None => (None, Sightings::default()),
+        };
         seen.note(
             stored.as_ref().map(|stored| &stored.record),
             &self.clock,
@@ -375,6 +381,9 @@ impl Table {
         entry.load_first = false;
         entry.recheck = false;
         self.cached_bytes += entry.body_bytes();
+        if self.watch.is_some() {
+            self.tell(name, before, call, received, learnt);
+        }
     }
 
     /// Sets when to look at a name again; `None`: not by itself.

@@ -11,6 +11,9 @@ use super::{Inner, jittered};
 use crate::host::{Host, sleep_until};
 use crate::store::Changes;
 
+/// How many hints are looked at together.
+const HINTS: usize = 1_024;
+
 /// Starts what keeps time for an engine, and what follows the store's own hints. Both end with the engine.
 pub(super) fn start(inner: &Arc<Inner>, changes: Option<Changes>) {
     let (timer, host) = (Arc::clone(&inner.timer), Arc::clone(&inner.host));
@@ -41,22 +44,15 @@ async fn keep_time(inner: Weak<Inner>, timer: Arc<Notify>, host: Arc<dyn Host>) 
 }
 
 async fn follow(inner: Weak<Inner>, mut changes: Changes) {
-    while let Some(name) = changes.recv().await {
+    let mut names = Vec::new();
+    while changes.recv_many(&mut names, HINTS).await > 0 {
         let Some(inner) = inner.upgrade() else { return };
-        if name.kind() == Kind::Lock {
+        if names.iter().any(|name| name.kind() == Kind::Lock) {
             inner.items.notify_waiters();
         }
-        let mut table = inner.table();
-        let waited_for = table
-            .entries
-            .get_mut(&name)
-            .filter(|entry| !entry.line.is_empty());
-        if let Some(entry) = waited_for {
-            entry.recheck = true;
-            table.make_ready(&name, false);
-            drop(table);
-            inner.drive();
-        }
+        inner.table().hinted(&names);
+        inner.drive();
+        names.clear();
     }
 }
 
@@ -81,6 +77,20 @@ impl Inner {
 }
 
 impl Table {
+    /// Has names looked at that others may have changed: all if somebody watches, else those that somebody waits for.
+    fn hinted(&mut self, names: &[Name]) {
+        if self.watch.is_some() {
+            return self.look_at(names);
+        }
+        for name in names {
+            let entry = self.entries.get_mut(name);
+            if let Some(entry) = entry.filter(|entry| !entry.line.is_empty()) {
+                entry.recheck = true;
+                self.make_ready(name, false);
+            }
+        }
+    }
+
     fn wake(&mut self, name: &Name, boot: BootTime) {
         self.set_timer(name, None);
         let Some(entry) = self.entries.get_mut(name) else {

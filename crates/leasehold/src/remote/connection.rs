@@ -9,11 +9,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
 use super::url::ServiceUrl;
 
@@ -41,7 +42,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    async fn open(url: &ServiceUrl) -> Result<Self, Lost> {
+    pub(super) async fn open(url: &ServiceUrl) -> Result<Self, Lost> {
         let connecting = TcpStream::connect((url.host.as_str(), url.port));
         let unsent = |reason: String| Lost::Unsent(format!("{url} cannot be reached: {reason}"));
         let stream = tokio::time::timeout(CONNECT, connecting)
@@ -93,6 +94,23 @@ impl Connection {
         .await
     }
 
+    /// Sends a request whose answer is read as it comes. The connection serves nothing else from then on.
+    pub(super) async fn stream(
+        self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(StatusCode, Streaming), Lost> {
+        let Self { mut sender, driver } = self;
+        let driver = tokio::spawn(async move {
+            let _ = driver.await;
+        });
+        let driver = Driver(driver.abort_handle());
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| Lost::Sent(error.to_string()))?;
+        let status = response.status();
+        let body = response.into_body();
+        Ok((status, Streaming { body, driver }))
+    }
+
     /// Whether another request can be sent on it, as far as can be told.
     async fn is_usable(&mut self) -> bool {
         std::future::poll_fn(|context| {
@@ -100,6 +118,34 @@ impl Connection {
             Poll::Ready(!closed && self.sender.is_ready())
         })
         .await
+    }
+}
+
+/// An answer that is read as it comes.
+pub(super) struct Streaming {
+    body: Incoming,
+    #[allow(dead_code, reason = "it ends with this")]
+    driver: Driver,
+}
+
+/// What drives a connection. Dropped, it ends.
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Streaming {
+    /// What comes next; `None` at the end.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(bytes) = frame.into_data() {
+                return Some(bytes);
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same leases through a running service.
 
 mod connection;
+mod events;
 mod leases;
 mod url;
 mod work;
@@ -20,6 +21,8 @@ use crate::wire::{NONCE_HEADER, Problem};
 use crate::{Error, Result};
 use connection::{Connection, Lost, Pool};
 use url::{ServiceUrl, Target};
+
+pub use events::RemoteEvents;
 
 /// How long a service may take to answer, waiting in line not included: longer than it gives its store.
 const ANSWER: Duration = Duration::from_secs(8);

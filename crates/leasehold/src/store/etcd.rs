@@ -30,6 +30,7 @@ use futures_util::future::join_all;
 use leasehold_core::{Name, Stamp};
 use serde_json::{Value, json};
 
+use super::watched::Watched;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
 
@@ -59,6 +60,7 @@ pub struct Etcd {
     keys: Keys,
     margin: Duration,
     changes: bool,
+    watched: Watched,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -68,6 +70,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         keys: Keys::new(options.prefix),
         margin: options.margin,
         changes: options.changes,
+        watched: Watched::default(),
     };
     store.init().await?;
     Ok(Arc::new(store))
@@ -183,8 +186,18 @@ impl Store for Etcd {
     }
 
     fn changes(&self) -> Option<Changes> {
-        let follow = || changes::follow(self.gateway.clone(), self.keys.clone());
+        let follow = || {
+            changes::follow(
+                self.gateway.clone(),
+                self.keys.clone(),
+                self.watched.clone(),
+            )
+        };
         self.changes.then(follow)
+    }
+
+    fn watch(&self) {
+        self.watched.note();
     }
 
     /// There is nothing to make; but what cannot be used is noticed now.

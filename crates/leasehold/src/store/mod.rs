@@ -48,6 +48,8 @@ pub mod redis;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod watched;
 
 pub use backends::{BACKENDS, Backend, open};
 pub use check::{Check, Level};
@@ -79,6 +81,10 @@ pub trait Store: Send + Sync + 'static {
     fn changes(&self) -> Option<Changes> {
         None
     }
+
+    /// Somebody watches all names: for the next minute [`changes`](Self::changes) should hint at every write of others,
+    /// not only at those that somebody may wait for. Called again while that is so.
+    fn watch(&self) {}
 
     /// Makes sure that tables, indexes and the like are there. Idempotent.
     async fn init(&self) -> Result<()> {

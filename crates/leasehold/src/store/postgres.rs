@@ -104,7 +104,7 @@ impl Postgres {
         let Some(herald) = &self.herald else { return };
         for (write, swapped) in writes.iter().zip(swapped) {
             let put = write.put.as_ref().map(|(_, record)| record);
-            if matches!(swapped, Swapped::Written { .. }) && changes::is_worth_telling(put) {
+            if matches!(swapped, Swapped::Written { .. }) && herald.is_worth_telling(put) {
                 herald.changed(&write.name);
             }
         }
@@ -152,6 +152,12 @@ impl Store for Postgres {
     fn changes(&self) -> Option<Changes> {
         let herald = self.herald.as_ref()?;
         Some(herald.listen(self.server.clone(), self.tls.clone()))
+    }
+
+    fn watch(&self) {
+        if let Some(herald) = &self.herald {
+            herald.watching();
+        }
     }
 
     async fn init(&self) -> Result<()> {

@@ -41,6 +41,7 @@ use redis::{Client, Cmd, FromRedisValue as _, Pipeline, Value};
 
 use super::sql::Search;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
+use crate::host::{Host as _, Machine};
 use crate::{Error, Result};
 use connection::{Connection, Script};
 use options::Options;
@@ -51,6 +52,8 @@ pub struct Redis {
     options: Options,
     swap: Script,
     find: Script,
+    /// Marks what this store has told, which it need not hear.
+    mark: String,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -67,6 +70,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         options,
         swap: Script::new(include_str!("redis/swap.lua")),
         find: Script::new(include_str!("redis/find.lua")),
+        mark: format!("{:016x}", Machine.random() as u64),
     };
     store.refuse_what_is_unsafe().await?;
     Ok(Arc::new(store))
@@ -176,8 +180,11 @@ impl Store for Redis {
         for write in &writes {
             call.arg(row::key(&self.options.prefix, &write.name));
         }
-        call.arg(&self.options.prefix)
-            .arg(u8::from(self.options.changes));
+        call.arg(&self.options.prefix).arg(if self.options.changes {
+            &*self.mark
+        } else {
+            ""
+        });
         for write in &writes {
             row::add(&mut call, write)?;
         }
@@ -246,7 +253,8 @@ impl Store for Redis {
     }
 
     fn changes(&self) -> Option<Changes> {
-        let follow = || changes::follow(self.connection.client().clone(), &self.options.prefix);
+        let client = self.connection.client().clone();
+        let follow = || changes::follow(client, &self.options.prefix, self.mark.clone());
         self.options.changes.then(follow)
     }
 

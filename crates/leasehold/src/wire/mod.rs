@@ -2,11 +2,13 @@
 //!
 //! A nonce's hash never gets here: these types have no place for one.
 
+mod event;
 mod lease;
 mod problem;
 mod several;
 mod view;
 
+pub use event::{EventKind, Told};
 pub use lease::{
     BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
 };

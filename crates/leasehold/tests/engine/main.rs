@@ -7,3 +7,4 @@ mod fences;
 mod gone;
 mod line;
 mod support;
+mod watch;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::gateway::Gateway;
 use super::keys::Keys;
 use crate::store::Changes;
+use crate::store::watched::Watched;
 
 /// Names that wait to be looked at; more are dropped, since the engine polls anyway.
 const BACKLOG: usize = 1_024;
@@ -18,13 +19,13 @@ const BACKLOG: usize = 1_024;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Watches the records for as long as somebody listens.
-pub(super) fn follow(gateway: Arc<Gateway>, keys: Keys) -> Changes {
+pub(super) fn follow(gateway: Arc<Gateway>, keys: Keys, watched: Watched) -> Changes {
     let (told, changes) = mpsc::channel(BACKLOG);
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 () = told.closed() => return,
-                () = watch(&gateway, &keys, &told) => {}
+                () = watch(&gateway, &keys, &watched, &told) => {}
             }
             tokio::select! {
                 () = told.closed() => return,
@@ -36,7 +37,7 @@ pub(super) fn follow(gateway: Arc<Gateway>, keys: Keys) -> Changes {
 }
 
 /// Passes on what changes, until the watch breaks.
-async fn watch(gateway: &Gateway, keys: &Keys, told: &mpsc::Sender<Name>) {
+async fn watch(gateway: &Gateway, keys: &Keys, watched: &Watched, told: &mpsc::Sender<Name>) {
     // Gates and locks are neighbours: nothing else lies between them.
     let create = json!({ "create_request": {
         "key": keys.encoded("gate/"),
@@ -59,7 +60,7 @@ async fn watch(gateway: &Gateway, keys: &Keys, told: &mpsc::Sender<Name>) {
             for name in events
                 .into_iter()
                 .flatten()
-                .filter_map(|event| changed(keys, event))
+                .filter_map(|event| changed(keys, event, watched.is_true()))
             {
                 let _ = told.try_send(name);
             }
@@ -67,15 +68,13 @@ async fn watch(gateway: &Gateway, keys: &Keys, told: &mpsc::Sender<Name>) {
     }
 }
 
-/// The name that somebody may wait for. One that has an exclusive holder was not freed.
-fn changed(keys: &Keys, event: &Value) -> Option<Name> {
+/// The name that somebody may wait for, or watches. One that has an exclusive holder was not freed.
+fn changed(keys: &Keys, event: &Value, watched: bool) -> Option<Name> {
     let pair = &event["kv"];
     if event["type"] == "DELETE" {
         return keys.name(pair);
     }
     let (name, stored) = keys.stored(pair).ok()?;
     let mut holders = stored.record.holders.iter();
-    holders
-        .all(|holder| holder.mode != Mode::Exclusive)
-        .then_some(name)
+    (watched || holders.all(|holder| holder.mode != Mode::Exclusive)).then_some(name)
 }

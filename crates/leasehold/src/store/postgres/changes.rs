@@ -20,43 +20,46 @@ use super::pool::{Pool, Value};
 use super::schema::quoted;
 use crate::host::{Host, Machine};
 use crate::store::Changes;
+use crate::store::watched::Watched;
 
 /// Hints that may wait to be sent or taken. More are dropped: those who wait look by themselves, too.
 const QUEUE: usize = 4_096;
 /// How long hints are collected after some were sent.
 const PAUSE: Duration = Duration::from_millis(3);
+/// What a process tells the others that watches all names.
+const WATCHING: &str = "watching";
 /// How long to leave a server alone that gives no connection.
 const RETRY: Duration = Duration::from_millis(500);
 
 const TELL: &str = "select pg_notify($1, told), set_config('synchronous_commit', 'off', true) \
     from unnest($2::text[]) told";
 
-/// Whether somebody may wait for what this write did. One that leaves an exclusive holder frees nothing.
-pub(super) fn is_worth_telling(put: Option<&Record>) -> bool {
-    put.is_none_or(|record| {
-        record
-            .holders
-            .iter()
-            .all(|holder| holder.mode != Mode::Exclusive)
-    })
-}
-
 /// Tells other processes of changes, in the background. Ends with the store.
 #[derive(Clone)]
 pub(super) struct Herald {
-    names: mpsc::Sender<Name>,
+    told: mpsc::Sender<Told>,
     /// Marks what this process has told, which it need not hear.
     mark: Arc<str>,
     channel: Arc<str>,
+    /// Whether another process watches.
+    watched: Watched,
+}
+
+/// What is told.
+#[derive(PartialEq, Eq, Hash)]
+enum Told {
+    Changed(Name),
+    Watching,
 }
 
 impl Herald {
     pub(super) fn start(pool: Arc<Pool>, channel: String) -> Self {
-        let (names, queue) = mpsc::channel(QUEUE);
+        let (told, queue) = mpsc::channel(QUEUE);
         let herald = Self {
-            names,
+            told,
             mark: format!("{:016x}", Machine.random() as u64).into(),
             channel: channel.into(),
+            watched: Watched::default(),
         };
         let (mark, channel) = (herald.mark.clone(), herald.channel.clone());
         tokio::spawn(tell(pool, queue, mark, channel));
@@ -64,7 +67,21 @@ impl Herald {
     }
 
     pub(super) fn changed(&self, name: &Name) {
-        let _ = self.names.try_send(name.clone());
+        let _ = self.told.try_send(Told::Changed(name.clone()));
+    }
+
+    /// Asks the others to tell everything for a while.
+    pub(super) fn watching(&self) {
+        let _ = self.told.try_send(Told::Watching);
+    }
+
+    /// Whether somebody may wait for what this write did, or watches. One that leaves an exclusive holder frees nothing.
+    pub(super) fn is_worth_telling(&self, put: Option<&Record>) -> bool {
+        let frees = put.is_none_or(|record| {
+            let mut holders = record.holders.iter();
+            holders.all(|holder| holder.mode != Mode::Exclusive)
+        });
+        frees || self.watched.is_true()
     }
 
     /// What others tell, on a connection of its own, which is made again whenever it is lost.
@@ -121,20 +138,25 @@ impl Herald {
 
     fn read(&self, payload: &str) -> Option<Name> {
         let (mark, name) = payload.split_once(' ')?;
-        let (kind, name) = name.split_once(' ')?;
         (*mark != *self.mark).then_some(())?;
+        if name == WATCHING {
+            self.watched.note();
+            return None;
+        }
+        let (kind, name) = name.split_once(' ')?;
         Name::new(Kind::parse(kind)?, name).ok()
     }
 }
 
-async fn tell(pool: Arc<Pool>, mut queue: mpsc::Receiver<Name>, mark: Arc<str>, channel: Arc<str>) {
-    let mut names = Vec::new();
-    while queue.recv_many(&mut names, QUEUE).await > 0 {
-        let told: HashSet<_> = names
-            .drain(..)
-            .map(|name| format!("{mark} {} {name}", name.kind().as_str()))
-            .collect();
-        let told: Vec<_> = told.into_iter().collect();
+async fn tell(pool: Arc<Pool>, mut queue: mpsc::Receiver<Told>, mark: Arc<str>, channel: Arc<str>) {
+    let mut waiting = Vec::new();
+    while queue.recv_many(&mut waiting, QUEUE).await > 0 {
+        let told: HashSet<_> = waiting.drain(..).collect();
+        let told = told.into_iter().map(|told| match told {
+            Told::Changed(name) => format!("{mark} {} {name}", name.kind().as_str()),
+            Told::Watching => format!("{mark} {WATCHING}"),
+        });
+        let told: Vec<_> = told.collect();
         let values: [Value<'_>; 2] = [(&&*channel, Type::TEXT), (&told, Type::TEXT_ARRAY)];
         let deadline = Instant::now() + RETRY;
         if let Err(error) = pool.ask(deadline, Doubt::None, TELL, &values).await {

@@ -15,14 +15,14 @@ const BACKLOG: usize = 1_024;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Subscribes on a connection of its own, for as long as somebody listens.
-pub(super) fn follow(client: Client, prefix: &str) -> Changes {
+pub(super) fn follow(client: Client, prefix: &str, own: String) -> Changes {
     let (told, changes) = mpsc::channel(BACKLOG);
     let channel = format!("{prefix}:changes");
     tokio::spawn(async move {
         while !told.is_closed() {
             tokio::select! {
                 () = told.closed() => return,
-                () = subscribe(&client, &channel, &told) => {}
+                () = subscribe(&client, &channel, &own, &told) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -30,8 +30,8 @@ pub(super) fn follow(client: Client, prefix: &str) -> Changes {
     changes
 }
 
-/// Passes on what is published, until the connection breaks.
-async fn subscribe(client: &Client, channel: &str, told: &mpsc::Sender<Name>) {
+/// Passes on what others publish, until the connection breaks.
+async fn subscribe(client: &Client, channel: &str, own: &str, told: &mpsc::Sender<Name>) {
     let Ok(mut connection) = client.get_async_pubsub().await else {
         return;
     };
@@ -41,7 +41,8 @@ async fn subscribe(client: &Client, channel: &str, told: &mpsc::Sender<Name>) {
     let mut messages = connection.on_message();
     while let Some(message) = messages.next().await {
         let name = message.get_payload::<String>().ok().and_then(|payload| {
-            let (kind, name) = payload.split_once(':')?;
+            let (writer, name) = payload.split_once(':')?;
+            let (kind, name) = name.split_once(':').filter(|_| writer != own)?;
             Name::new(Kind::parse(kind)?, name).ok()
         });
         if let Some(name) = name {

@@ -1,8 +1,8 @@
 -- Writes or deletes each record whose version still matches; a loser gets the current record back.
--- KEYS: one hash for each write. ARGV: prefix, "1" to tell subscribers, then 15 values for each write:
+-- KEYS: one hash for each write. ARGV: prefix, who writes if subscribers are to be told or "", then 15 values for each write:
 --   kind, name, expected write id or "", new write id or "" to delete, fence, held_until, owner, expires,
 --   state, state_since, holders, last, next, put, "=" to keep the body or "+" and the new one
-local prefix, tell = ARGV[1], ARGV[2] == '1'
+local prefix, writer = ARGV[1], ARGV[2]
 local answers = redis.call('TIME')
 for index, key in ipairs(KEYS) do
     local at = 3 + (index - 1) * 15
@@ -34,8 +34,8 @@ for index, key in ipairs(KEYS) do
         if state ~= '' then
             redis.call('ZADD', prefix .. ':state:' .. kind .. ':' .. state, ARGV[at + 9], name)
         end
-        if tell then
-            redis.call('PUBLISH', prefix .. ':changes', kind .. ':' .. name)
+        if writer ~= '' then
+            redis.call('PUBLISH', prefix .. ':changes', writer .. ':' .. kind .. ':' .. name)
         end
         answers[index + 2] = 'OK'
     end

@@ -1,0 +1,226 @@
+//! Fills the ring, and wakes those who read it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use leasehold::engine::{Engine, Events, Happened, Missed};
+use leasehold::wire::Told;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::ring::Ring;
+use super::{Filter, Stream};
+
+/// Subscribers are woken in so many groups, one after the other, so that requests find their way between them.
+const GROUPS: usize = 32;
+/// The pause between two groups.
+const STEP: Duration = Duration::from_millis(1);
+/// The shortest time between two rounds: what happens meanwhile is sent together.
+const ROUND: Duration = Duration::from_millis(25);
+/// For how long events are kept once nobody subscribes: whoever comes back within it has missed nothing.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// Where subscribers meet. It costs nothing while there are none.
+pub(crate) struct Hub {
+    engine: Engine,
+    state: Mutex<State>,
+    groups: [Group; GROUPS],
+    /// Told when the ring has something new.
+    fresh: Arc<Notify>,
+}
+
+struct State {
+    ring: Ring,
+    joined: u64,
+    subscribers: usize,
+    /// When the last one left.
+    left: Instant,
+    /// The task that fills the ring, while there is one.
+    filling: Option<AbortHandle>,
+    closed: bool,
+}
+
+/// Subscribers that wait to be woken together.
+#[derive(Default)]
+struct Group {
+    waiting: Mutex<HashMap<u64, Waker>>,
+}
+
+impl Hub {
+    pub(crate) fn new(engine: Engine) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                ring: Ring::new(0),
+                joined: 0,
+                subscribers: 0,
+                left: Instant::now(),
+                filling: None,
+                closed: false,
+            }),
+            groups: Default::default(),
+            fresh: Arc::default(),
+            engine,
+        })
+    }
+
+    /// One more subscriber, that has seen the event with the id `last`, if it says so.
+    pub(crate) fn join(
+        hub: &Arc<Self>,
+        filter: Filter,
+        last: Option<&str>,
+        heartbeat: Duration,
+    ) -> Stream {
+        let mut state = hub.state();
+        if state.filling.is_none() && !state.closed {
+            state.ring = Ring::new(hub.engine.host().random() as u64);
+            let filling = fill(
+                Arc::downgrade(hub),
+                hub.fresh.clone(),
+                hub.engine.subscribe(),
+            );
+            state.filling = Some(tokio::spawn(filling).abort_handle());
+        }
+        state.joined += 1;
+        state.subscribers += 1;
+        let next = state.ring.next();
+        let place = match last {
+            None => Some(next),
+            Some(id) => state.ring.after(id),
+        };
+        let id = state.ring.id_before(place.unwrap_or(next));
+        let number = state.joined;
+        drop(state);
+        Stream::new(
+            Arc::clone(hub),
+            number,
+            filter,
+            place.ok_or(next),
+            &id,
+            heartbeat,
+        )
+    }
+
+    /// Ends all streams. Whoever comes back is told what it has missed.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        if let Some(filling) = state.filling.take() {
+            filling.abort();
+        }
+        drop(state);
+        self.groups.iter().for_each(|group| {
+            group.wake();
+        });
+    }
+
+    /// The ring; `None` once everything has ended.
+    pub(super) fn ring<T>(&self, read: impl FnOnce(&mut Ring) -> T) -> Option<T> {
+        let mut state = self.state();
+        (!state.closed).then(|| read(&mut state.ring))
+    }
+
+    /// Has a subscriber woken when there is something new.
+    pub(super) fn wake_later(&self, number: u64, waker: &Waker) {
+        let mut waiting = self.group(number).waiting();
+        waiting.insert(number, waker.clone());
+    }
+
+    pub(super) fn leave(&self, number: u64) {
+        self.group(number).waiting().remove(&number);
+        let mut state = self.state();
+        state.subscribers -= 1;
+        state.left = Instant::now();
+    }
+
+    fn group(&self, number: u64) -> &Group {
+        &self.groups[number as usize % GROUPS]
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops listening if nobody has subscribed for a while.
+    fn stop_if_idle(&self) -> bool {
+        let mut state = self.state();
+        let idle = state.subscribers == 0 && state.left.elapsed() >= LINGER;
+        if idle {
+            state.filling = None;
+        }
+        idle
+    }
+
+    /// Wakes everybody, group after group, whenever there is something new.
+    async fn wake_groups(hub: Weak<Self>, fresh: Arc<Notify>) {
+        let mut round = Instant::now();
+        loop {
+            fresh.notified().await;
+            tokio::time::sleep_until(round).await;
+            round = Instant::now() + ROUND;
+            let Some(hub) = hub.upgrade() else { return };
+            for group in &hub.groups {
+                if group.wake() {
+                    tokio::time::sleep(STEP).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if let Some(filling) = self.state().filling.take() {
+            filling.abort();
+        }
+    }
+}
+
+impl Group {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes all that wait; whether there were any.
+    fn wake(&self) -> bool {
+        let waiting = std::mem::take(&mut *self.waiting());
+        let any = !waiting.is_empty();
+        waiting.into_values().for_each(Waker::wake);
+        any
+    }
+}
+
+/// Takes down what the engine tells, until nobody has subscribed for a while.
+async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
+    let waking = Hub::wake_groups(hub.clone(), fresh.clone());
+    let filling = async {
+        while let Some(told) = events.next().await {
+            let Some(hub) = hub.upgrade() else { return };
+            let (name, told) = match told {
+                Ok(Happened { name, event, at }) => {
+                    let told = Told::new(&name, &event, at);
+                    (Some(name), told)
+                }
+                Err(Missed) => (None, Told::missed()),
+            };
+            hub.state().ring.push(name, &told);
+            fresh.notify_one();
+        }
+    };
+    let idle = async {
+        loop {
+            tokio::time::sleep(LINGER / 4).await;
+            match hub.upgrade() {
+                Some(hub) if !hub.stop_if_idle() => {}
+                _ => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = waking => {}
+        () = filling => {}
+        () = idle => {}
+    }
+}

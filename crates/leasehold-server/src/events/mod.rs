@@ -1,0 +1,66 @@
+//! What happens, told to many: `GET /events`.
+//!
+//! One task hears what the engine tells, and writes each event down once; every subscriber then sends the same bytes. A
+//! subscriber only has a place in a ring of recent events, so one that is slow costs nothing but its place, and is told
+//! when it has missed some. Operations never wait for any of this.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `ring.rs` | recent events, numbered |
+//! | `hub.rs` | fills the ring, and wakes those who read it |
+//! | `stream.rs` | one subscriber: what is sent, and when |
+
+mod hub;
+mod ring;
+mod stream;
+
+pub(crate) use hub::Hub;
+pub(crate) use stream::Stream;
+
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use leasehold::core::Name;
+
+use crate::answer::{self, Answer};
+use crate::refused::Refused;
+use crate::service::{Call, Service};
+
+/// Tells a proxy not to hold events back.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Which names a subscriber hears of. Whatever a caller may not know of is kept from it here, and nowhere else.
+pub(crate) struct Filter {
+    prefix: String,
+}
+
+impl Filter {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let prefix = prefix.to_owned();
+        Self { prefix }
+    }
+
+    /// Whether every name passes.
+    pub(crate) fn admits_all(&self) -> bool {
+        self.prefix.is_empty()
+    }
+
+    pub(crate) fn admits(&self, name: &Name) -> bool {
+        name.as_str().starts_with(&self.prefix)
+    }
+}
+
+impl Service {
+    pub(crate) fn events(&self, call: &Call<'_>) -> Result<Answer, Refused> {
+        call.query.only(&["prefix"])?;
+        let filter = Filter::new(call.query.get("prefix").unwrap_or_default());
+        // One that makes no sense is of another instance: the subscriber is told that it has missed some.
+        let last = call.headers.get(&LAST_EVENT_ID);
+        let last = last.map(|id| id.to_str().unwrap_or_default());
+        let stream = Hub::join(&self.events, filter, last, self.config.heartbeat);
+        let mut answer = answer::streaming(stream);
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
+        Ok(answer)
+    }
+}
