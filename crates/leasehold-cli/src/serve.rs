@@ -98,6 +98,7 @@ impl Serve {
         };
         let mut config = Config::default();
         config.purge = self.purge_after.0;
+        config.store = store::scheme(&store::url(common)?).to_owned();
         leasehold_server::serve(listener, engine, config, shutdown).await;
         tracing::info!("ended");
         Ok(0)

@@ -72,7 +72,10 @@ impl Service {
         } else if !text.trim_ascii().is_empty() {
             return Err(Error::invalid("names as parameters and a body: give one of them").into());
         }
-        match self.engine.acquire_all(request).await? {
+        let wait = request.wait;
+        let several = self.engine.acquire_all(request).await;
+        self.waited(call.arrival, wait);
+        match several? {
             Several::Granted(granted) => {
                 let leases = leases(call.arrival, &granted);
                 Ok(answer::telling_all(granted, &NamedLeases { leases }))
@@ -94,8 +97,9 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let operation = Operation::Acquire(acquire);
-        let reply = self.engine.perform(name, operation, patience).await?;
-        Ok((call.arrival, reply))
+        let reply = self.engine.perform(name, operation, patience).await;
+        self.waited(call.arrival, patience.wait);
+        Ok((call.arrival, reply?))
     }
 }
 

@@ -82,6 +82,19 @@ pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -
     answer
 }
 
+/// An answer that is no JSON.
+pub(crate) fn text(content_type: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(AnswerBody {
+        json: text.into(),
+        replies: Vec::new(),
+        stream: None,
+    });
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    answer
+}
+
 /// An answer that goes on for as long as somebody reads it.
 pub(crate) fn streaming(stream: Stream) -> Answer {
     let mut answer = Response::new(AnswerBody {

@@ -21,6 +21,7 @@ mod body;
 mod events;
 mod hold;
 mod look;
+mod metrics;
 mod purge;
 mod query;
 mod refused;
@@ -42,6 +43,8 @@ pub const DEFAULT_PORT: u16 = 12345;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
+    /// What the store is called in the metrics: its scheme.
+    pub store: String,
     /// The ttl of an acquire that names none.
     pub default_ttl: Duration,
     /// The ttl of a claim that names none.
@@ -70,6 +73,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            store: "unknown".into(),
             default_ttl: Duration::from_secs(30),
             default_claim_ttl: Duration::from_secs(60),
             purge: Some(Duration::from_secs(24 * 60 * 60)),

@@ -40,6 +40,14 @@ impl Refused {
         Problem::new(trouble, detail).into()
     }
 
+    pub(crate) fn trouble(&self) -> Trouble {
+        match self {
+            Self::Error(error) => error.into(),
+            Self::Problem(problem) => problem.trouble,
+            Self::Method(_) => Trouble::MethodNotAllowed,
+        }
+    }
+
     pub(crate) fn no_such_route() -> Self {
         Self::new(
             Trouble::NotFound,

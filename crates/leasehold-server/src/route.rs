@@ -40,6 +40,8 @@ pub(crate) enum Route {
     Claim,
     /// Hear what happens.
     Events,
+    /// Numbers about what was done.
+    Metrics,
     /// Whether the process lives.
     Health,
     /// Whether the store answers.
@@ -159,7 +161,8 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/healthz", Verb::Read) => Ok(Route::Health),
         ("/readyz", Verb::Read) => Ok(Route::Ready),
         ("/events", Verb::Read) => Ok(Route::Events),
-        ("/healthz" | "/readyz" | "/events", _) => Err(Refused::Method(READ)),
+        ("/metrics", Verb::Read) => Ok(Route::Metrics),
+        ("/healthz" | "/readyz" | "/events" | "/metrics", _) => Err(Refused::Method(READ)),
         _ => Err(Refused::no_such_route()),
     }
 }
@@ -270,6 +273,7 @@ mod tests {
             ("GET /gates", Route::List(Kind::Gate)),
             ("POST /claims", Route::Claim),
             ("GET /events", Route::Events),
+            ("GET /metrics", Route::Metrics),
             ("HEAD /healthz", Route::Health),
         ] {
             assert_eq!(find(line), Ok(route), "{line}");

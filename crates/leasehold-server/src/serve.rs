@@ -17,9 +17,10 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::events::Hub;
+use crate::metrics::Metrics;
 use crate::purge;
 use crate::service::Service;
-use crate::stalled::Unstalled;
+use crate::stalled::{self, Unstalled};
 
 /// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -47,6 +48,7 @@ pub async fn serve(
             engine: engine.clone(),
             config: Arc::new(config),
             events: events.clone(),
+            metrics: Arc::new(Metrics::new()),
         },
         open: JoinSet::new(),
         graceful: GracefulShutdown::new(),
@@ -99,7 +101,7 @@ impl Connections {
     fn connect(&mut self, stream: TcpStream, peer: Text) {
         leasehold::host::tune(&stream);
         let service = self.service.clone();
-        let config = service.config.clone();
+        let (config, metrics) = (service.config.clone(), service.metrics.clone());
         let answer = service_fn(move |request| {
             let (service, peer) = (service.clone(), peer.clone());
             async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
@@ -113,10 +115,15 @@ impl Connections {
                 answer,
             );
         let connection = self.graceful.watch(connection);
+        metrics.connected.count();
         self.open.spawn(async move {
             if let Err(error) = connection.await {
+                if stalled::is_why(&error) {
+                    metrics.stalled.count();
+                }
                 tracing::debug!(%error, "connection ended");
             }
+            metrics.disconnected.count();
         });
     }
 }

@@ -1,6 +1,7 @@
 //! One request, from its arrival to its answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
@@ -13,6 +14,7 @@ use leasehold::{Error, Result};
 use crate::Config;
 use crate::answer::{self, Answer};
 use crate::events::Hub;
+use crate::metrics::{Asked, Metrics};
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
@@ -23,6 +25,7 @@ pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) config: Arc<Config>,
     pub(crate) events: Arc<Hub>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// A request and what is known of its coming.
@@ -41,16 +44,18 @@ impl Service {
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: Text) -> Answer {
         let arrival = self.engine.host().boot_time();
         let (parts, body) = request.into_parts();
-        let answer = self
-            .dispatch(&parts, body, arrival, peer)
-            .await
-            .unwrap_or_else(|refused| answer::problem(&refused));
+        let mut asked = Asked::Other;
+        let answer = self.dispatch(&parts, body, arrival, peer, &mut asked).await;
+        let trouble = answer.as_ref().err().map(Refused::trouble);
+        let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
+        let took = self.engine.host().boot_time().since(arrival);
+        self.metrics.answered(asked, trouble, took);
         // The query stays out of it: it may hold a nonce.
         tracing::debug!(
             method = %parts.method,
             path = parts.uri.path(),
             status = answer.status().as_u16(),
-            micros = self.engine.host().boot_time().since(arrival).as_micros(),
+            micros = took.as_micros(),
             "request"
         );
         answer
@@ -62,9 +67,11 @@ impl Service {
         body: Incoming,
         arrival: BootTime,
         peer: Text,
+        asked: &mut Asked,
     ) -> Result<Answer, Refused> {
         let query = Query::parse(parts.uri.query())?;
         let route = Route::find(&parts.method, parts.uri.path(), &query)?;
+        *asked = Asked::from(&route);
         let call = Call {
             query,
             headers: &parts.headers,
@@ -88,6 +95,7 @@ impl Service {
             Route::Remove(name) => self.remove(call, &name).await,
             Route::Claim => self.claim(call).await,
             Route::Events => self.events(&call),
+            Route::Metrics => self.metrics(&call),
             Route::Health => self.health(&call),
             Route::Ready => self.ready(call).await,
         }
@@ -95,6 +103,14 @@ impl Service {
 }
 
 impl Service {
+    /// Notes how long one took that was ready to wait in line.
+    pub(crate) fn waited(&self, arrival: BootTime, wait: Duration) {
+        if !wait.is_zero() {
+            let took = self.engine.host().boot_time().since(arrival);
+            self.metrics.waited(took);
+        }
+    }
+
     /// The caller's nonce; one that nobody else has if it gave none.
     pub(crate) fn nonce_or_new(&self, call: &Call<'_>) -> Result<Nonce> {
         Ok(match call.nonce()? {

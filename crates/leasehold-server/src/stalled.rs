@@ -47,6 +47,13 @@ impl<S> Unstalled<S> {
     }
 }
 
+/// Whether this is why a connection ended.
+pub(crate) fn is_why(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error);
+    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
+    error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,

@@ -55,7 +55,10 @@ impl Service {
         };
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
-        let claimed = self.engine.claim(request).await?;
+        let wait = request.wait;
+        let claimed = self.engine.claim(request).await;
+        self.waited(call.arrival, wait);
+        let claimed = claimed?;
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
     }

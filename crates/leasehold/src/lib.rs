@@ -132,6 +132,7 @@
 //! | where records are kept; a store of your own | [`store`] |
 //! | what a lease is, and every decision about it | [`core`] |
 //! | clocks and random numbers, for simulations | [`host`] |
+//! | counters and histograms | [`measure`] |
 
 pub mod client;
 #[cfg(feature = "conformance")]
@@ -142,6 +143,7 @@ mod error;
 pub mod fence;
 pub mod host;
 mod leases;
+pub mod measure;
 #[cfg(feature = "http")]
 mod remote;
 pub mod store;

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use leasehold::engine::{Engine, Events, Happened, Missed};
+use leasehold::measure::Counter;
 use leasehold::wire::Told;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -30,6 +31,15 @@ pub(crate) struct Hub {
     groups: [Group; GROUPS],
     /// Told when the ring has something new.
     fresh: Arc<Notify>,
+    told: Counter,
+    missed: Counter,
+}
+
+/// What it has done, in numbers.
+pub(crate) struct Counts {
+    pub(crate) subscribers: usize,
+    pub(crate) told: u64,
+    pub(crate) missed: u64,
 }
 
 struct State {
@@ -62,6 +72,8 @@ impl Hub {
             }),
             groups: Default::default(),
             fresh: Arc::default(),
+            told: Counter::default(),
+            missed: Counter::default(),
             engine,
         })
     }
@@ -114,6 +126,19 @@ impl Hub {
         self.groups.iter().for_each(|group| {
             group.wake();
         });
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            subscribers: self.state().subscribers,
+            told: self.told.get(),
+            missed: self.missed.get(),
+        }
+    }
+
+    /// A subscriber is told that it has missed some.
+    pub(super) fn missed(&self) {
+        self.missed.count();
     }
 
     /// The ring; `None` once everything has ended.
@@ -206,6 +231,7 @@ async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
                 Err(Missed) => (None, Told::missed()),
             };
             hub.state().ring.push(name, &told);
+            hub.told.count();
             fresh.notify_one();
         }
     };

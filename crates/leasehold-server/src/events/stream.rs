@@ -37,6 +37,9 @@ impl Stream {
         id: &str,
         heartbeat: Duration,
     ) -> Self {
+        if place.is_err() {
+            hub.missed();
+        }
         // An id without data is no event, but it is where a subscriber goes on that loses its connection now.
         let mut greeting = format!("retry: {RETRY_MILLIS}\n");
         greeting.push_str(&match place {
@@ -93,6 +96,7 @@ impl Stream {
                         }
                     }
                     Read::Missed => {
+                        hub.missed();
                         *place = ring.next();
                         return written(&ring.id_before(*place), &Told::missed()).into();
                     }

@@ -10,6 +10,7 @@ mod input;
 mod items;
 mod log;
 mod lost;
+mod metrics;
 mod names;
 mod remote;
 mod routes;

@@ -82,6 +82,7 @@ impl Inner {
             if !writes.is_empty() {
                 table.swapping += 1;
                 table.counts.swaps += 1;
+                self.measures.batch.add(writes.len() as u64);
                 calls.push(Call::Swap {
                     number: table.next_number(),
                     writes,
@@ -149,6 +150,7 @@ impl Inner {
                     sent,
                     received: self.host.boot_time(),
                 };
+                self.measures.load.took(times.received.since(sent));
                 self.conclude_load(times, names, result);
             }
             Call::Swap {
@@ -175,6 +177,7 @@ impl Inner {
                     sent,
                     received: self.host.boot_time(),
                 };
+                self.measures.swap.took(times.received.since(sent));
                 self.conclude_swap(times, carried, result);
             }
         }

@@ -188,9 +188,11 @@ impl Engine {
             table.next_number()
         };
         let sent = self.inner.host.boot_time();
-        let answer = bounded(self.inner.config.timeout, self.inner.store.find(query)).await?;
-        let Answer { value: page, stamp } = answer;
+        let answer = bounded(self.inner.config.timeout, self.inner.store.find(query)).await;
         let received = self.inner.host.boot_time();
+        self.inner.measures.find.took(received.since(sent));
+        let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure))?;
+        let Answer { value: page, stamp } = answer;
         self.inner.table().clock.observe(sent, received, stamp);
         Ok(Searched {
             page,

@@ -277,10 +277,15 @@ impl Table {
     /// The store has answered.
     fn heard(&mut self, times: Times, stamp: Stamp) -> Observed {
         (self.failures, self.trouble) = (0, None);
-        self.clock.observe(times.sent, times.received, stamp)
+        let observed = self.clock.observe(times.sent, times.received, stamp);
+        if observed == Observed::Stepped {
+            self.measures.steps.count();
+        }
+        observed
     }
 
     fn failed(&mut self, failure: &Error) {
+        self.measures.failed(failure);
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(failure.to_string());
     }

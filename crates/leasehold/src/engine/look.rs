@@ -14,8 +14,10 @@ impl Engine {
             self.inner.config.timeout,
             self.inner.store.load(std::slice::from_ref(name)),
         )
-        .await?;
+        .await;
         let boot = self.inner.host.boot_time();
+        self.inner.measures.load.took(boot.since(sent));
+        let loaded = loaded.inspect_err(|failure| self.inner.measures.failed(failure))?;
         let mut table = self.inner.table();
         table.clock.observe(sent, boot, loaded.stamp);
         let stored = loaded.value.into_iter().next().flatten();

@@ -16,6 +16,7 @@
 //! | `several.rs` | takes several leases, all or none |
 //! | `purge.rs` | deletes what nobody needs any more |
 //! | `look.rs` | what is known of one name, and of many |
+//! | `measures.rs` | what is measured along the way |
 //! | `watch.rs` | tells subscribers what happens under every name |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
@@ -24,6 +25,7 @@ mod claim;
 mod conclude;
 mod leases;
 mod look;
+mod measures;
 mod plan;
 mod purge;
 mod reply;
@@ -43,6 +45,7 @@ use crate::store::{Answer, Facts, Store};
 use crate::{Error, Result};
 
 pub use leases::refusal;
+pub use measures::{ENDINGS, FAILURES, Measures};
 pub use purge::Purged;
 pub use reply::Reply;
 pub use several::Several;
@@ -134,6 +137,7 @@ struct Inner {
     config: Config,
     runtime: tokio::runtime::Handle,
     table: Mutex<Table>,
+    measures: Arc<Measures>,
     /// Whether the store hints at changes of others.
     hints: bool,
     events: broadcast::Sender<Result<Happened, Missed>>,
@@ -178,11 +182,13 @@ impl Engine {
         let told = bounded(config.timeout, store.load(&[])).await?;
         let clock = Clock::new(sent, host.boot_time(), told.stamp, facts.margin);
         let timer: Arc<Notify> = Arc::default();
+        let measures: Arc<Measures> = Arc::default();
         let inner = Arc::new(Inner {
             facts,
             host,
             runtime: tokio::runtime::Handle::current(),
-            table: Mutex::new(Table::new(clock, Arc::clone(&timer))),
+            table: Mutex::new(Table::new(clock, Arc::clone(&timer), Arc::clone(&measures))),
+            measures,
             hints: changes.is_some(),
             events: broadcast::channel(config.events).0,
             timer,

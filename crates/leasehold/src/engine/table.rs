@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
 use tokio::sync::{Notify, oneshot};
 
+use super::measures::Measures;
 use super::watch::{Learnt, Watch};
 use super::{Config, Reply, Stats, closing};
 use crate::store::{Stored, WriteId};
@@ -31,6 +32,7 @@ pub(super) struct Table {
     /// Why the last one failed.
     pub(super) trouble: Option<String>,
     pub(super) counts: Stats,
+    pub(super) measures: Arc<Measures>,
     /// Set while somebody watches.
     pub(super) watch: Option<Watch>,
     cached_bytes: usize,
@@ -173,7 +175,7 @@ impl Entry {
 }
 
 impl Table {
-    pub(super) fn new(clock: Clock, timer: Arc<Notify>) -> Self {
+    pub(super) fn new(clock: Clock, timer: Arc<Notify>, measures: Arc<Measures>) -> Self {
         Self {
             clock,
             entries: IndexMap::new(),
@@ -186,6 +188,7 @@ impl Table {
             failures: 0,
             trouble: None,
             counts: Stats::default(),
+            measures,
             watch: None,
             cached_bytes: 0,
             eviction_hand: 0,
@@ -381,6 +384,15 @@ impl Table {
         entry.load_first = false;
         entry.recheck = false;
         self.cached_bytes += entry.body_bytes();
+        if learnt == Learnt::Written {
+            let old = before.as_ref().and_then(|before| before.as_ref());
+            let new = entry.cached.as_ref().and_then(|now| now.stored.as_ref());
+            self.measures.landed(
+                old.map(|stored| &stored.record),
+                new.map(|stored| &stored.record),
+                || self.clock.interval(received).latest,
+            );
+        }
         if self.watch.is_some() {
             self.tell(name, before, call, received, learnt);
         }

@@ -43,6 +43,42 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// Every kind, in their order.
+    pub const ALL: [Self; 13] = [
+        Self::Held,
+        Self::Throttled,
+        Self::Fenced,
+        Self::Expired,
+        Self::BadRequest,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::TooLarge,
+        Self::Denied,
+        Self::Indeterminate,
+        Self::StoreUnavailable,
+        Self::Corrupt,
+    ];
+
+    /// Its word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Throttled => "throttled",
+            Self::Fenced => "fenced",
+            Self::Expired => "expired",
+            Self::BadRequest => "bad-request",
+            Self::NotFound => "not-found",
+            Self::MethodNotAllowed => "method-not-allowed",
+            Self::RequestTimeout => "request-timeout",
+            Self::TooLarge => "too-large",
+            Self::Denied => "denied",
+            Self::Indeterminate => "indeterminate",
+            Self::StoreUnavailable => "store-unavailable",
+            Self::Corrupt => "corrupt",
+        }
+    }
+
     /// Its HTTP status.
     pub const fn status(self) -> u16 {
         match self {
@@ -153,19 +189,24 @@ impl Problem {
     }
 }
 
+impl From<&Error> for Trouble {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Held(_) => Self::Held,
+            Error::Fenced => Self::Fenced,
+            Error::Expired => Self::Expired,
+            Error::Invalid(_) => Self::BadRequest,
+            Error::Denied(_) => Self::Denied,
+            Error::Unavailable(_) => Self::StoreUnavailable,
+            Error::Indeterminate(_) => Self::Indeterminate,
+            Error::Corrupt(_) => Self::Corrupt,
+        }
+    }
+}
+
 impl From<&Error> for Problem {
     fn from(error: &Error) -> Self {
-        let trouble = match error {
-            Error::Held(_) => Trouble::Held,
-            Error::Fenced => Trouble::Fenced,
-            Error::Expired => Trouble::Expired,
-            Error::Invalid(_) => Trouble::BadRequest,
-            Error::Denied(_) => Trouble::Denied,
-            Error::Unavailable(_) => Trouble::StoreUnavailable,
-            Error::Indeterminate(_) => Trouble::Indeterminate,
-            Error::Corrupt(_) => Trouble::Corrupt,
-        };
-        let problem = Self::new(trouble, error.to_string());
+        let problem = Self::new(error.into(), error.to_string());
         match error {
             Error::Held(held) => problem.held(held),
             _ => problem,
@@ -220,6 +261,15 @@ mod tests {
             let json = serde_json::to_string(&Problem::from(&error)).unwrap();
             let back: Problem = serde_json::from_str(&json).unwrap();
             assert_eq!(Error::from(back), error, "{json}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_its_word_and_place() {
+        for (place, trouble) in Trouble::ALL.into_iter().enumerate() {
+            assert_eq!(trouble as usize, place);
+            let word = serde_json::to_value(trouble).unwrap();
+            assert_eq!(word, trouble.as_str());
         }
     }
 
