@@ -16,7 +16,7 @@ use clap::Parser;
 use leasehold::core::{BootTime, Fence};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
-use leasehold::{Client, Gated, store};
+use leasehold::{Client, Error, Gated, store};
 use leasehold_examples::{Fleet, Journal, Result, Stage, broken};
 use tokio::task::JoinSet;
 
@@ -96,10 +96,17 @@ async fn listen(number: usize, args: &Args) -> Result<()> {
         let journal = args.stage.journal();
         under_way.spawn(async move {
             let asked = Machine.boot_time();
-            if let Gated::Passed(pass) = gate.pass().await? {
-                notify(&journal, device, temperature, asked, pass.fence())?;
+            match gate.pass().await {
+                Ok(Gated::Passed(pass)) => {
+                    notify(&journal, device, temperature, asked, pass.fence())
+                }
+                // A database that is too busy for once costs an alert, not the worker.
+                Err(Error::Unavailable(why) | Error::Indeterminate(why)) => {
+                    eprintln!("device {device}: no alert: {why}");
+                    Ok(())
+                }
+                throttled => Ok(throttled.map(drop)?),
             }
-            Ok(())
         });
         if under_way.len() == AT_ONCE {
             under_way.join_next().await.ok_or("one is under way")???;

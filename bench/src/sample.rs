@@ -1,0 +1,48 @@
+//! What one measurement saw.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// How many locks there are.
+pub(crate) const NAMES: usize = 10_000;
+
+/// A name of 19 bytes.
+pub(crate) fn lock_name(number: usize) -> String {
+    format!("lock-{number:014}")
+}
+
+/// Rate and latencies of lock cycles.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Cycles in a second.
+    pub(crate) rate: f64,
+    /// In microseconds.
+    pub(crate) p50: f64,
+    /// In microseconds.
+    pub(crate) p99: f64,
+}
+
+impl Sample {
+    pub(crate) fn new(over: Duration, nanoseconds: Histogram<u64>) -> Self {
+        let micros = |quantile| nanoseconds.value_at_quantile(quantile) as f64 / 1_000.0;
+        Self {
+            rate: nanoseconds.len() as f64 / over.as_secs_f64(),
+            p50: micros(0.5),
+            p99: micros(0.99),
+        }
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rate, p50, p99 } = self;
+        write!(f, "{rate:>7.0}/s  p50 {p50:>8.1} us  p99 {p99:>8.1} us")
+    }
+}
+
+/// An empty record of latencies, in nanoseconds up to a minute.
+pub(crate) fn latencies() -> crate::Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(60_000_000_000, 3)?)
+}

@@ -1,0 +1,111 @@
+//! Leasehold's own service: HTTP/1.1, kept alive.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+
+use super::{nonce, unexpected};
+use crate::load::Protocol;
+
+/// A client of the service.
+#[derive(Default)]
+pub(crate) struct Http {
+    fence: String,
+}
+
+impl Http {
+    /// Asks for a lock, and to wait for it for so many seconds.
+    pub(crate) fn wait_for(name: &str, seconds: u32, ttl: &str, out: &mut Vec<u8>) {
+        let nonce = nonce();
+        let _ = write!(
+            out,
+            "POST /locks/{name}?nonce={nonce}&ttl={ttl}&wait={seconds}s HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+        );
+    }
+
+    /// Goes on holding what was taken last.
+    pub(crate) fn heartbeat(&self, name: &str, out: &mut Vec<u8>) {
+        let fence = &self.fence;
+        let _ = write!(
+            out,
+            "POST /locks/{name}/{fence}/heartbeat HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+        );
+    }
+
+    /// Reads one answer.
+    pub(crate) fn read(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+        let mut input = vec![0; 4096];
+        let mut filled = 0;
+        loop {
+            let read = stream.read(&mut input[filled..])?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            filled += read;
+            if self.answer(&input[..filled])?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Protocol for Http {
+    fn log_in(&mut self, _: &mut TcpStream) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn acquire(&mut self, name: &str, out: &mut Vec<u8>) {
+        let nonce = nonce();
+        let _ = write!(
+            out,
+            "POST /locks/{name}?nonce={nonce}&ttl=30s HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+        );
+    }
+
+    fn release(&mut self, name: &str, out: &mut Vec<u8>) {
+        let fence = &self.fence;
+        let _ = write!(
+            out,
+            "DELETE /locks/{name}/{fence} HTTP/1.1\r\nHost: leases\r\n\r\n"
+        );
+    }
+
+    fn answer(&mut self, input: &[u8]) -> io::Result<Option<usize>> {
+        let Some(head) = find(input, b"\r\n\r\n") else {
+            return Ok(None);
+        };
+        if !input.starts_with(b"HTTP/1.1 200") {
+            return Err(unexpected(input));
+        }
+        let announced =
+            after(&input[..head], b"content-length: ").ok_or_else(|| unexpected(input))?;
+        let length: usize = announced.parse().map_err(|_| unexpected(input))?;
+        let end = head + 4 + length;
+        if input.len() < end {
+            return Ok(None);
+        }
+        let body = &input[head + 4..end];
+        if let Some(fence) = after(body, b"\"fence\":") {
+            self.fence.clear();
+            self.fence.push_str(fence);
+        } else if find(body, b"\"released\":true").is_none() {
+            return Err(unexpected(body));
+        }
+        Ok(Some(end))
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack
+        .windows(needle.len())
+        .position(|window| window == needle)
+}
+
+/// The digits after a key.
+fn after<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
+    let digits = &text[find(text, key)? + key.len()..];
+    let end = digits
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(digits.len());
+    std::str::from_utf8(&digits[..end]).ok()
+}
