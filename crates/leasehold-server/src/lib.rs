@@ -22,6 +22,7 @@ mod events;
 mod hold;
 mod look;
 mod metrics;
+mod openapi;
 mod purge;
 mod query;
 mod refused;

@@ -4,6 +4,7 @@ use hyper::Method;
 use leasehold::core::{Fence, Kind, Name};
 use leasehold::{Error, Result};
 
+use crate::openapi::Part;
 use crate::query::{Query, decode};
 use crate::refused::Refused;
 
@@ -42,6 +43,10 @@ pub(crate) enum Route {
     Events,
     /// Numbers about what was done.
     Metrics,
+    /// What there is to ask, for programs.
+    OpenApi,
+    /// The same for people.
+    Docs(Part),
     /// Whether the process lives.
     Health,
     /// Whether the store answers.
@@ -162,7 +167,15 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/readyz", Verb::Read) => Ok(Route::Ready),
         ("/events", Verb::Read) => Ok(Route::Events),
         ("/metrics", Verb::Read) => Ok(Route::Metrics),
-        ("/healthz" | "/readyz" | "/events" | "/metrics", _) => Err(Refused::Method(READ)),
+        ("/openapi.json", Verb::Read) => Ok(Route::OpenApi),
+        ("/docs", Verb::Read) => Ok(Route::Docs(Part::Page)),
+        ("/docs/page.js", Verb::Read) => Ok(Route::Docs(Part::Script)),
+        ("/docs/page.css", Verb::Read) => Ok(Route::Docs(Part::Style)),
+        (
+            "/healthz" | "/readyz" | "/events" | "/metrics" | "/openapi.json" | "/docs"
+            | "/docs/page.js" | "/docs/page.css",
+            _,
+        ) => Err(Refused::Method(READ)),
         _ => Err(Refused::no_such_route()),
     }
 }
@@ -274,6 +287,8 @@ mod tests {
             ("POST /claims", Route::Claim),
             ("GET /events", Route::Events),
             ("GET /metrics", Route::Metrics),
+            ("GET /docs", Route::Docs(Part::Page)),
+            ("GET /docs/page.js", Route::Docs(Part::Script)),
             ("HEAD /healthz", Route::Health),
         ] {
             assert_eq!(find(line), Ok(route), "{line}");

@@ -96,6 +96,8 @@ impl Service {
             Route::Claim => self.claim(call).await,
             Route::Events => self.events(&call),
             Route::Metrics => self.metrics(&call),
+            Route::OpenApi => self.openapi(&call),
+            Route::Docs(part) => self.docs(&call, part),
             Route::Health => self.health(&call),
             Route::Ready => self.ready(call).await,
         }

@@ -90,7 +90,12 @@ impl From<&Route> for Asked {
             Route::Put(_) => Self::Put,
             Route::Remove(_) => Self::Remove,
             Route::Claim => Self::Claim,
-            Route::Events | Route::Metrics | Route::Health | Route::Ready => Self::Other,
+            Route::Events
+            | Route::Metrics
+            | Route::OpenApi
+            | Route::Docs(_)
+            | Route::Health
+            | Route::Ready => Self::Other,
         }
     }
 }

@@ -12,6 +12,7 @@ mod log;
 mod lost;
 mod metrics;
 mod names;
+mod openapi;
 mod remote;
 mod routes;
 mod several;
