@@ -54,7 +54,7 @@ impl Acquire {
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
         let mut signals = Signals::catch()?;
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let taken = tokio::select! {
             taken = self.take(&client, &nonce) => Ok(taken),
             signal = signals.end() => Err(exit::by(signal)),

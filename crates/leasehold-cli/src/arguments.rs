@@ -9,7 +9,7 @@ use leasehold::core::{Fence, Mode, Name};
 use crate::exit::{self, Failure};
 use crate::{
     acquire, break_lease, claim, completions, doctor, gate, init, list, man, purge, put, release,
-    remove, renew, run, serve, show, store, update, watch, work,
+    remove, renew, run, serve, show, store, token, update, watch, work,
 };
 
 const EXAMPLES: &str = "\
@@ -48,6 +48,17 @@ pub(crate) struct Common {
     #[arg(long_help = store::help())]
     pub(crate) store: Option<String>,
 
+    /// Who asks, for a service that wants to know: a token of `leasehold token create`. Arguments can be seen by
+    /// others on this machine, so better set the variable.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "LEASEHOLD_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) token: Option<String>,
+
     /// Answer in JSON, for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -70,6 +81,7 @@ pub(crate) enum Command {
     List(list::List),
     Watch(watch::Watch),
     Serve(serve::Serve),
+    Token(token::Token),
     Doctor(doctor::Doctor),
     Init(init::Init),
     Purge(purge::Purge),

@@ -57,7 +57,7 @@ impl Break {
             },
             None => BreakRequest::Own(holding(self.fence, self.nonce.as_deref())?),
         };
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let broke = client.leases().break_lease(&self.name, how).await;
         store::close(&client).await;
         let broke = broke?;

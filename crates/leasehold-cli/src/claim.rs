@@ -67,7 +67,7 @@ pub(crate) struct Which {
 impl Claim {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let claimed = tokio::select! {
             claimed = self.claim(&client) => Ok(claimed),
             signal = signals.end() => Err(exit::by(signal)),

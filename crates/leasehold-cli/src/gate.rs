@@ -12,6 +12,7 @@ use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
 use crate::run::{Job, Outcome, accompany, end_by};
 use crate::signals::Signals;
+use crate::store::Place;
 use crate::{output, store};
 
 const EXPLANATION: &str = "\
@@ -69,9 +70,9 @@ impl Gate {
             self.command.remove(0);
         }
         let mut signals = Signals::catch()?;
-        let url = store::url(common)?;
+        let place = store::place(common)?;
         let client = tokio::select! {
-            client = store::connect(&url) => client?,
+            client = store::connect(&place) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),
         };
         let asked = Machine.boot_time();
@@ -86,7 +87,7 @@ impl Gate {
             Ok(hold) if self.command.is_empty() => {
                 self.tell(&hold, asked, common).map(Outcome::Ended)
             }
-            Ok(hold) => self.act(&client, &url, &hold, &mut signals).await,
+            Ok(hold) => self.act(&client, &place, &hold, &mut signals).await,
             Err(refused) => Err(refused),
         };
         store::close(&client).await;
@@ -135,15 +136,15 @@ impl Gate {
     async fn act(
         &self,
         client: &Client,
-        url: &str,
+        place: &Place,
         hold: &Hold,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let environment = vec![
-            ("LEASEHOLD_STORE", Some(url.to_owned())),
+        let mut environment = place.environment();
+        environment.extend([
             ("LEASEHOLD_GATE", Some(self.id.to_string())),
             ("LEASEHOLD_GATE_FENCE", Some(hold.grant.fence.to_string())),
-        ];
+        ]);
         let outcome = accompany(Job::inheriting(&self.command, environment), signals).await;
         match &outcome {
             Ok(Outcome::Ended(0)) => {}

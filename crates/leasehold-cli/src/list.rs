@@ -48,7 +48,7 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let locks = self.all(&client).await;
         store::close(&client).await;
         let locks = locks?;
@@ -118,7 +118,7 @@ fn table(locks: &[LockView], gates: bool) -> String {
     aligned(&rows)
 }
 
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()

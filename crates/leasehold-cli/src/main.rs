@@ -6,6 +6,7 @@ mod body;
 mod break_lease;
 mod claim;
 mod completions;
+mod config;
 mod doctor;
 mod exit;
 mod gate;
@@ -23,13 +24,12 @@ mod serve;
 mod show;
 mod signals;
 mod store;
+mod token;
 mod update;
 mod watch;
 mod work;
 
 use std::process::ExitCode;
-
-use clap::Parser as _;
 
 use arguments::{Arguments, Command};
 use exit::Failure;
@@ -39,7 +39,10 @@ fn main() -> ExitCode {
     if let Some(code) = run::helper(std::env::args_os().skip(1)) {
         return code;
     }
-    let arguments = Arguments::parse();
+    let arguments = match config::arguments(std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(failure) => return failure.tell(false),
+    };
     let json = arguments.common.json;
     match dispatch(arguments) {
         Ok(code) => ExitCode::from(code),
@@ -52,6 +55,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     let command = match arguments.command {
         Command::Completions(command) => return command.execute(&common),
         Command::Man(command) => return command.execute(&common),
+        Command::Token(command) => return command.execute(&common),
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -79,7 +83,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Doctor(command) => command.execute(&common).await,
             Command::Init(command) => command.execute(&common).await,
             Command::Purge(command) => command.execute(&common).await,
-            Command::Completions(_) | Command::Man(_) => Ok(0),
+            Command::Completions(_) | Command::Man(_) | Command::Token(_) => Ok(0),
         }
     })
 }

@@ -61,7 +61,7 @@ impl Put {
             body: body.into(),
             nonce: Some(nonce),
         };
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let put = client.leases().put(request).await;
         store::close(&client).await;
         put.map_err(|error| Failure::of(&self.name, error))?;

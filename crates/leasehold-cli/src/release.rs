@@ -32,7 +32,7 @@ pub(crate) struct Release {
 impl Release {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let who = holding(self.fence, self.nonce.as_deref())?;
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let released = client.leases().release(&self.name, who).await;
         store::close(&client).await;
         let released = released?;

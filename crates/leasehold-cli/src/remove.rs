@@ -24,7 +24,7 @@ pub(crate) struct Remove {
 
 impl Remove {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let removed = client.leases().remove(&self.name).await;
         store::close(&client).await;
         removed.map_err(|error| Failure::of(&self.name, error))?;

@@ -37,7 +37,7 @@ pub(crate) struct Renew {
 
 impl Renew {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let request = RenewRequest {
             name: self.name.clone(),
             fence: self.fence,

@@ -1,19 +1,21 @@
 //! `leasehold serve`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
-use leasehold_server::Config;
+use leasehold_server::access::{Access, Limits};
+use leasehold_server::{Audit, Config, Tls, TlsFiles};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::Common;
-use crate::exit::{Failure, USAGE};
-use crate::store;
+use crate::exit::{DENIED, Failure, USAGE};
+use crate::{output, store};
 
 /// Serve leases over HTTP.
 #[derive(Args, Debug)]
@@ -25,20 +27,91 @@ Examples:
   leasehold serve
   leasehold serve --listen 127.0.0.1:0 --store sqlite:leases.db --log json
   leasehold serve --purge-after 7d
+  leasehold serve --access access.toml --audit audit.jsonl
+  leasehold serve --config /etc/leasehold.toml --print-config
+  leasehold serve --listen 0.0.0.0:12345 --access access.toml --tls-cert cert.pem --tls-key key.pem
   curl -X POST 'http://localhost:12345/locks/nightly?nonce=my-job-17'
   leasehold --store http://localhost:12345 list")]
 pub(crate) struct Serve {
+    /// A TOML file whose keys are the options here: `listen = "127.0.0.1:12345"`. The command line counts more, then the
+    /// environment, then the file.
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// Print every option as it stands, as such a file, and where it comes from; and end.
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// What `print_config` prints.
+    #[arg(skip)]
+    pub(crate) effective: String,
+
     /// Where to listen; port 0 takes any that is free.
-    #[arg(long, value_name = "ADDRESS", default_value_t = default_address())]
+    #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", default_value_t = default_address())]
     listen: SocketAddr,
 
+    /// Let in only those who have a token in this file: see `leasehold token`. Changes of the file are followed.
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_ACCESS")]
+    access: Option<PathBuf>,
+
+    /// Speak TLS, with this certificate (PEM). Changes of the file are followed.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LEASEHOLD_TLS_CERT",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LEASEHOLD_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+
+    /// Clients may show certificates of these authorities instead of tokens; the access file says what they allow.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LEASEHOLD_TLS_CLIENT_CA",
+        requires = "tls_cert"
+    )]
+    #[arg(requires = "access")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Requests a second that one token may make.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_RATE", default_value_t = Limits::default().rate)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    max_rate: u32,
+
+    /// Requests of one token that may wait in line at once.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_WAITS", default_value_t = Limits::default().waits)]
+    max_waits: usize,
+
+    /// Write down in this file who changed what, and who was refused for want of a right: a JSON object a line.
+    #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT")]
+    audit: Option<PathBuf>,
+
+    /// Listen where others can connect even without tokens or without TLS, because something else protects it.
+    #[arg(long, env = "LEASEHOLD_INSECURE")]
+    insecure: bool,
+
     /// Delete records that have been free and empty for so long, an hour at least; or `never`.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = retention)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "LEASEHOLD_PURGE_AFTER",
+        default_value = "24h"
+    )]
+    #[arg(value_parser = retention)]
     #[arg(allow_hyphen_values = true)]
     purge_after: Retention,
 
     /// How to write the log, on standard error [default: text, with --json: json].
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, env = "LEASEHOLD_LOG")]
     log: Option<Log>,
 
     /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or by module as in RUST_LOG.
@@ -71,10 +144,25 @@ fn default_address() -> SocketAddr {
 
 impl Serve {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
+        if self.print_config {
+            output::text(&self.effective)?;
+            return Ok(0);
+        }
         self.start_log(common.json)?;
         let caught = |error| Failure::system("no signals can be caught", error);
         let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(caught)?;
+        let mut config = Config::default();
+        config.purge = self.purge_after.0;
+        config.store = store::scheme(&store::url(common)?).to_owned();
+        config.access = self.access.as_deref().map(Access::open).transpose()?;
+        config.limits = Limits {
+            rate: self.max_rate,
+            waits: self.max_waits,
+        };
+        config.audit = self.audit.as_deref().map(Audit::open).transpose()?;
+        config.tls = self.tls_files().map(Tls::open).transpose()?;
+        self.check_exposure()?;
         let engine = Engine::start(self.open(common).await?).await?;
         let listener = TcpListener::bind(self.listen).await.map_err(|error| {
             let address = self.listen;
@@ -86,22 +174,49 @@ impl Serve {
         let address = listener
             .local_addr()
             .map_err(|error| Failure::system("the listener has no address", error))?;
-        if !address.ip().is_loopback() {
-            tracing::warn!(%address, "anybody who can reach this address can take and end leases");
-        }
-        tracing::info!("listening on http://{address}");
+        let scheme = if config.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        tracing::info!("listening on {scheme}://{address}");
         let shutdown = async {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
         };
-        let mut config = Config::default();
-        config.purge = self.purge_after.0;
-        config.store = store::scheme(&store::url(common)?).to_owned();
         leasehold_server::serve(listener, engine, config, shutdown).await;
         tracing::info!("ended");
         Ok(0)
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            certificate: self.tls_cert.clone()?,
+            key: self.tls_key.clone()?,
+            client_authorities: self.tls_client_ca.clone(),
+        })
+    }
+
+    /// Beyond this machine, somebody must have to show who they are, where nobody can listen.
+    fn check_exposure(&self) -> Result<(), Failure> {
+        let guarded = self.access.is_some() && self.tls_cert.is_some();
+        if self.listen.ip().is_loopback() || guarded {
+            return Ok(());
+        }
+        let address = self.listen;
+        if self.insecure {
+            tracing::warn!(%address, "insecure: whoever can reach this address may read or use what it should not");
+            return Ok(());
+        }
+        Err(Failure::new(
+            DENIED,
+            format!(
+                "others can connect to {address}: that takes --access, --tls-cert and --tls-key; or --insecure, where \
+                 something else protects it"
+            ),
+        ))
     }
 
     async fn open(

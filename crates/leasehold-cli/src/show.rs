@@ -34,7 +34,7 @@ impl Show {
         } else {
             self.name
         };
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let view = client.leases().show(&name).await;
         store::close(&client).await;
         let lock = view?.map(|view| LockView::new(&name, &view));

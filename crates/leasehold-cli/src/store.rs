@@ -3,10 +3,11 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Client;
 use leasehold::store::BACKENDS;
+use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
@@ -32,8 +33,15 @@ pub(crate) fn help() -> String {
         let about = aliases.fold(backend.about.to_owned(), |about, alias| about + &alias);
         (backend.url, about)
     });
-    let service = ("http://HOST:PORT", "a running `leasehold serve`".to_owned());
-    let stores: Vec<_> = stores.chain([service]).collect();
+    let services = [
+        ("http://HOST:PORT", "a running `leasehold serve`"),
+        (
+            "https://HOST:PORT?ca=FILE",
+            "…with TLS; `ca` is whom to trust, `cert` and `key` what to show",
+        ),
+    ];
+    let services = services.map(|(url, about)| (url, about.to_owned()));
+    let stores: Vec<_> = stores.chain(services).collect();
     let width = stores.iter().map(|(url, _)| url.len()).max().unwrap_or(0);
     for (url, about) in stores {
         lines.push(format!("  {url:<width$}  {about}"));
@@ -66,9 +74,52 @@ pub(crate) fn scheme(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
 }
 
+/// Where the leases are, and who asks for them.
+pub(crate) struct Place {
+    url: String,
+    token: Option<String>,
+}
+
+impl Place {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The service that it is, if it is one.
+    pub(crate) fn service(&self) -> Result<Option<Remote>, Failure> {
+        if !matches!(scheme(&self.url), "http" | "https") {
+            return Ok(None);
+        }
+        let service = Remote::connect(&self.url)?;
+        Ok(Some(match &self.token {
+            Some(token) => service.with_token(token)?,
+            None => service,
+        }))
+    }
+
+    /// What a command gets to know, so that it finds the same leases.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("LEASEHOLD_STORE", Some(self.url.clone())),
+            ("LEASEHOLD_TOKEN", self.token.clone()),
+        ]
+    }
+}
+
+/// Where the leases are, and who asks for them.
+pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
+    Ok(Place {
+        url: url(common)?,
+        token: common.token.clone().filter(|token| !token.is_empty()),
+    })
+}
+
 /// Connects to the store.
-pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
-    Ok(leasehold::connect(url).await?)
+pub(crate) async fn connect(place: &Place) -> Result<Client, Failure> {
+    match place.service()? {
+        Some(service) => Ok(Client::new(Arc::new(service))),
+        None => Ok(leasehold::connect(&place.url).await?),
+    }
 }
 
 /// Leaves the store in good order: nobody waits in line any more, and what was granted and not taken is released.

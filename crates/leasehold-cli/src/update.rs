@@ -52,7 +52,7 @@ impl Update {
             state: self.state.map(label),
             then_release: self.release,
         };
-        let client = store::connect(&store::url(common)?).await?;
+        let client = store::connect(&store::place(common)?).await?;
         let asked = Machine.boot_time();
         let updated = client.leases().update(request).await;
         store::close(&client).await;

@@ -40,13 +40,12 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
-        let url = store::url(common)?;
-        let service = store::scheme(&url) == "http" || store::scheme(&url) == "https";
+        let place = store::place(common)?;
         let watching = async {
-            if service {
-                self.follow(&Remote::connect(&url)?, common.json).await
+            if let Some(service) = place.service()? {
+                self.follow(&service, common.json).await
             } else {
-                let engine = Engine::start(leasehold::store::open(&url).await?).await?;
+                let engine = Engine::start(leasehold::store::open(place.url()).await?).await?;
                 self.hear(&engine, common.json).await
             }
         };

@@ -7,6 +7,7 @@ use leasehold::engine::{Patience, Reply, Several};
 use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
 use leasehold::{AcquireAllRequest, Error, Result};
 
+use crate::access::Right;
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::query::Query;
@@ -72,11 +73,15 @@ impl Service {
         } else if !text.trim_ascii().is_empty() {
             return Err(Error::invalid("names as parameters and a body: give one of them").into());
         }
-        let wait = request.wait;
-        let several = self.engine.acquire_all(request).await;
+        for name in &request.names {
+            call.caller.check(Right::Acquire, name)?;
+        }
+        let (wait, principal) = (request.wait, call.caller.principal());
+        let several = self.engine.acquire_all(request, principal).await;
         self.waited(call.arrival, wait);
         match several? {
             Several::Granted(granted) => {
+                self.granted(&call.caller, "acquire", &granted);
                 let leases = leases(call.arrival, &granted);
                 Ok(answer::telling_all(granted, &NamedLeases { leases }))
             }
@@ -97,7 +102,7 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let operation = Operation::Acquire(acquire);
-        let reply = self.engine.perform(name, operation, patience).await;
+        let reply = self.perform(&call.caller, name, operation, patience).await;
         self.waited(call.arrival, patience.wait);
         Ok((call.arrival, reply?))
     }
@@ -107,7 +112,7 @@ fn exclusively(call: &Call<'_>, nonce: &Nonce, ttl: Duration) -> Acquire {
     Acquire {
         nonce: nonce.hash(),
         owner: call.owner(),
-        principal: None,
+        principal: call.caller.principal(),
         ttl,
         mode: Mode::Exclusive,
         fence: None,

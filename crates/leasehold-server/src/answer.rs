@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::{Response, StatusCode};
 use leasehold::core::Name;
 use leasehold::engine::Reply;
@@ -129,6 +131,10 @@ fn problem_document(problem: &Problem) -> Answer {
         Trouble::StoreUnavailable => Some(1),
         _ => problem.retry_after.map(|millis| millis.div_ceil(1_000)),
     };
+    if problem.trouble == Trouble::Unauthorized {
+        let headers = answer.headers_mut();
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Update, limits};
-use leasehold::engine::{Patience, Reply};
+use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Text, Update, limits};
+use leasehold::engine::{Patience, Reply, refusal};
 use leasehold::wire::{
     HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Problem, Released,
 };
-use leasehold::{Error, Leases as _, RenewRequest, Result, duration};
+use leasehold::{Error, Result, duration};
 
+use crate::access::{Right, caller};
 use crate::answer::{self, Answer};
+use crate::audit::About;
 use crate::body;
 use crate::query::Query;
 use crate::refused::Refused;
@@ -32,10 +34,12 @@ impl Service {
         call.query.only(&["name", "ttl"])?;
         let operation = Operation::Renew(Renew {
             fence,
-            principal: None,
+            principal: call.caller.principal(),
             ttl: call.query.duration("ttl")?,
         });
-        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let reply = self
+            .perform(&call.caller, name, operation, Patience::NONE)
+            .await?;
         renewed(call.arrival, reply)
     }
 
@@ -46,13 +50,25 @@ impl Service {
             .unwrap_or(HEARTBEATS_WITHIN)
             .min(HEARTBEATS_WITHIN_MOST);
         let text = body::read_text(call.body, HEARTBEATS_BYTES, self.config.body_timeout).await?;
-        let renewed = self.engine.renew(heartbeats(&text)?, within).await;
-        let leases = renewed.into_iter().map(|renewed| match renewed {
-            Ok(renewed) => {
-                let deadline = renewed.deadline;
-                HeartbeatAnswer::Lease(Lease::renewed(&renewed.renewal, call.arrival, deadline))
-            }
-            Err(error) => HeartbeatAnswer::Problem(Problem::from(&error)),
+        let asked = heartbeats(&text, call.caller.principal())?;
+        let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
+        let allowed: Vec<_> = asked.iter().map(may).collect();
+        let audit = self.config.audit.as_ref();
+        let noted = audit.map(|_| asked.iter().map(About::noted).collect());
+        let operations = asked.into_iter().filter(may).collect();
+        let answers = self.engine.perform_all(operations, Some(within)).await;
+        let mut answers = answers.into_iter();
+        let answers = allowed.into_iter().map(|allowed| match allowed {
+            true => answers.next(),
+            false => None,
+        });
+        let answers: Vec<_> = answers.collect();
+        if let (Some(audit), Some(noted)) = (audit, noted) {
+            audit.renewed(&call.caller, noted, &answers);
+        }
+        let leases = answers.into_iter().map(|answer| match answer {
+            Some(answer) => told(call.arrival, answer),
+            None => HeartbeatAnswer::Problem(caller::missing(Right::Acquire)),
         });
         Ok(answer::ok(&HeartbeatsAnswer {
             leases: leases.collect(),
@@ -76,13 +92,15 @@ impl Service {
         }
         let operation = Operation::Update(Update {
             fence,
-            principal: None,
+            principal: call.caller.principal(),
             body: (!keep).then(|| text.into()),
             // An empty state is none.
             state: state.map(|label| (!label.is_empty()).then(|| label.into())),
             then_release,
         });
-        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let reply = self
+            .perform(&call.caller, name, operation, Patience::NONE)
+            .await?;
         match reply.outcome() {
             Outcome::Completed => Ok(answer::telling(reply, &Released { released: true })),
             _ => renewed(call.arrival, reply),
@@ -91,17 +109,37 @@ impl Service {
 }
 
 fn renewed(arrival: BootTime, reply: Reply) -> Result<Answer, Refused> {
+    match lease(arrival, &reply) {
+        Some(lease) => Ok(answer::telling(reply, &lease)),
+        None => Err(refuse(reply)),
+    }
+}
+
+/// A lease that goes on, as it is told.
+fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
     match (reply.outcome(), reply.deadline()) {
         (Outcome::Renewed(renewal), Some(deadline)) => {
-            let lease = Lease::renewed(renewal, arrival, deadline);
-            Ok(answer::telling(reply, &lease))
+            Some(Lease::renewed(renewal, arrival, deadline))
         }
-        _ => Err(refuse(reply)),
+        _ => None,
+    }
+}
+
+/// What one of many is told.
+fn told(arrival: BootTime, answer: Result<Reply>) -> HeartbeatAnswer {
+    let told = answer.and_then(|reply| {
+        let lease = lease(arrival, &reply);
+        let (outcome, _) = reply.take();
+        lease.ok_or_else(|| refusal(outcome))
+    });
+    match told {
+        Ok(lease) => HeartbeatAnswer::Lease(lease),
+        Err(error) => HeartbeatAnswer::Problem(Problem::from(&error)),
     }
 }
 
 /// All of them, or none if one is wrong.
-fn heartbeats(text: &str) -> Result<Vec<RenewRequest>> {
+fn heartbeats(text: &str, principal: Option<Text>) -> Result<Vec<(Name, Operation)>> {
     let asked: Heartbeats = body::parse_json(text)?;
     if asked.leases.len() > MAX_HEARTBEATS {
         return Err(Error::invalid(format!(
@@ -109,16 +147,17 @@ fn heartbeats(text: &str) -> Result<Vec<RenewRequest>> {
             asked.leases.len()
         )));
     }
-    let requests = asked.leases.into_iter().map(|heartbeat| {
+    let renewals = asked.leases.into_iter().map(|heartbeat| {
         let ttl = heartbeat.ttl.as_deref().map(duration::parse);
-        Ok(RenewRequest {
-            name: Name::lock(&heartbeat.name)?,
+        let renew = Renew {
             fence: Fence::new(heartbeat.fence.get())
                 .ok_or_else(|| Error::invalid("there is no such fence"))?,
+            principal: principal.clone(),
             ttl: ttl.transpose()?,
-        })
+        };
+        Ok((Name::lock(&heartbeat.name)?, Operation::Renew(renew)))
     });
-    requests.collect()
+    renewals.collect()
 }
 
 fn keep_body(query: &Query<'_>) -> Result<bool> {

@@ -15,14 +15,18 @@
 //! # }
 //! ```
 
+pub mod access;
 mod acquire;
 mod answer;
+mod audit;
 mod body;
 mod events;
+mod follow;
 mod hold;
 mod look;
 mod metrics;
 mod openapi;
+mod origin;
 mod purge;
 mod query;
 mod refused;
@@ -30,17 +34,21 @@ mod release;
 mod route;
 mod serve;
 mod service;
+mod session;
 mod stalled;
+mod tls;
 mod work;
 
 use std::time::Duration;
 
+pub use audit::Audit;
 pub use serve::serve;
+pub use tls::{Tls, TlsFiles};
 
 /// The port that the service listens on by default.
 pub const DEFAULT_PORT: u16 = 12345;
 
-/// Limits of the service. Everything is bounded.
+/// How the service works, and its limits. Everything is bounded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -53,6 +61,14 @@ pub struct Config {
     /// For how long a record must have been free and empty before it is deleted, by itself and in the background:
     /// an hour at least. `None` deletes nothing.
     pub purge: Option<Duration>,
+    /// Who may do what; `None`: anybody may do everything.
+    pub access: Option<access::Access>,
+    /// How much each token or certificate may ask for.
+    pub limits: access::Limits,
+    /// Where to write down who changed what, and who was refused.
+    pub audit: Option<Audit>,
+    /// Speak TLS, and nothing else.
+    pub tls: Option<Tls>,
     /// Connections at once; more wait to be accepted.
     pub max_connections: usize,
     /// Bytes of a request's head.
@@ -78,6 +94,10 @@ impl Default for Config {
             default_ttl: Duration::from_secs(30),
             default_claim_ttl: Duration::from_secs(60),
             purge: Some(Duration::from_secs(24 * 60 * 60)),
+            access: None,
+            limits: access::Limits::default(),
+            audit: None,
+            tls: None,
             max_connections: 10_000,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),

@@ -1,10 +1,14 @@
 //! Looking: at one lease, at many, and at the service itself.
 
+use std::fmt;
+
 use leasehold::core::{Kind, Name};
 use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem, Trouble};
-use leasehold::{ListRequest, Listing, Result};
+use leasehold::{Error, ListRequest, Listing, Result};
 use serde::Serialize;
 
+use crate::access::Right;
+use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
@@ -29,7 +33,7 @@ impl Service {
             cursor: query.get("cursor").map(Into::into),
             limit: query.limit(MAX_PAGE)?.unwrap_or_default(),
         };
-        let Listing { leases, cursor } = self.engine.list(request).await?;
+        let Listing { leases, cursor } = self.readable(&call.caller, request).await?;
         let views = leases.iter().map(|(name, view)| LockView::new(name, view));
         let views = views.collect();
         Ok(match kind {
@@ -42,6 +46,39 @@ impl Service {
                 cursor,
             }),
         })
+    }
+
+    /// A page of what the caller may read: one prefix after the other, so that not even a cursor tells of other names.
+    async fn readable(
+        &self,
+        caller: &Caller,
+        mut request: ListRequest,
+    ) -> Result<Listing, Refused> {
+        if caller.is_anybody() {
+            return Ok(self.engine.list(request).await?);
+        }
+        let parts = caller.narrow(Right::Read, &request.prefix)?;
+        let mut after = Place::default();
+        if let Some(cursor) = &request.cursor {
+            after = Place::parse(cursor)?;
+        }
+        let mut rest = parts.into_iter().skip_while(|part| *part < after.prefix);
+        let Some(prefix) = rest.next() else {
+            return Ok(Listing::default());
+        };
+        let go_on = prefix == after.prefix && !after.cursor.is_empty();
+        request.cursor = go_on.then_some(after.cursor);
+        request.prefix = prefix.clone();
+        let mut listing = self.engine.list(request).await?;
+        let next = match listing.cursor {
+            Some(cursor) => Some(Place { prefix, cursor }),
+            None => rest.next().map(|prefix| Place {
+                prefix,
+                cursor: String::new(),
+            }),
+        };
+        listing.cursor = next.map(|place| place.to_string());
+        Ok(listing)
     }
 
     /// Whether the process lives.
@@ -63,6 +100,34 @@ impl Service {
             )
         })??;
         Ok(answer::ok(&Status { status: "ready" }))
+    }
+}
+
+/// How far a list has come: in which prefix, and where the store goes on in that. Written with the length of the prefix
+/// first.
+#[derive(Default)]
+struct Place {
+    prefix: String,
+    cursor: String,
+}
+
+impl Place {
+    fn parse(text: &str) -> Result<Self> {
+        let parts = text.split_once(':').and_then(|(bytes, rest)| {
+            let (prefix, cursor) = rest.split_at_checked(bytes.parse().ok()?)?;
+            Some(Self {
+                prefix: prefix.to_owned(),
+                cursor: cursor.to_owned(),
+            })
+        });
+        parts.ok_or_else(|| Error::invalid("that is no cursor of yours: start without one"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, cursor } = self;
+        write!(f, "{}:{prefix}{cursor}", prefix.len())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Letting go, and ending somebody's lease.
 
-use leasehold::core::{Fence, Name, Operation, Outcome, Release, Who, limits};
+use leasehold::core::{Break, Fence, Name, Operation, Outcome, Release, Who, limits};
 use leasehold::engine::Patience;
 use leasehold::wire::{BreakHow, Broken, Released};
 use leasehold::{BreakRequest, Error, Result};
 
+use crate::access::Right;
 use crate::answer::{self, Answer};
 use crate::body;
 use crate::refused::Refused;
@@ -20,9 +21,11 @@ impl Service {
     ) -> Result<Answer, Refused> {
         let operation = Operation::Release(Release {
             who: holder(&call, fence)?,
-            principal: None,
+            principal: call.caller.principal(),
         });
-        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let reply = self
+            .perform(&call.caller, name, operation, Patience::NONE)
+            .await?;
         let released = match reply.outcome() {
             Outcome::Released => true,
             Outcome::NotHeld => false,
@@ -44,8 +47,18 @@ impl Service {
                 return Err(Error::invalid("parameters and a body: give one of them").into());
             }
         };
-        let operation = Operation::Break(BreakRequest::try_from(how)?.into());
-        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let how = match BreakRequest::try_from(how)? {
+            BreakRequest::Own(holding) => Break::Own(Release {
+                who: holding.into(),
+                principal: call.caller.principal(),
+            }),
+            force => force.into(),
+        };
+        call.caller.check(right_to(&how), name)?;
+        let operation = Operation::Break(how);
+        let reply = self
+            .perform(&call.caller, name, operation, Patience::NONE)
+            .await?;
         let (broken, until) = match reply.outcome() {
             Outcome::Released => (true, None),
             Outcome::Broken { until } => (true, *until),
@@ -53,6 +66,15 @@ impl Service {
             _ => return Err(refuse(reply)),
         };
         Ok(answer::telling(reply, &Broken { broken, until }))
+    }
+}
+
+/// The right that it takes to break a lease.
+fn right_to(how: &Break) -> Right {
+    match how {
+        Break::Own(_) => Right::Acquire,
+        Break::Force { now: false, .. } => Right::Break,
+        Break::Force { now: true, .. } => Right::Admin,
     }
 }
 

@@ -47,6 +47,12 @@ pub(crate) enum Route {
     OpenApi,
     /// The same for people.
     Docs(Part),
+    /// Turn a token into a cookie.
+    LogIn,
+    /// Forget it.
+    LogOut,
+    /// Who asks.
+    WhoAmI,
     /// Whether the process lives.
     Health,
     /// Whether the store answers.
@@ -85,6 +91,24 @@ type Found = Result<Route, Refused>;
 type Collection = fn(Verb, &Names<'_>, &[&str]) -> Found;
 
 impl Route {
+    /// The name that it is about, if there is one, or the first of several.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Acquire(name)
+            | Self::Heartbeat(name, _)
+            | Self::Update(name, _)
+            | Self::Release(name, _)
+            | Self::ReleaseByNonce(name)
+            | Self::Break(name)
+            | Self::Show(name)
+            | Self::Pass(name)
+            | Self::Put(name)
+            | Self::Remove(name) => Some(name),
+            Self::AcquireAll(names) => names.first(),
+            _ => None,
+        }
+    }
+
     /// The route of a request. `?name=` stands for the path segment, for names that URL parsers mangle.
     pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Found {
         let verb = Verb::from(method);
@@ -163,6 +187,10 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/claims", Verb::Write) => Ok(Route::Claim),
         ("/heartbeats", Verb::Write) => Ok(Route::Heartbeats),
         ("/claims" | "/heartbeats", _) => Err(Refused::Method(WRITE)),
+        ("/login", Verb::Write) => Ok(Route::LogIn),
+        ("/logout", Verb::Write) => Ok(Route::LogOut),
+        ("/login" | "/logout", _) => Err(Refused::Method(WRITE)),
+        ("/whoami", Verb::Read) => Ok(Route::WhoAmI),
         ("/healthz", Verb::Read) => Ok(Route::Health),
         ("/readyz", Verb::Read) => Ok(Route::Ready),
         ("/events", Verb::Read) => Ok(Route::Events),
@@ -172,7 +200,7 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/docs/page.js", Verb::Read) => Ok(Route::Docs(Part::Script)),
         ("/docs/page.css", Verb::Read) => Ok(Route::Docs(Part::Style)),
         (
-            "/healthz" | "/readyz" | "/events" | "/metrics" | "/openapi.json" | "/docs"
+            "/healthz" | "/readyz" | "/events" | "/metrics" | "/whoami" | "/openapi.json" | "/docs"
             | "/docs/page.js" | "/docs/page.css",
             _,
         ) => Err(Refused::Method(READ)),

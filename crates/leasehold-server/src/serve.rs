@@ -9,9 +9,10 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use leasehold::core::Text;
 use leasehold::engine::Engine;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -19,7 +20,7 @@ use crate::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::purge;
-use crate::service::Service;
+use crate::service::{Peer, Service};
 use crate::stalled::{self, Unstalled};
 
 /// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use.
@@ -28,7 +29,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
 /// gets an answer, and returns once all requests are answered or [`Config::drain_timeout`] is over.
 ///
-/// Meanwhile it deletes what nobody needs any more, as [`Config::purge`] says.
+/// Meanwhile it deletes what nobody needs any more, as [`Config::purge`] says, and follows the files of
+/// [`Config::access`] and [`Config::tls`].
 ///
 /// Dropping the future ends all connections at once.
 pub async fn serve(
@@ -43,6 +45,15 @@ pub async fn serve(
         background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
     }
     let events = Hub::new(engine.clone());
+    if let Some(access) = &config.access {
+        background.spawn(access.clone().keep_reading());
+    }
+    if let Some(audit) = &config.audit {
+        background.spawn(audit.clone().keep_open());
+    }
+    if let Some(tls) = &config.tls {
+        background.spawn(tls.clone().keep_reading());
+    }
     let mut connections = Connections {
         service: Service {
             engine: engine.clone(),
@@ -98,32 +109,68 @@ impl Connections {
         }
     }
 
-    fn connect(&mut self, stream: TcpStream, peer: Text) {
+    fn connect(&mut self, stream: TcpStream, address: Text) {
         leasehold::host::tune(&stream);
         let service = self.service.clone();
-        let (config, metrics) = (service.config.clone(), service.metrics.clone());
-        let answer = service_fn(move |request| {
-            let (service, peer) = (service.clone(), peer.clone());
-            async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(config.head_timeout)
-            .max_header_size(config.max_head)
-            .serve_connection(
-                TokioIo::new(Unstalled::new(stream, config.write_timeout)),
-                answer,
-            );
-        let connection = self.graceful.watch(connection);
+        let mut peer = Peer {
+            address,
+            certificate: None,
+        };
+        let metrics = service.metrics.clone();
         metrics.connected.count();
+        let Some(tls) = &self.service.config.tls else {
+            let connection = self.graceful.watch(connection(service, stream, peer));
+            self.open
+                .spawn(async move { ended(&metrics, connection.await) });
+            return;
+        };
+        let (tls, watcher) = (tls.clone(), self.graceful.watcher());
         self.open.spawn(async move {
-            if let Err(error) = connection.await {
-                if stalled::is_why(&error) {
-                    metrics.stalled.count();
+            let how = match tls.accept(stream).await {
+                Ok((stream, certificate)) => {
+                    peer.certificate = certificate;
+                    watcher.watch(connection(service, stream, peer)).await
                 }
-                tracing::debug!(%error, "connection ended");
-            }
-            metrics.disconnected.count();
+                Err(error) => {
+                    tracing::debug!(%error, "no TLS with a client");
+                    Ok(())
+                }
+            };
+            ended(&metrics, how);
         });
     }
+}
+
+/// A connection that is served.
+fn connection<S>(
+    service: Service,
+    stream: S,
+    peer: Peer,
+) -> impl GracefulConnection<Error = hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let config = service.config.clone();
+    let answer = service_fn(move |request| {
+        let (service, peer) = (service.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .max_header_size(config.max_head)
+        .serve_connection(
+            TokioIo::new(Unstalled::new(stream, config.write_timeout)),
+            answer,
+        )
+}
+
+fn ended(metrics: &Metrics, how: Result<(), hyper::Error>) {
+    if let Err(error) = how {
+        if stalled::is_why(&error) {
+            metrics.stalled.count();
+        }
+        tracing::debug!(%error, "connection ended");
+    }
+    metrics.disconnected.count();
 }

@@ -6,15 +6,19 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request};
-use leasehold::core::{BootTime, Nonce, Text};
-use leasehold::engine::{Engine, Reply, refusal};
+use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
+use leasehold::engine::{Engine, Patience, Reply, refusal};
 use leasehold::wire::NONCE_HEADER;
 use leasehold::{Error, Result};
 
 use crate::Config;
+use crate::access::caller::{Caller, Need};
+use crate::access::meter::Waiting;
 use crate::answer::{self, Answer};
+use crate::audit::{About, Witness};
 use crate::events::Hub;
 use crate::metrics::{Asked, Metrics};
+use crate::origin;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
@@ -31,17 +35,26 @@ pub(crate) struct Service {
 /// A request and what is known of its coming.
 pub(crate) struct Call<'a> {
     pub(crate) query: Query<'a>,
+    /// Who sent it.
+    pub(crate) caller: Caller,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Incoming,
     /// When its head was here: what a client may believe in counts from before this.
     pub(crate) arrival: BootTime,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone)]
+pub(crate) struct Peer {
     /// Where it came from: the owner of leases that name none.
-    pub(crate) peer: Text,
+    pub(crate) address: Text,
+    /// What the certificate that it showed calls it.
+    pub(crate) certificate: Option<Arc<[String]>>,
 }
 
 impl Service {
     /// Answers a request, whatever it is.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: Text) -> Answer {
+    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
         let arrival = self.engine.host().boot_time();
         let (parts, body) = request.into_parts();
         let mut asked = Asked::Other;
@@ -66,19 +79,38 @@ impl Service {
         parts: &Parts,
         body: Incoming,
         arrival: BootTime,
-        peer: Text,
+        peer: Peer,
         asked: &mut Asked,
     ) -> Result<Answer, Refused> {
         let query = Query::parse(parts.uri.query())?;
         let route = Route::find(&parts.method, parts.uri.path(), &query)?;
         *asked = Asked::from(&route);
-        let call = Call {
-            query,
-            headers: &parts.headers,
-            body,
-            arrival,
-            peer,
+        let witness = self.config.audit.as_ref();
+        let mut witness = witness.map(|audit| Witness::new(audit, *asked, &route, &peer));
+        let answer = match self.identify(parts, peer, &route) {
+            Ok(caller) => {
+                if let Some(witness) = &mut witness {
+                    witness.who = caller.clone();
+                }
+                let call = Call {
+                    query,
+                    caller,
+                    headers: &parts.headers,
+                    body,
+                    arrival,
+                };
+                self.answer_to(route, call).await
+            }
+            Err(refused) => Err(refused),
         };
+        if let (Some(witness), Err(refused)) = (witness, &answer) {
+            witness.tell(refused);
+        }
+        answer
+    }
+
+    async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
+        let _waiting = self.permit(&route, &call)?;
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
             Route::AcquireAll(names) => self.acquire_all(call, names).await,
@@ -98,6 +130,9 @@ impl Service {
             Route::Metrics => self.metrics(&call),
             Route::OpenApi => self.openapi(&call),
             Route::Docs(part) => self.docs(&call, part),
+            Route::LogIn => self.log_in(call).await,
+            Route::LogOut => self.log_out(&call),
+            Route::WhoAmI => self.who_am_i(&call),
             Route::Health => self.health(&call),
             Route::Ready => self.ready(call).await,
         }
@@ -110,6 +145,58 @@ impl Service {
         if !wait.is_zero() {
             let took = self.engine.host().boot_time().since(arrival);
             self.metrics.waited(took);
+        }
+    }
+
+    /// Who asks.
+    fn identify(&self, parts: &Parts, peer: Peer, route: &Route) -> Result<Caller, Refused> {
+        origin::check(&parts.method, &parts.headers)?;
+        match &self.config.access {
+            Some(access) if !matches!(route.need(), Need::Nothing) => {
+                access.identify(&parts.headers, peer)
+            }
+            _ => Ok(Caller::anybody(peer)),
+        }
+    }
+
+    /// Whether they may ask for this, and so much. Counted among those who wait, if they do, until what it gives is
+    /// dropped.
+    fn permit(&self, route: &Route, call: &Call<'_>) -> Result<Option<Waiting>, Refused> {
+        let Call { caller, query, .. } = call;
+        if caller.is_anybody() {
+            return Ok(None);
+        }
+        caller.count(&self.config.limits)?;
+        route.need().check(caller)?;
+        match query.has("wait") {
+            true => caller.wait(&self.config.limits),
+            false => Ok(None),
+        }
+    }
+
+    /// Has the engine perform an operation, and writes down what came of it where that is wanted.
+    pub(crate) async fn perform(
+        &self,
+        caller: &Caller,
+        name: &Name,
+        operation: Operation,
+        patience: Patience,
+    ) -> Result<Reply> {
+        let Some(audit) = &self.config.audit else {
+            return self.engine.perform(name, operation, patience).await;
+        };
+        let about = About::of(&operation);
+        let reply = self.engine.perform(name, operation, patience).await;
+        audit.record(caller, about, name, reply.as_ref().map(Reply::outcome));
+        reply
+    }
+
+    /// Writes down what was granted together.
+    pub(crate) fn granted(&self, caller: &Caller, operation: &'static str, all: &[(Name, Reply)]) {
+        if let Some(audit) = &self.config.audit {
+            for (name, reply) in all {
+                audit.record(caller, About::new(operation), name, Ok(reply.outcome()));
+            }
         }
     }
 
@@ -150,7 +237,7 @@ impl Call<'_> {
     /// Who asks, for people.
     pub(crate) fn owner(&self) -> Text {
         let owner = self.query.get("owner");
-        owner.map_or_else(|| self.peer.clone(), Into::into)
+        owner.map_or_else(|| self.caller.address.clone(), Into::into)
     }
 }
 

@@ -5,6 +5,7 @@ use leasehold::engine::Patience;
 use leasehold::wire::{Items, Removed, Stored};
 use leasehold::{ClaimRequest, Error, Result};
 
+use crate::access::Right;
 use crate::acquire;
 use crate::answer::{self, Answer};
 use crate::body;
@@ -22,7 +23,9 @@ impl Service {
         let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let body = text.into();
         let operation = Operation::Put(Put { state, body, nonce });
-        let reply = self.engine.perform(name, operation, Patience::NONE).await?;
+        let reply = self
+            .perform(&call.caller, name, operation, Patience::NONE)
+            .await?;
         match reply.outcome() {
             Outcome::Put => Ok(answer::telling(reply, &Stored { stored: true })),
             _ => Err(refuse(reply)),
@@ -31,7 +34,7 @@ impl Service {
 
     pub(crate) async fn remove(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
         call.query.only(&["name"])?;
-        let removing = self.engine.perform(name, Operation::Remove, Patience::NONE);
+        let removing = self.perform(&call.caller, name, Operation::Remove, Patience::NONE);
         let reply = removing.await?;
         match reply.outcome() {
             Outcome::Removed => Ok(answer::telling(reply, &Removed { removed: true })),
@@ -46,7 +49,7 @@ impl Service {
         let limit = query.limit(ClaimRequest::MOST_ITEMS)?;
         let request = ClaimRequest {
             state: state(&call)?.into(),
-            prefix: query.get("prefix").unwrap_or_default().to_owned(),
+            prefix: claimable(&call)?,
             limit: limit.unwrap_or(DEFAULT_LIMIT),
             ttl: ttl.unwrap_or(self.config.default_claim_ttl),
             owner: call.owner(),
@@ -55,12 +58,25 @@ impl Service {
         };
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
-        let wait = request.wait;
-        let claimed = self.engine.claim(request).await;
+        let (wait, principal) = (request.wait, call.caller.principal());
+        let claimed = self.engine.claim(request, principal).await;
         self.waited(call.arrival, wait);
         let claimed = claimed?;
+        self.granted(&call.caller, "claim", &claimed);
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
+    }
+}
+
+/// What the names of claimed items start with, such that the caller may take all of them.
+fn claimable(call: &Call<'_>) -> Result<String, Refused> {
+    let prefix = call.query.get("prefix").unwrap_or_default();
+    let mut parts = call.caller.narrow(Right::Acquire, prefix)?;
+    match (parts.pop(), parts.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(
+            Error::invalid("your scopes have several prefixes: say which with `prefix=`").into(),
+        ),
     }
 }
 

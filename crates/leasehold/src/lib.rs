@@ -147,6 +147,8 @@ pub mod measure;
 #[cfg(feature = "http")]
 mod remote;
 pub mod store;
+#[cfg(any(feature = "etcd", feature = "http"))]
+mod tls;
 #[cfg(feature = "http")]
 pub mod wire;
 

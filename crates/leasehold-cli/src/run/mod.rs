@@ -21,6 +21,7 @@ use crate::acquire::tell_of_waiting;
 use crate::arguments::{self, Common, Taking};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
+use crate::store::Place;
 use crate::{output, store};
 pub(crate) use interrupted::end_by;
 pub(crate) use job::{Job, Outcome, accompany};
@@ -90,14 +91,14 @@ impl Run {
             self.command.remove(0);
         }
         let mut signals = Signals::catch()?;
-        let url = store::url(common)?;
+        let place = store::place(common)?;
         let client = tokio::select! {
-            client = store::connect(&url) => client?,
+            client = store::connect(&place) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),
         };
         let ran = tokio::select! {
             leases = self.leases(&client) => match leases {
-                Ok(leases) => self.hold(leases, &url, &mut signals).await,
+                Ok(leases) => self.hold(leases, &place, &mut signals).await,
                 Err(error) => Err(self.taking.failure(&self.what(), error)),
             },
             signal = signals.end() => Ok(Outcome::Killed(signal)),
@@ -179,10 +180,10 @@ impl Run {
     async fn hold(
         &self,
         leases: Vec<Lease>,
-        url: &str,
+        place: &Place,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let mut environment = environment(&leases[0], url);
+        let mut environment = environment(&leases[0], place);
         if leases.len() > 1 {
             environment.push(("LEASEHOLD_FENCES", Some(fences(&leases))));
         }
@@ -211,9 +212,8 @@ fn fences(leases: &[Lease]) -> String {
 }
 
 /// What a command gets to know about its lease.
-pub(crate) fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, Option<String>)> {
+pub(crate) fn environment(lease: &Lease, place: &Place) -> Vec<(&'static str, Option<String>)> {
     let variables = [
-        ("LEASEHOLD_STORE", Some(url.to_owned())),
         ("LEASEHOLD_NAME", Some(lease.name().to_string())),
         ("LEASEHOLD_FENCE", Some(lease.fence().to_string())),
         ("LEASEHOLD_BODY", Some(lease.body().to_string())),
@@ -226,7 +226,7 @@ pub(crate) fn environment(lease: &Lease, url: &str) -> Vec<(&'static str, Option
     ];
     // No variable can hold a NUL; a body that does is still there for `show --json`.
     let possible = |value: &String| !value.contains('\0');
-    let variables = variables.into_iter();
+    let variables = place.environment().into_iter().chain(variables);
     variables
         .map(|(name, value)| (name, value.filter(possible)))
         .collect()

@@ -16,6 +16,7 @@ use super::progress::{Progress, Tally};
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::Signals;
+use crate::store::Place;
 
 /// The first pause after the store did not answer. Each is twice as long as the one before…
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Shop {
     pub(super) work: Work,
     pub(super) client: Client,
-    pub(super) url: String,
+    pub(super) place: Place,
     /// Hands signals on to the commands.
     signals: broadcast::Sender<Signal>,
     /// Whether any was: commands that fail from then on have not failed by themselves.
@@ -65,13 +66,13 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    pub(super) fn new(work: Work, client: Client, url: String) -> Self {
+    pub(super) fn new(work: Work, client: Client, place: Place) -> Self {
         Self {
             progress: Progress::new(&work),
             shop: Arc::new(Shop {
                 work,
                 client,
-                url,
+                place,
                 signals: broadcast::channel(16).0,
                 interrupted: AtomicBool::new(false),
             }),

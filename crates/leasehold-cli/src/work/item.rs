@@ -71,7 +71,7 @@ async fn run(shop: &Shop, lease: &Lease, signals: &mut Signals) -> io::Result<En
     };
     let job = Job {
         command: &shop.work.command,
-        environment: environment(lease, &shop.url),
+        environment: environment(lease, &shop.place),
         input: file_of(&lease.body())?.into(),
         output,
         terminal: Terminal::none(),

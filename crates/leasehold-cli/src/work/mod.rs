@@ -88,12 +88,12 @@ impl Work {
         }
         self.check()?;
         let mut signals = Signals::catch()?;
-        let url = store::url(common)?;
+        let place = store::place(common)?;
         let client = tokio::select! {
-            client = store::connect(&url) => client?,
+            client = store::connect(&place) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),
         };
-        let mut crew = Crew::new(self, client.clone(), url);
+        let mut crew = Crew::new(self, client.clone(), place);
         let end = crew.work(&mut signals).await;
         store::close(&client).await;
         let tally = crew.tally();

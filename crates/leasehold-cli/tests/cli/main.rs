@@ -2,6 +2,7 @@
 
 mod also;
 mod commands;
+mod config;
 mod doctor;
 mod exclusion;
 mod gate;
@@ -12,6 +13,7 @@ mod run;
 mod service;
 mod support;
 mod terminal;
+mod token;
 mod watch;
 mod watchdog;
 mod work;

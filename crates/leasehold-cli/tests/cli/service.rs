@@ -16,7 +16,13 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(home: &Home) -> Self {
-        let mut process = home.start(["serve", "--listen", "127.0.0.1:0"]);
+        Self::start_with(home, &[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(home: &Home, options: &[&str]) -> Self {
+        let fixed = ["serve", "--listen", "127.0.0.1:0"];
+        let mut process = home.start(fixed.iter().chain(options));
         let line = process.expect("listening on http://");
         let (_, address) = line.split_once("http://").unwrap();
         Self {

@@ -51,6 +51,10 @@ impl Home {
             .env("XDG_DATA_HOME", self.path().join("data"))
             .env("LEASEHOLD", LEASEHOLD)
             .env_remove("LEASEHOLD_STORE")
+            .env_remove("LEASEHOLD_TOKEN")
+            .env_remove("LEASEHOLD_ACCESS")
+            .env_remove("LEASEHOLD_CONFIG")
+            .env_remove("LEASEHOLD_LISTEN")
             .env_remove("RUST_LOG")
             // Not in the foreground of the terminal that the tests may run on: it would be handed around.
             .process_group(0)

@@ -20,6 +20,8 @@ pub(crate) use stream::Stream;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use leasehold::core::Name;
 
+use crate::access::Right;
+use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
@@ -30,29 +32,38 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Which names a subscriber hears of. Whatever a caller may not know of is kept from it here, and nowhere else.
 pub(crate) struct Filter {
-    prefix: String,
+    caller: Caller,
+    prefixes: Vec<String>,
 }
 
 impl Filter {
-    pub(crate) fn new(prefix: &str) -> Self {
-        let prefix = prefix.to_owned();
-        Self { prefix }
+    /// What starts with this prefix, as far as the caller may read it.
+    pub(crate) fn new(caller: Caller, prefix: &str) -> Result<Self, Refused> {
+        let prefixes = caller.narrow(Right::Read, prefix)?;
+        Ok(Self { caller, prefixes })
+    }
+
+    /// Whether the caller's rights have changed since: then it must ask again.
+    pub(crate) fn is_over(&self) -> bool {
+        self.caller.is_over()
     }
 
     /// Whether every name passes.
     pub(crate) fn admits_all(&self) -> bool {
-        self.prefix.is_empty()
+        self.prefixes.iter().any(String::is_empty)
     }
 
     pub(crate) fn admits(&self, name: &Name) -> bool {
-        name.as_str().starts_with(&self.prefix)
+        let mut prefixes = self.prefixes.iter();
+        prefixes.any(|prefix| name.as_str().starts_with(prefix))
     }
 }
 
 impl Service {
     pub(crate) fn events(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&["prefix"])?;
-        let filter = Filter::new(call.query.get("prefix").unwrap_or_default());
+        let prefix = call.query.get("prefix").unwrap_or_default();
+        let filter = Filter::new(call.caller.clone(), prefix)?;
         // One that makes no sense is of another instance: the subscriber is told that it has missed some.
         let last = call.headers.get(&LAST_EVENT_ID);
         let last = last.map(|id| id.to_str().unwrap_or_default());

@@ -136,9 +136,10 @@ mod tests {
     use leasehold::core::{Event, Time};
 
     use super::*;
+    use crate::access::caller::Caller;
 
     fn all() -> Filter {
-        Filter::new("")
+        Filter::new(Caller::default(), "").unwrap()
     }
 
     fn told(ring: &mut Ring, name: &str) {
@@ -161,7 +162,8 @@ mod tests {
         let (a, b) = (text.find("\"a\"").unwrap(), text.find("\"b\"").unwrap());
         assert!(a < b && text.starts_with("id: 0000000000000007-1\nevent: purged\n"));
         assert!(matches!(ring.read(next, &all()), Read::Nothing));
-        let Read::Events(only, _) = ring.read(start, &Filter::new("b")) else {
+        let Read::Events(only, _) = ring.read(start, &Filter::new(Caller::default(), "b").unwrap())
+        else {
             panic!("there is one");
         };
         let only = std::str::from_utf8(&only).unwrap();

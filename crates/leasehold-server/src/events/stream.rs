@@ -57,10 +57,13 @@ impl Stream {
         }
     }
 
-    /// The next bytes to send; `None` when the service ends.
+    /// The next bytes to send; `None` when the service ends, or the subscriber's rights have changed.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(greeting) = self.greeting.take() {
             return Poll::Ready(Some(greeting));
+        }
+        if self.filter.is_over() {
+            return Poll::Ready(None);
         }
         // From before the look, so that nothing falls between the two.
         self.hub.wake_later(self.number, context.waker());

@@ -54,7 +54,7 @@ impl Asked {
         Self::Other,
     ];
 
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Acquire => "acquire",
             Self::AcquireAll => "acquire_all",
@@ -94,6 +94,9 @@ impl From<&Route> for Asked {
             | Route::Metrics
             | Route::OpenApi
             | Route::Docs(_)
+            | Route::LogIn
+            | Route::LogOut
+            | Route::WhoAmI
             | Route::Health
             | Route::Ready => Self::Other,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold::wire::Trouble;
 use serde_json::{Map, Value, json};
 
-use super::operations::{ALWAYS, Answered, Body, OPERATIONS, Operation, SENT, STORED};
+use super::operations::{ALWAYS, Answered, Body, GUARDED, OPERATIONS, Operation, SENT, STORED};
 use super::parameters::{self, Parameter};
 use super::schemas::{self, Schema, reference};
 
@@ -59,6 +59,10 @@ pub(super) fn document() -> Value {
         "components": {
             "parameters": parameters.collect::<Map<_, _>>(),
             "schemas": schemas,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "A token of `leasehold token create`."},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-token", "description": "The same, by `/login`."},
+            },
         },
     })
 }
@@ -124,6 +128,7 @@ pub(super) fn troubles(operation: &Operation) -> Vec<Trouble> {
     let mut troubles = [ALWAYS, operation.troubles].concat();
     if stored {
         troubles.extend(STORED);
+        troubles.extend(GUARDED);
     }
     if operation.methods != ["get"] && operation.methods != ["delete"] {
         troubles.extend(SENT);
@@ -141,7 +146,12 @@ fn problem(troubles: &[Trouble]) -> Value {
             "schema": {"allOf": [reference("Problem"), only]},
         }},
     });
-    let waits = [Trouble::Held, Trouble::Throttled, Trouble::StoreUnavailable];
+    let waits = [
+        Trouble::Held,
+        Trouble::Throttled,
+        Trouble::TooManyRequests,
+        Trouble::StoreUnavailable,
+    ];
     if troubles.iter().any(|trouble| waits.contains(trouble)) {
         problem["headers"] = json!({"Retry-After": {
             "description": "When to come back, in seconds.",

@@ -42,10 +42,15 @@ pub(super) enum Answered {
 pub(super) const ALWAYS: &[Trouble] = &[Trouble::BadRequest];
 /// What may be wrong with every request that needs the store.
 pub(super) const STORED: &[Trouble] = &[
-    Trouble::Denied,
     Trouble::StoreUnavailable,
     Trouble::Indeterminate,
     Trouble::Corrupt,
+];
+/// What may be wrong with every request that takes a token.
+pub(super) const GUARDED: &[Trouble] = &[
+    Trouble::Unauthorized,
+    Trouble::Denied,
+    Trouble::TooManyRequests,
 ];
 /// What may be wrong with every request that has a body.
 pub(super) const SENT: &[Trouble] = &[Trouble::RequestTimeout, Trouble::TooLarge];
@@ -328,12 +333,41 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Hear what happens, as it happens: server-sent events whose data is an `Event`",
         parameters: &["prefix", "Last-Event-ID"],
         answer: Other("text/event-stream"),
+        troubles: GUARDED,
         ..PLAIN
     },
     Operation {
         id: "metrics",
         path: "/metrics",
         summary: "Numbers, for Prometheus",
+        troubles: GUARDED,
+        ..PLAIN
+    },
+    Operation {
+        id: "logIn",
+        methods: WRITE,
+        path: "/login",
+        summary: "Turn a token into a cookie, for browsers",
+        body: Json("Login"),
+        answer: Answers(&["Myself"]),
+        troubles: &[Trouble::Unauthorized, Trouble::Denied],
+        ..PLAIN
+    },
+    Operation {
+        id: "logOut",
+        methods: WRITE,
+        path: "/logout",
+        summary: "Forget that cookie",
+        answer: Answers(&["Myself"]),
+        troubles: &[Trouble::Denied],
+        ..PLAIN
+    },
+    Operation {
+        id: "whoAmI",
+        path: "/whoami",
+        summary: "Who one is, and what one may do",
+        answer: Answers(&["Myself"]),
+        troubles: GUARDED,
         ..PLAIN
     },
     Operation {

@@ -37,10 +37,13 @@ fn word(route: &Route) -> &'static str {
         Route::Ready => "ready",
         Route::OpenApi => "openapi",
         Route::Docs(_) => "docs",
+        Route::LogIn => "log in",
+        Route::LogOut => "log out",
+        Route::WhoAmI => "who am i",
     }
 }
 
-const WORDS: [&str; 20] = [
+const WORDS: [&str; 23] = [
     "acquire",
     "acquire all",
     "heartbeat",
@@ -61,6 +64,9 @@ const WORDS: [&str; 20] = [
     "ready",
     "openapi",
     "docs",
+    "log in",
+    "log out",
+    "who am i",
 ];
 
 fn found(operation: &Operation, method: &str, template: &str) -> Route {

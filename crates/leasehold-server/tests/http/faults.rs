@@ -401,13 +401,7 @@ async fn a_service_that_dies_and_comes_back_is_found_again() {
 
 #[test]
 fn urls_are_looked_at_first() {
-    for bad in [
-        "https://localhost",
-        "ftp://a",
-        "http://",
-        "http://a:b",
-        "http://u:p@a",
-    ] {
+    for bad in ["ftp://a", "http://", "http://a:b", "http://u:p@a"] {
         let refused = Remote::connect(bad).map(drop);
         assert!(
             matches!(refused, Err(Error::Invalid(_))),

@@ -1,11 +1,13 @@
 //! The service through real HTTP.
 
+mod access;
 mod claims;
 mod common;
 mod events;
 mod faults;
 mod gates;
 mod glock;
+mod guard;
 mod input;
 mod items;
 mod log;
@@ -17,4 +19,5 @@ mod remote;
 mod routes;
 mod several;
 mod subscriber;
+mod tls;
 mod waiting;

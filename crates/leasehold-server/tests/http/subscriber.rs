@@ -23,10 +23,15 @@ pub(crate) struct Event {
 impl Subscriber {
     /// Subscribes, and returns once it is heard.
     pub(crate) async fn new(server: &Server, query: &str, last: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
         let last = last.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
+        Self::with(server, query, &last).await
+    }
+
+    /// The same with header lines, each ended by `\r\n`.
+    pub(crate) async fn with(server: &Server, query: &str, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
         // An older client gets the body as it is, without chunks.
-        let head = format!("GET /events{query} HTTP/1.0\r\nHost: test\r\n{last}\r\n");
+        let head = format!("GET /events{query} HTTP/1.0\r\nHost: test\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let text = String::new();
         let mut subscriber = Self { stream, text };

@@ -35,9 +35,14 @@ impl Engine {
     /// Leases up to `limit` free items of a state, oldest first. While there is none it waits for as long as the
     /// request says: those who wait for the same are served first come, first served. Empty if there still is none.
     ///
-    /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released.
-    pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<(Name, Reply)>> {
-        let operation = self.claiming(&request)?;
+    /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released. What is claimed belongs to the
+    /// principal, where somebody has authenticated.
+    pub async fn claim(
+        &self,
+        request: ClaimRequest,
+        principal: Option<Text>,
+    ) -> Result<Vec<(Name, Reply)>> {
+        let operation = self.claiming(&request, principal)?;
         if request.wait.is_zero() {
             return self.claim_now(&request, &operation).await;
         }
@@ -75,7 +80,7 @@ impl Engine {
     }
 
     /// The operation that leases one item of the request.
-    fn claiming(&self, request: &ClaimRequest) -> Result<Operation> {
+    fn claiming(&self, request: &ClaimRequest, principal: Option<Text>) -> Result<Operation> {
         if !(1..=ClaimRequest::MOST_ITEMS).contains(&request.limit) {
             return Err(Error::invalid(format!(
                 "the limit is {}: it must be from 1 to {}",
@@ -86,7 +91,7 @@ impl Engine {
         let operation = Operation::Acquire(Acquire {
             nonce: request.nonce.hash(),
             owner: request.owner.clone(),
-            principal: None,
+            principal,
             ttl: request.ttl,
             mode: Mode::Exclusive,
             fence: None,

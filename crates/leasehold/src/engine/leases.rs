@@ -118,14 +118,14 @@ impl Leases for Engine {
     }
 
     async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
-        match Engine::acquire_all(self, request).await? {
+        match Engine::acquire_all(self, request, None).await? {
             Several::Granted(granted) => claimed(granted).map(AcquiredAll::Granted),
             Several::Held(name, held) => Ok(AcquiredAll::Held(name, held)),
         }
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        claimed(Engine::claim(self, request).await?)
+        claimed(Engine::claim(self, request, None).await?)
     }
 
     async fn put(&self, request: PutRequest) -> Result<()> {

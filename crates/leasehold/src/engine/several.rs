@@ -1,6 +1,6 @@
 //! Takes several leases, all or none.
 
-use leasehold_core::{Acquire, Fence, Held, Mode, Name, Operation, Outcome, Renew};
+use leasehold_core::{Acquire, Fence, Held, Mode, Name, Operation, Outcome, Renew, Text};
 
 use super::{Engine, Patience, Reply, refusal};
 use crate::leases::AcquireAllRequest;
@@ -18,11 +18,16 @@ pub enum Several {
 impl Engine {
     /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
     /// the same never wait for each other. What it has already is renewed while it waits for the rest, and released
-    /// when one cannot be had or the caller goes away.
-    pub async fn acquire_all(&self, request: AcquireAllRequest) -> Result<Several> {
+    /// when one cannot be had or the caller goes away. They belong to the principal, where somebody has authenticated.
+    pub async fn acquire_all(
+        &self,
+        request: AcquireAllRequest,
+        principal: Option<Text>,
+    ) -> Result<Several> {
         let names = in_order(request.names.clone())?;
         let started = self.inner.host.boot_time();
         let (give_up, third) = (started + request.wait, request.ttl / 3);
+        let acquire = acquisition(&request, principal.clone());
         let mut granted = Vec::with_capacity(names.len());
         for name in names {
             let patience = Patience {
@@ -30,13 +35,12 @@ impl Engine {
                 within: None,
             };
             let reply = {
-                let mut acquiring =
-                    std::pin::pin!(self.perform(&name, acquisition(&request), patience));
+                let mut acquiring = std::pin::pin!(self.perform(&name, acquire.clone(), patience));
                 loop {
                     tokio::select! {
                         biased;
                         reply = &mut acquiring => break reply?,
-                        () = tokio::time::sleep(third) => self.renew_granted(&mut granted).await?,
+                        () = tokio::time::sleep(third) => self.renew_granted(&mut granted, &principal).await?,
                     }
                 }
             };
@@ -47,19 +51,23 @@ impl Engine {
             }
         }
         if self.inner.host.boot_time().since(started) > third {
-            self.renew_granted(&mut granted).await?;
+            self.renew_granted(&mut granted, &principal).await?;
         }
         Ok(Several::Granted(granted))
     }
 
-    async fn renew_granted(&self, granted: &mut [(Name, Reply)]) -> Result<()> {
+    async fn renew_granted(
+        &self,
+        granted: &mut [(Name, Reply)],
+        principal: &Option<Text>,
+    ) -> Result<()> {
         let renewals = granted.iter().filter_map(|(name, reply)| {
             let Outcome::Granted(grant) = reply.outcome() else {
                 return None;
             };
             let renew = Operation::Renew(Renew {
                 fence: grant.fence,
-                principal: None,
+                principal: principal.clone(),
                 ttl: None,
             });
             Some((name.clone(), renew))
@@ -86,11 +94,11 @@ fn in_order(mut names: Vec<Name>) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-fn acquisition(request: &AcquireAllRequest) -> Operation {
+fn acquisition(request: &AcquireAllRequest, principal: Option<Text>) -> Operation {
     Operation::Acquire(Acquire {
         nonce: request.nonce.hash(),
         owner: request.owner.clone(),
-        principal: None,
+        principal,
         ttl: request.ttl,
         mode: Mode::Exclusive,
         fence: None,

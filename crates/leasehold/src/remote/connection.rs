@@ -3,6 +3,7 @@
 //! A connection is driven by the task that uses it, so that an exchange costs no hop between tasks, and a caller that
 //! goes away takes its connection with it: the service notices, and nothing waits on.
 
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -13,10 +14,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
 
 use super::url::ServiceUrl;
+use crate::tls::{self, Stream};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -29,6 +31,8 @@ const ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
 /// Why there is no answer.
 pub(super) enum Lost {
+    /// TLS does not come about, now or later.
+    Distrusted(String),
     /// Nothing was sent.
     Unsent(String),
     /// The request may have arrived.
@@ -38,18 +42,22 @@ pub(super) enum Lost {
 /// One connection.
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    driver: http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
 }
 
 impl Connection {
-    pub(super) async fn open(url: &ServiceUrl) -> Result<Self, Lost> {
-        let connecting = TcpStream::connect((url.host.as_str(), url.port));
+    async fn open(url: &ServiceUrl, tls: Option<&TlsConnector>) -> Result<Self, Lost> {
+        let connecting = tls::connect(tls, &url.host, url.port);
         let unsent = |reason: String| Lost::Unsent(format!("{url} cannot be reached: {reason}"));
         let stream = tokio::time::timeout(CONNECT, connecting)
             .await
             .map_err(|_| unsent("no connection in time".into()))?
-            .map_err(|error| unsent(error.to_string()))?;
-        crate::host::tune(&stream);
+            .map_err(|error| match error.kind() {
+                ErrorKind::InvalidData => Lost::Distrusted(format!(
+                    "{url}: {error}: let `ca`, `cert` and `key` in the URL match what the service has and wants"
+                )),
+                _ => unsent(error.to_string()),
+            })?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| unsent(error.to_string()))?;
@@ -150,12 +158,22 @@ impl Streaming {
 }
 
 /// Connections that nobody uses at the moment.
-#[derive(Default)]
 pub(super) struct Pool {
+    tls: Option<TlsConnector>,
     spare: Mutex<Vec<(Connection, Instant)>>,
 }
 
 impl Pool {
+    pub(super) fn new(tls: Option<TlsConnector>) -> Self {
+        let spare = Mutex::default();
+        Self { tls, spare }
+    }
+
+    /// Another one of the same kind, still without connections.
+    pub(super) fn another(&self) -> Self {
+        Self::new(self.tls.clone())
+    }
+
     /// The connection that was used last, or a new one.
     pub(super) async fn borrow(&self, url: &ServiceUrl) -> Result<Connection, Lost> {
         while let Some((mut connection, since)) = self.pop() {
@@ -163,7 +181,12 @@ impl Pool {
                 return Ok(connection);
             }
         }
-        Connection::open(url).await
+        self.open(url).await
+    }
+
+    /// A connection that nobody else has used.
+    pub(super) async fn open(&self, url: &ServiceUrl) -> Result<Connection, Lost> {
+        Connection::open(url, self.tls.as_ref()).await
     }
 
     /// Keeps a connection for the next one, if it can be used again.

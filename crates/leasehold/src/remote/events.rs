@@ -111,11 +111,13 @@ impl RemoteEvents {
                 let last = last.map_err(|error| Lost::Unsent(error.to_string()))?;
                 headers.insert(LAST_EVENT_ID, last);
             }
-            Connection::open(&inner.url).await?.stream(request).await
+            let connection: Connection = inner.pool.open(&inner.url).await?;
+            connection.stream(request).await
         };
         let answer = tokio::time::timeout(ANSWER, connecting).await;
         let answer = answer.unwrap_or_else(|_| Err(Lost::Sent("no answer in time".into())));
         let (status, mut stream) = answer.map_err(|lost| match lost {
+            Lost::Distrusted(why) => Error::Denied(why),
             Lost::Unsent(why) => Error::Unavailable(why),
             Lost::Sent(why) => Error::Unavailable(format!("{} gave no answer: {why}", inner.url)),
         })?;

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use leasehold_core::{BootTime, Nonce};
 use serde::de::DeserializeOwned;
 
 use crate::host::{Host, Machine};
 use crate::wire::{NONCE_HEADER, Problem};
-use crate::{Error, Result};
+use crate::{Error, Result, tls};
 use connection::{Connection, Lost, Pool};
 use url::{ServiceUrl, Target};
 
@@ -58,6 +58,8 @@ struct Inner {
     url: ServiceUrl,
     host: Arc<dyn Host>,
     pool: Pool,
+    /// The `Authorization` header.
+    token: Option<HeaderValue>,
 }
 
 /// A request, as often as it is sent.
@@ -90,19 +92,44 @@ struct Answered {
 }
 
 impl Remote {
-    /// Leases of the service at this URL, `http://HOST:PORT`. Only looks at the URL: a service that cannot be reached
-    /// shows at the first use, as [`Error::Unavailable`].
+    /// Leases of the service at this URL, `http://HOST:PORT` or `https://HOST:PORT`. Only looks at the URL: a service that
+    /// cannot be reached shows at the first use, as [`Error::Unavailable`].
+    ///
+    /// Over `https://`, options in the URL name PEM files: `ca` with the authorities to trust instead of the system's,
+    /// `cert` and `key` with what the client shows of itself, as in `https://db1:12345?ca=ca.pem`.
     pub fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Machine::shared())
     }
 
     /// The same in other surroundings.
     pub fn connect_with(url: &str, host: Arc<dyn Host>) -> Result<Self> {
+        let url = ServiceUrl::parse(url)?;
+        let tls = url.tls.as_ref().map(tls::connector).transpose()?;
         Ok(Self {
             inner: Arc::new(Inner {
-                url: ServiceUrl::parse(url)?,
+                url,
                 host,
-                pool: Pool::default(),
+                pool: Pool::new(tls),
+                token: None,
+            }),
+        })
+    }
+
+    /// The same as the principal of this token (`leasehold token create` makes one), for a service that wants to know
+    /// who asks.
+    pub fn with_token(&self, token: &str) -> Result<Self> {
+        let Inner {
+            url, host, pool, ..
+        } = &*self.inner;
+        let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| Error::invalid("the token has characters that no token has"))?;
+        header.set_sensitive(true);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                url: url.clone(),
+                host: host.clone(),
+                pool: pool.another(),
+                token: Some(header),
             }),
         })
     }
@@ -132,6 +159,7 @@ impl Remote {
                         ..answered
                     });
                 }
+                Err(Lost::Distrusted(why)) => return Err(Error::Denied(why)),
                 Err(Lost::Unsent(why)) => reason = Some(why),
                 Err(Lost::Sent(why)) => {
                     repeated = true;
@@ -151,7 +179,9 @@ impl Remote {
     }
 
     async fn attempt(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
-        let Inner { url, host, pool } = &*self.inner;
+        let Inner {
+            url, host, pool, ..
+        } = &*self.inner;
         let give_up = tokio::time::Instant::now() + within;
         let mut connection: Connection = tokio::time::timeout_at(give_up, pool.borrow(url))
             .await
@@ -166,6 +196,7 @@ impl Remote {
         let (status, body) = answer.map_err(|lost| match lost {
             Lost::Unsent(why) => Lost::Unsent(format!("{url} has gone: {why}")),
             Lost::Sent(why) => Lost::Sent(format!("{url} gave no answer: {why}")),
+            other => other,
         })?;
         pool.give_back(connection).await;
         // Something in between speaks for a service that it could not reach, or that did not answer it.
@@ -197,6 +228,9 @@ impl Remote {
             .header(HOST, &self.inner.url.authority)
             .body(Full::new(ask.body))
             .map_err(|error| Lost::Unsent(format!("no request: {error}")))?;
+        if let Some(token) = &self.inner.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
         if let Some(mut nonce) = header {
             nonce.set_sensitive(true);
             request.headers_mut().insert(NONCE_HEADER, nonce);

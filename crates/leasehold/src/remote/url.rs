@@ -5,8 +5,9 @@ use std::fmt;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 use leasehold_core::{Kind, Name};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::tls::Files;
 use crate::{Error, Result};
 
 /// What needs no encoding anywhere in a URL.
@@ -26,20 +27,27 @@ pub(super) struct ServiceUrl {
     pub(super) authority: HeaderValue,
     /// What stands before `/locks`, if a proxy has put the service below a path.
     base: String,
+    /// Whom to trust, and who we are, over `https://`.
+    pub(super) tls: Option<Files>,
 }
 
 impl ServiceUrl {
     pub(super) fn parse(text: &str) -> Result<Self> {
+        let (text, options) = text.split_once('?').unwrap_or((text, ""));
         let wrong = |why: &str| Error::invalid(format!("`{text}` is not a service's URL: {why}"));
-        if text.starts_with("https://") {
-            return Err(wrong("this version speaks `http://` only"));
-        }
+        let secure = text.starts_with("https://");
         let rest = text
-            .strip_prefix("http://")
-            .ok_or_else(|| wrong("it does not start with `http://`"))?;
-        if rest.contains(['?', '#', '@']) {
+            .strip_prefix("https://")
+            .or(text.strip_prefix("http://"));
+        let rest = rest.ok_or_else(|| wrong("it does not start with `http://` or `https://`"))?;
+        if rest.contains(['#', '@']) {
             return Err(wrong("give `http://HOST:PORT` and nothing else"));
         }
+        let tls = match (secure, options) {
+            (true, options) => Some(files(options)?),
+            (false, "") => None,
+            (false, _) => return Err(wrong("only `https://` has options")),
+        };
         let uri: Uri = text
             .parse()
             .map_err(|error: hyper::http::uri::InvalidUri| wrong(&error.to_string()))?;
@@ -49,6 +57,7 @@ impl ServiceUrl {
             return Err(wrong("it has no host"));
         }
         let port = match authority.as_str()[host.len()..].strip_prefix(':') {
+            None if secure => 443,
             None => 80,
             Some(port) => port
                 .parse()
@@ -61,6 +70,7 @@ impl ServiceUrl {
             authority: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| wrong("its host is not ASCII"))?,
             base: uri.path().trim_end_matches('/').to_owned(),
+            tls,
         })
     }
 
@@ -97,6 +107,34 @@ impl ServiceUrl {
         let encoded = utf8_percent_encode(name, UNRESERVED);
         self.route(&format!("{collection}/{encoded}{rest}"))
     }
+}
+
+/// The options of an `https://` URL.
+fn files(options: &str) -> Result<Files> {
+    let mut files = Files::default();
+    for pair in options.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
+        let path = percent_decode_str(raw).decode_utf8();
+        let path =
+            path.map_err(|_| Error::invalid("an option of the service's URL is not UTF-8"))?;
+        let file = match key {
+            "ca" => &mut files.authorities,
+            "cert" => &mut files.certificate,
+            "key" => &mut files.key,
+            _ => {
+                return Err(Error::invalid(format!(
+                    "`https:` has no option `{key}`: there are ca, cert, key"
+                )));
+            }
+        };
+        *file = Some(path.into_owned());
+    }
+    if files.certificate.is_some() != files.key.is_some() {
+        return Err(Error::invalid(
+            "`cert` and `key` in the service's URL go together",
+        ));
+    }
+    Ok(files)
 }
 
 impl fmt::Display for ServiceUrl {
@@ -141,8 +179,14 @@ mod tests {
         let url = ServiceUrl::parse("http://[::1]/below/here").unwrap();
         assert_eq!((url.host.as_str(), url.port), ("::1", 80));
         assert_eq!(url.route("/locks").into_string(), "/below/here/locks");
+        let url = ServiceUrl::parse("https://db1?ca=%2Fca.pem&cert=c&key=k").unwrap();
+        let files = url.tls.clone().unwrap();
+        assert_eq!((url.port, url.to_string().as_str()), (443, "https://db1"));
+        assert_eq!(files.authorities.as_deref(), Some("/ca.pem"));
+        for bad in ["https://a?x=1", "https://a?cert=c"] {
+            assert!(ServiceUrl::parse(bad).is_err(), "{bad}");
+        }
         for bad in [
-            "https://localhost",
             "http://",
             "http://:80",
             "localhost:80",

@@ -42,7 +42,6 @@ mod gateway;
 mod keys;
 mod options;
 mod swap;
-mod tls;
 
 use failure::Doubt;
 use gateway::Gateway;

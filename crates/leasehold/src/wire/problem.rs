@@ -32,6 +32,10 @@ pub enum Trouble {
     RequestTimeout,
     /// The request's body is too large.
     TooLarge,
+    /// The caller asks for too much at once.
+    TooManyRequests,
+    /// Nobody knows who asks: there is no token, or a wrong one.
+    Unauthorized,
     /// The right to do this is missing.
     Denied,
     /// It may have happened or not.
@@ -44,7 +48,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Every kind, in their order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Held,
         Self::Throttled,
         Self::Fenced,
@@ -54,6 +58,8 @@ impl Trouble {
         Self::MethodNotAllowed,
         Self::RequestTimeout,
         Self::TooLarge,
+        Self::TooManyRequests,
+        Self::Unauthorized,
         Self::Denied,
         Self::Indeterminate,
         Self::StoreUnavailable,
@@ -72,6 +78,8 @@ impl Trouble {
             Self::MethodNotAllowed => "method-not-allowed",
             Self::RequestTimeout => "request-timeout",
             Self::TooLarge => "too-large",
+            Self::TooManyRequests => "too-many-requests",
+            Self::Unauthorized => "unauthorized",
             Self::Denied => "denied",
             Self::Indeterminate => "indeterminate",
             Self::StoreUnavailable => "store-unavailable",
@@ -83,13 +91,14 @@ impl Trouble {
     pub const fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
+            Self::Unauthorized => 401,
             Self::Denied => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,
             Self::Held | Self::Fenced | Self::Expired => 409,
             Self::TooLarge => 413,
-            Self::Throttled => 429,
+            Self::Throttled | Self::TooManyRequests => 429,
             Self::Corrupt => 500,
             Self::StoreUnavailable | Self::Indeterminate => 503,
         }
@@ -107,6 +116,8 @@ impl Trouble {
             Self::MethodNotAllowed => "Method not allowed",
             Self::RequestTimeout => "The request took too long to arrive",
             Self::TooLarge => "Too large",
+            Self::TooManyRequests => "Too many requests",
+            Self::Unauthorized => "Unauthorized",
             Self::Denied => "Denied",
             Self::Indeterminate => "It may have happened or not",
             Self::StoreUnavailable => "The store is unavailable",
@@ -229,8 +240,10 @@ impl From<Problem> for Error {
             | Trouble::NotFound
             | Trouble::MethodNotAllowed
             | Trouble::TooLarge => Self::invalid(detail),
-            Trouble::Denied => Self::Denied(detail),
-            Trouble::StoreUnavailable | Trouble::RequestTimeout => Self::Unavailable(detail),
+            Trouble::Unauthorized | Trouble::Denied => Self::Denied(detail),
+            Trouble::StoreUnavailable | Trouble::RequestTimeout | Trouble::TooManyRequests => {
+                Self::Unavailable(detail)
+            }
             Trouble::Indeterminate => Self::Indeterminate(detail),
             Trouble::Corrupt => Self::Corrupt(detail),
         }

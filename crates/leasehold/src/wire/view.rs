@@ -46,6 +46,9 @@ pub struct HolderView {
     pub fence: Fence,
     /// Who it is, for people.
     pub owner: Text,
+    /// Whose it is, where access control is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Text>,
     /// How it holds.
     pub mode: Sharing,
     /// With how many others at most, itself included.
@@ -173,6 +176,7 @@ impl HolderView {
         Self {
             fence: holder.fence,
             owner: holder.owner.clone(),
+            principal: holder.principal.clone(),
             mode,
             limit,
             ttl: millis(holder.ttl),
@@ -190,7 +194,7 @@ impl From<HolderView> for Holder {
         Self {
             fence: holder.fence,
             owner: holder.owner,
-            principal: None,
+            principal: holder.principal,
             nonce: unknown_hash(),
             mode: holder.mode.join(holder.limit),
             ttl: Duration::from_millis(holder.ttl),

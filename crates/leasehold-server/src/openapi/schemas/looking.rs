@@ -9,7 +9,7 @@ use super::{
 };
 
 fn holder() -> Value {
-    json!({"fence": FENCE, "owner": "web-1", "mode": "shared", "limit": 4, "ttl": 30_000, "acquireTime": FROM,
+    json!({"fence": FENCE, "owner": "web-1", "principal": "ci", "mode": "shared", "limit": 4, "ttl": 30_000, "acquireTime": FROM,
         "renewTime": FROM, "expireTime": UNTIL, "left": 29_947, "broken": "its machine is gone"})
 }
 
@@ -67,6 +67,11 @@ pub(super) fn looking() -> Vec<Schema> {
             vec![
                 ("fence", ALWAYS, fence("Its fencing token.")),
                 ("owner", ALWAYS, text("Who it is, for people.")),
+                (
+                    "principal",
+                    SOMETIMES,
+                    text("Whose it is, where access control is on."),
+                ),
                 (
                     "mode",
                     ALWAYS,

@@ -4,7 +4,8 @@ use leasehold::wire::{EventKind, Trouble};
 use serde_json::json;
 
 use super::{
-    ALWAYS, FENCE, FROM, SOMETIMES, Schema, UNTIL, fence, millis, one_of, schema, text, time,
+    ALWAYS, FENCE, FROM, SOMETIMES, Schema, UNTIL, fence, list, millis, one_of, or_null, schema,
+    text, time,
 };
 
 pub(super) fn telling() -> Vec<Schema> {
@@ -101,6 +102,29 @@ pub(super) fn telling() -> Vec<Schema> {
             json!({"event": "granted", "name": "nightly", "kind": "lock", "time": FROM, "fence": FENCE,
                 "owner": "web-1", "mode": "shared", "limit": 4, "ttl": 30_000, "acquireTime": FROM,
                 "expireTime": UNTIL, "state": "REQUESTED"}),
+        ),
+        schema(
+            "Login",
+            "A token that becomes a cookie.",
+            vec![("token", ALWAYS, text("The token."))],
+            json!({"token": "lh_7gK2mQx9_…"}),
+        ),
+        schema(
+            "Myself",
+            "Who one is, and what one may do.",
+            vec![
+                (
+                    "principal",
+                    ALWAYS,
+                    or_null(text("Who one is; null where access control is off.")),
+                ),
+                (
+                    "scopes",
+                    ALWAYS,
+                    list(text("As `RIGHT:PREFIX`."), "What one may do."),
+                ),
+            ],
+            json!({"principal": "ops", "scopes": ["read:", "break:jobs/"]}),
         ),
         schema(
             "Status",

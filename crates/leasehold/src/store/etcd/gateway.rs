@@ -12,17 +12,14 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
 use hyper_util::rt::TokioIo;
 use leasehold_core::Stamp;
-use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::failure::{self, Doubt, Refusal};
 use super::options::{Endpoint, Options};
-use super::tls;
 use crate::store::date;
+use crate::tls;
 use crate::{Error, Result};
 
 /// How long a call may take; below an engine's own limit.
@@ -31,9 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const CONNECT: Duration = Duration::from_secs(1);
 /// How many unused connections are kept.
 const SPARE: usize = 16;
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -53,7 +47,10 @@ impl Gateway {
     pub(super) fn new(options: &Options) -> Result<Self> {
         Ok(Self {
             endpoints: options.endpoints.clone(),
-            tls: tls::connector(options)?,
+            tls: match options.tls {
+                true => Some(tls::connector(&options.files)?),
+                false => None,
+            },
             user: options.user.clone(),
             token: Mutex::default(),
             member: AtomicUsize::new(0),
@@ -218,17 +215,7 @@ impl Gateway {
     }
 
     async fn connect_to(&self, endpoint: &Endpoint) -> io::Result<Sender> {
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
-        crate::host::tune(&stream);
-        let stream: Box<dyn Stream> = match &self.tls {
-            None => Box::new(stream),
-            Some(tls) => {
-                let name = ServerName::try_from(endpoint.host.clone());
-                let name =
-                    name.map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))?;
-                Box::new(tls.connect(name, stream).await?)
-            }
-        };
+        let stream = tls::connect(self.tls.as_ref(), &endpoint.host, endpoint.port).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(io::Error::other)?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
+use crate::tls::Files;
 use crate::{Error, Result, duration};
 
 const KNOWN: [&str; 7] = ["ca", "cert", "changes", "key", "margin", "prefix", "tls"];
@@ -26,10 +27,7 @@ pub(super) struct Options {
     /// Whether to watch for changes.
     pub(super) changes: bool,
     pub(super) tls: bool,
-    /// Files: whom to trust, and who we are.
-    pub(super) authorities: Option<String>,
-    pub(super) certificate: Option<String>,
-    pub(super) key: Option<String>,
+    pub(super) files: Files,
 }
 
 impl Options {
@@ -50,21 +48,19 @@ impl Options {
             margin: Duration::from_secs(2),
             changes: true,
             tls: false,
-            authorities: None,
-            certificate: None,
-            key: None,
+            files: Files::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
             options.set(key, decoded(raw)?)?;
         }
-        let files = [&options.authorities, &options.certificate, &options.key];
-        if !options.tls && files.iter().any(|file| file.is_some()) {
+        let files = &options.files;
+        if !options.tls && *files != Files::default() {
             return Err(Error::invalid(
                 "`ca`, `cert` and `key` in the store URL go with `tls=on`",
             ));
         }
-        if options.certificate.is_some() != options.key.is_some() {
+        if files.certificate.is_some() != files.key.is_some() {
             return Err(Error::invalid(
                 "`cert` and `key` in the store URL go together",
             ));
@@ -74,10 +70,10 @@ impl Options {
 
     fn set(&mut self, key: &str, value: String) -> Result<()> {
         match key {
-            "ca" => self.authorities = Some(value),
-            "cert" => self.certificate = Some(value),
+            "ca" => self.files.authorities = Some(value),
+            "cert" => self.files.certificate = Some(value),
             "changes" => self.changes = on_or_off(key, &value)?,
-            "key" => self.key = Some(value),
+            "key" => self.files.key = Some(value),
             "margin" => self.margin = duration::parse(&value)?,
             "prefix" => self.prefix = value,
             "tls" => self.tls = on_or_off(key, &value)?,

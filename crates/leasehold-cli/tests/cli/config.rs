@@ -1,0 +1,108 @@
+//! The options of `serve`: command line over environment over file.
+
+use crate::service::Service;
+use crate::support::{Home, Ran};
+
+fn print(home: &Home, options: &[&str], variables: &[(&str, &str)]) -> Ran {
+    let fixed = ["serve", "--print-config", "--config", "leasehold.toml"];
+    let mut command = home.command(fixed.iter().chain(options));
+    command.envs(variables.iter().copied());
+    Ran::from(command.output().unwrap())
+}
+
+/// The value of a key, and where it comes from.
+#[track_caller]
+fn line<'a>(printed: &'a str, key: &str) -> (&'a str, &'a str) {
+    let mut lines = printed.lines();
+    let line = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+    let (value, source) = line.expect("the key is there").split_once('#').unwrap();
+    (value.trim(), source.trim())
+}
+
+#[test]
+fn the_command_line_counts_more_than_the_environment_and_that_more_than_the_file() {
+    let home = Home::new();
+    let file = "listen = \"127.0.0.1:1\"\nmax-rate = 7\ninsecure = true\nlog = \"json\"\n";
+    std::fs::write(home.file("leasehold.toml"), file).unwrap();
+    let printed = print(&home, &[], &[]).ok().stdout;
+    assert_eq!(line(&printed, "listen"), ("\"127.0.0.1:1\"", "file"));
+    assert_eq!(line(&printed, "max-rate"), ("7", "file"));
+    assert_eq!(line(&printed, "insecure"), ("true", "file"));
+    assert_eq!(line(&printed, "purge-after"), ("\"24h\"", "default"));
+    assert!(printed.contains("# access is not set"), "{printed}");
+    let variables = [
+        ("LEASEHOLD_LISTEN", "127.0.0.1:2"),
+        ("LEASEHOLD_MAX_RATE", "8"),
+    ];
+    let printed = print(&home, &["--listen", "127.0.0.1:3"], &variables)
+        .ok()
+        .stdout;
+    assert_eq!(
+        line(&printed, "listen"),
+        ("\"127.0.0.1:3\"", "command line")
+    );
+    assert_eq!(line(&printed, "max-rate"), ("8", "environment"));
+    // What is printed is such a file.
+    std::fs::write(home.file("leasehold.toml"), &printed).unwrap();
+    let again = print(&home, &[], &[]).ok().stdout;
+    assert_eq!(line(&again, "listen"), ("\"127.0.0.1:3\"", "file"));
+}
+
+#[test]
+fn what_a_file_may_not_have_is_explained() {
+    let home = Home::new();
+    for (file, hint) in [
+        ("lisen = \"127.0.0.1:1\"", "did you mean `listen`?"),
+        ("banana = 1", "there is `listen`"),
+        ("config = \"x\"", "there is no `config`"),
+        ("listen = 1.5", "neither text nor a whole number"),
+        (
+            "listen = \"nowhere\"",
+            "invalid value 'nowhere' for '--listen",
+        ),
+        ("insecure = \"yes\"", "`insecure` is `true` or `false`"),
+        ("max-rate = 0", "invalid value '0'"),
+        ("[listen]", "`listen` is a table"),
+        ("listen =", "leasehold.toml"),
+    ] {
+        std::fs::write(home.file("leasehold.toml"), file).unwrap();
+        print(&home, &[], &[]).failed(2, hint);
+    }
+    std::fs::remove_file(home.file("leasehold.toml")).unwrap();
+    print(&home, &[], &[]).failed(2, "leasehold.toml");
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let home = Home::new();
+    let file = "store = \"postgres://ada:s3cret@db1/app\"";
+    std::fs::write(home.file("leasehold.toml"), file).unwrap();
+    let printed = print(&home, &[], &[("LEASEHOLD_TOKEN", "lh_s3cret")]).ok();
+    assert!(!printed.stdout.contains("s3cret"), "{printed:?}");
+    assert_eq!(line(&printed.stdout, "# store"), ("\"postgres:…\"", "file"));
+}
+
+#[test]
+fn a_service_runs_as_its_file_says() {
+    let home = Home::new();
+    let file = "store = \"sqlite:mine.db\"\naudit = \"audit.jsonl\"\n";
+    std::fs::write(home.file("leasehold.toml"), file).unwrap();
+    let mut service = Service::start_with(&home, &["--config", "leasehold.toml"]);
+    let answer = service.post("/locks/job?nonce=s3cret&owner=web");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let listed = home
+        .run(["list", "--json", "--store", "sqlite:mine.db"])
+        .json();
+    let fence = &listed["locks"][0]["fence"];
+    let audit = std::fs::read_to_string(home.file("audit.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&audit).unwrap();
+    assert_eq!(
+        (&line["operation"], &line["name"]),
+        (&"acquire".into(), &"job".into())
+    );
+    assert_eq!(
+        (&line["outcome"], &line["fence"]),
+        (&"granted".into(), fence)
+    );
+    assert!(!audit.contains("s3cret"), "{audit}");
+}

@@ -1,0 +1,232 @@
+//! Who asks, and what they may do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leasehold::core::{Name, Text};
+use leasehold::wire::{Problem, Trouble};
+
+use super::meter::{Limits, Meter, Waiting};
+use super::scope::{self, Right, Scope};
+use crate::refused::Refused;
+use crate::route::Route;
+use crate::service::Peer;
+
+/// What a token or a certificate stands for.
+#[derive(Debug)]
+pub(crate) struct Credential {
+    /// The token's id, or the certificate's name: no secret.
+    pub(crate) id: Text,
+    pub(crate) principal: Text,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) expires: Option<Timestamp>,
+    /// How much it has asked for; it outlives a change of the file.
+    pub(crate) meter: Arc<Meter>,
+    /// Whether the file has been read again since.
+    retired: AtomicBool,
+}
+
+impl Credential {
+    pub(crate) fn new(
+        id: &str,
+        principal: String,
+        scopes: Vec<Scope>,
+        expires: Option<Timestamp>,
+        meter: Arc<Meter>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id: id.into(),
+            meter,
+            principal: principal.into(),
+            scopes,
+            expires,
+            retired: AtomicBool::new(false),
+        })
+    }
+
+    /// Says that it may allow something else now: what goes on by it must end, and ask again.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expires
+            .is_some_and(|expires| expires <= Timestamp::now())
+    }
+}
+
+/// Who asks. Where access control is off that is anybody, who may do everything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caller {
+    pub(crate) credential: Option<Arc<Credential>>,
+    /// Where from.
+    pub(crate) address: Text,
+}
+
+impl Caller {
+    /// Somebody whom nobody has asked who they are.
+    pub(crate) fn anybody(peer: Peer) -> Self {
+        Self {
+            credential: None,
+            address: peer.address,
+        }
+    }
+
+    /// Whether access control is off.
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.credential.is_none()
+    }
+
+    /// Whether what it stood for may have changed since, or its time is over.
+    pub(crate) fn is_over(&self) -> bool {
+        let known = self.credential.as_deref();
+        known.is_some_and(|known| known.retired.load(Ordering::Relaxed) || known.is_expired())
+    }
+
+    /// Whom leases belong to.
+    pub(crate) fn principal(&self) -> Option<Text> {
+        self.credential
+            .as_ref()
+            .map(|known| known.principal.clone())
+    }
+
+    /// Counts a request: one too many is told when to come back.
+    pub(crate) fn count(&self, limits: &Limits) -> Result<(), Refused> {
+        let known = self.credential.as_deref();
+        known
+            .map_or(Ok(()), |known| known.meter.count(limits))
+            .map_err(|early| {
+                let detail = format!("more than {} requests a second of this token", limits.rate);
+                too_many(detail, early)
+            })
+    }
+
+    /// Counts one that waits, until what this gives is dropped.
+    pub(crate) fn wait(&self, limits: &Limits) -> Result<Option<Waiting>, Refused> {
+        let Some(known) = &self.credential else {
+            return Ok(None);
+        };
+        match known.meter.wait(limits) {
+            Some(waiting) => Ok(Some(waiting)),
+            None => {
+                let detail = format!(
+                    "more than {} requests of this token that wait",
+                    limits.waits
+                );
+                Err(too_many(detail, Duration::from_secs(1)))
+            }
+        }
+    }
+
+    pub(crate) fn may(&self, right: Right, name: &Name) -> bool {
+        self.scopes_allow(|scope| scope.allows(right, name.as_str()))
+    }
+
+    /// Refuses what the caller may not do, in the same words whether or not there is such a name.
+    pub(crate) fn check(&self, right: Right, name: &Name) -> Result<(), Refused> {
+        if self.may(right, name) {
+            return Ok(());
+        }
+        Err(missing(right).into())
+    }
+
+    /// The same for what tells of every name.
+    fn check_everything(&self, right: Right) -> Result<(), Refused> {
+        if self.scopes_allow(|scope| scope.allows(right, "")) {
+            return Ok(());
+        }
+        Err(missing(right).into())
+    }
+
+    /// The parts of what starts with `prefix` on which the caller has this right: at least one, in order.
+    pub(crate) fn narrow(&self, right: Right, prefix: &str) -> Result<Vec<String>, Refused> {
+        let Some(known) = &self.credential else {
+            return Ok(vec![prefix.to_owned()]);
+        };
+        let parts = scope::narrowed(&known.scopes, right, prefix);
+        if parts.is_empty() {
+            return Err(missing(right).into());
+        }
+        Ok(parts)
+    }
+
+    fn scopes_allow(&self, allows: impl Fn(&Scope) -> bool) -> bool {
+        match &self.credential {
+            None => true,
+            Some(known) => known.scopes.iter().any(allows),
+        }
+    }
+}
+
+fn too_many(detail: String, come_back: Duration) -> Refused {
+    let mut problem = Problem::new(Trouble::TooManyRequests, detail);
+    let millis = come_back.as_micros().div_ceil(1_000);
+    problem.retry_after = Some(u64::try_from(millis).unwrap_or(u64::MAX));
+    problem.into()
+}
+
+/// This right is missing.
+pub(crate) fn missing(right: Right) -> Problem {
+    let word = right.as_str();
+    let detail =
+        format!("the right `{word}` is missing here: it takes a token with a scope that has it");
+    Problem::new(Trouble::Denied, detail)
+}
+
+/// What a route needs before it is even looked at.
+pub(crate) enum Need<'r> {
+    /// Nothing: anybody may ask, known or not.
+    Nothing,
+    /// To be known; what else is checked once the names are read.
+    Somebody,
+    /// A right on these names.
+    On(Right, &'r [Name]),
+    /// A right on every name there is.
+    OnEverything(Right),
+}
+
+impl Route {
+    /// Every route says what it needs, so that a new one cannot forget to.
+    pub(crate) fn need(&self) -> Need<'_> {
+        use std::slice::from_ref;
+        match self {
+            Self::Health
+            | Self::Ready
+            | Self::OpenApi
+            | Self::Docs(_)
+            | Self::LogIn
+            | Self::LogOut => Need::Nothing,
+            Self::Metrics => Need::OnEverything(Right::Read),
+            Self::Show(name) => Need::On(Right::Read, from_ref(name)),
+            Self::Acquire(name)
+            | Self::Heartbeat(name, _)
+            | Self::Update(name, _)
+            | Self::Release(name, _)
+            | Self::ReleaseByNonce(name)
+            | Self::Pass(name)
+            | Self::Put(name)
+            | Self::Remove(name) => Need::On(Right::Acquire, from_ref(name)),
+            Self::AcquireAll(names) => Need::On(Right::Acquire, names),
+            // How it is to be broken is in its parameters or in its body.
+            Self::Break(_)
+            | Self::Heartbeats
+            | Self::Claim
+            | Self::List(_)
+            | Self::Events
+            | Self::WhoAmI => Need::Somebody,
+        }
+    }
+}
+
+impl Need<'_> {
+    /// Whether the caller has it.
+    pub(crate) fn check(&self, caller: &Caller) -> Result<(), Refused> {
+        match self {
+            Self::Nothing | Self::Somebody => Ok(()),
+            Self::OnEverything(right) => caller.check_everything(*right),
+            Self::On(right, names) => names.iter().try_for_each(|name| caller.check(*right, name)),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a token or a certificate allows.
+
+use std::fmt;
+use std::str::FromStr;
+
+use leasehold::Error;
+
+/// What may be done to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// See it: show, list, events.
+    Read,
+    /// Take it, hold it, let it go; put and remove items, pass gates.
+    Acquire,
+    /// End somebody else's lease, which then stays in the way until its time is over.
+    Break,
+    /// All of that, and ending somebody's lease at once.
+    Admin,
+}
+
+impl Right {
+    const ALL: [Self; 4] = [Self::Read, Self::Acquire, Self::Break, Self::Admin];
+
+    /// Its word in a scope.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Acquire => "acquire",
+            Self::Break => "break",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// A right on all names that start alike, of locks, items and gates. Written `RIGHT:PREFIX`.
+///
+/// ```
+/// use leasehold_server::access::Scope;
+///
+/// let scope: Scope = "acquire:jobs/".parse()?;
+/// assert_eq!(scope.to_string(), "acquire:jobs/");
+/// let everything: Scope = "admin:".parse()?;
+/// assert!("jobs/".parse::<Scope>().is_err());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    right: Right,
+    prefix: String,
+}
+
+impl Scope {
+    /// Whether it gives this right on this name.
+    pub(crate) fn allows(&self, right: Right, name: &str) -> bool {
+        self.gives(right) && name.starts_with(&self.prefix)
+    }
+
+    fn gives(&self, right: Right) -> bool {
+        self.right == right || self.right == Right::Admin
+    }
+}
+
+/// The parts of what starts with `prefix` on which these scopes give a right: prefixes in order, none within another.
+pub(crate) fn narrowed(scopes: &[Scope], right: Right, prefix: &str) -> Vec<String> {
+    let given = scopes.iter().filter(|scope| scope.gives(right));
+    let parts = given.filter_map(|scope| {
+        if prefix.starts_with(&scope.prefix) {
+            Some(prefix)
+        } else {
+            scope.prefix.strip_prefix(prefix).map(|_| &*scope.prefix)
+        }
+    });
+    let mut parts: Vec<_> = parts.map(str::to_owned).collect();
+    parts.sort();
+    // What starts alike stands together, the shortest first.
+    parts.dedup_by(|later, earlier| later.starts_with(&**earlier));
+    parts
+}
+
+impl FromStr for Scope {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parts = text.split_once(':').and_then(|(word, prefix)| {
+            let right = Right::ALL
+                .into_iter()
+                .find(|right| right.as_str() == word)?;
+            Some((right, prefix.to_owned()))
+        });
+        let (right, prefix) = parts.ok_or_else(|| {
+            Error::invalid(format!(
+                "`{text}` is not a scope: write `read:PREFIX`, `acquire:PREFIX`, `break:PREFIX` or `admin:PREFIX`; \
+                 an empty prefix is every name"
+            ))
+        })?;
+        Ok(Self { right, prefix })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.right.as_str(), self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes(texts: &[&str]) -> Vec<Scope> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_scope_allows_its_right_on_its_prefix_and_admin_allows_all() {
+        let scopes = scopes(&["acquire:jobs/", "admin:mine/"]);
+        let may = |right, name| scopes.iter().any(|scope| scope.allows(right, name));
+        assert!(may(Right::Acquire, "jobs/a"));
+        assert!(!may(Right::Read, "jobs/a"));
+        assert!(!may(Right::Acquire, "jobs"));
+        for right in Right::ALL {
+            assert!(may(right, "mine/a"));
+            assert!(!may(right, "other"));
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_narrowed_to_what_is_allowed_of_it() {
+        let scopes = scopes(&["read:b/", "read:a/x", "admin:a/", "acquire:"]);
+        let narrowed = |prefix| narrowed(&scopes, Right::Read, prefix);
+        assert_eq!(narrowed(""), ["a/", "b/"]);
+        assert_eq!(narrowed("a"), ["a/"]);
+        assert_eq!(narrowed("a/xyz"), ["a/xyz"]);
+        assert!(narrowed("c").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_scope_is_explained() {
+        for bad in ["", "read", "write:x", "Read:x", "jobs/"] {
+            let error = bad.parse::<Scope>().unwrap_err().to_string();
+            assert!(error.contains("`acquire:PREFIX`"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Who may do what: every route for every caller, whose a lease is, and what is told to whom.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::engine::Engine;
+use leasehold::{Client, Error, Remote, store};
+use leasehold_server::Config;
+use leasehold_server::access::{Access, AccessFile, Scope};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::common::{Answer, PATIENCE, Server};
+use crate::subscriber::Subscriber;
+
+/// A service with access control, and the file that it follows.
+pub(crate) struct Guarded {
+    pub(crate) server: Server,
+    folder: TempDir,
+}
+
+impl Guarded {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(configure: impl FnOnce(&mut Config)) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("access.toml");
+        // There must be a file; nobody has this token.
+        AccessFile::create_token(&file, "nobody", &[], None).unwrap();
+        let mut config = Config::default();
+        config.access = Some(Access::open(&file).unwrap());
+        configure(&mut config);
+        let store = store::open("memory:").await.unwrap();
+        let engine = Engine::start(store).await.unwrap();
+        let server = Server::start_with(engine, config).await;
+        Self { server, folder }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("access.toml")
+    }
+
+    /// A new token, once the service knows it.
+    pub(crate) async fn token(&self, principal: &str, scopes: &[&str]) -> String {
+        let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.parse().unwrap()).collect();
+        let (token, _) = AccessFile::create_token(&self.file(), principal, &scopes, None).unwrap();
+        let token = token.expose().to_owned();
+        self.until(&token, |status| status != 401).await;
+        token
+    }
+
+    /// Waits until an answer to this token has such a status.
+    async fn until(&self, token: &str, reached: impl Fn(u16) -> bool) {
+        let asking = async {
+            while !reached(self.ask("GET", "/locks", token, b"").await.status) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking)
+            .await
+            .expect("the file is followed");
+    }
+
+    pub(crate) async fn ask(&self, method: &str, target: &str, token: &str, body: &[u8]) -> Answer {
+        let header = match token {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        };
+        self.server.send_with(method, target, &header, body).await
+    }
+
+    pub(crate) async fn post(&self, target: &str, token: &str) -> Answer {
+        self.ask("POST", target, token, b"").await
+    }
+}
+
+/// Every route: method, target with `{}` for a name, body, and the right that it takes.
+const ROUTES: &[(&str, &str, &str, &str)] = &[
+    ("POST", "/locks/{}?nonce=n", "", "acquire"),
+    ("PUT", "/locks?name={}&nonce=n", "", "acquire"),
+    ("POST", "/locks?name={}&name={}2&nonce=n", "", "acquire"),
+    (
+        "POST",
+        "/locks?nonce=n",
+        r#"{"names":["{}","{}2"]}"#,
+        "acquire",
+    ),
+    ("POST", "/locks/{}/7/heartbeat", "", "acquire"),
+    ("POST", "/locks/{}/7", "body", "acquire"),
+    ("DELETE", "/locks/{}/7", "", "acquire"),
+    ("DELETE", "/locks/{}?nonce=n", "", "acquire"),
+    ("POST", "/locks/{}/break?nonce=n", "", "acquire"),
+    ("POST", "/locks/{}/break?force=true&reason=x", "", "break"),
+    (
+        "POST",
+        "/locks/{}/break",
+        r#"{"force":true,"reason":"x"}"#,
+        "break",
+    ),
+    (
+        "POST",
+        "/locks/{}/break?force=true&reason=x&now=true",
+        "",
+        "admin",
+    ),
+    ("GET", "/locks/{}", "", "read"),
+    ("HEAD", "/locks/{}", "", "read"),
+    ("GET", "/locks?prefix={}", "", "read"),
+    ("PUT", "/items/{}?state=NEW", "", "acquire"),
+    ("DELETE", "/items/{}", "", "acquire"),
+    ("POST", "/claims?state=NEW&prefix={}", "", "acquire"),
+    ("POST", "/gates/{}?every=1s", "", "acquire"),
+    ("DELETE", "/gates/{}/7", "", "acquire"),
+    ("DELETE", "/gates/{}?nonce=n", "", "acquire"),
+    ("POST", "/gates/{}/break?force=true&reason=x", "", "break"),
+    ("GET", "/gates/{}", "", "read"),
+    ("GET", "/gates?prefix={}", "", "read"),
+];
+
+#[tokio::test]
+async fn every_route_takes_its_right_and_tells_others_nothing() {
+    let guarded = Guarded::start().await;
+    let admin = guarded.token("root", &["admin:"]).await;
+    let mut callers = vec![
+        ("nobody", String::new()),
+        ("nobody", "lh_wrong".to_owned()),
+        (
+            "nobody",
+            leasehold_server::access::Token::generate()
+                .unwrap()
+                .expose()
+                .to_owned(),
+        ),
+        (
+            "elsewhere",
+            guarded.token("elsewhere", &["admin:other/"]).await,
+        ),
+        ("nothing", guarded.token("nothing", &[]).await),
+    ];
+    for right in ["read", "acquire", "break", "admin"] {
+        callers.push((
+            right,
+            guarded.token(right, &[&format!("{right}:jobs-")]).await,
+        ));
+    }
+    guarded
+        .post(
+            "/locks/jobs-there?nonce=secret-nonce&owner=holder&ttl=1h",
+            &admin,
+        )
+        .await
+        .ok();
+    for (caller, token) in &callers {
+        for (method, target, body, right) in ROUTES {
+            let about = format!("{caller}: {method} {target} {body}");
+            let mut answers = Vec::new();
+            for name in ["jobs-there", "jobs-absent"] {
+                let (target, body) = (target.replace("{}", name), body.replace("{}", name));
+                let answer = guarded.ask(method, &target, token, body.as_bytes()).await;
+                let allowed = caller == right || *caller == "admin";
+                match (*caller, allowed) {
+                    ("nobody", _) => {
+                        assert_eq!(answer.status, 401, "{about}: {answer:?}");
+                        assert_eq!(answer.header("www-authenticate"), Some("bearer"));
+                    }
+                    (_, true) => {
+                        assert!(!matches!(answer.status, 401 | 403), "{about}: {answer:?}")
+                    }
+                    (_, false) => assert_eq!(answer.status, 403, "{about}: {answer:?}"),
+                }
+                if !allowed {
+                    let told = answer.json.to_string();
+                    assert!(
+                        !told.contains("holder") && !told.contains("jobs-"),
+                        "{about}: {told}"
+                    );
+                    answers.push(answer.json);
+                }
+            }
+            assert!(
+                answers.windows(2).all(|two| two[0] == two[1]),
+                "{about}: {answers:?}"
+            );
+        }
+    }
+    let all = guarded.token("all", &["read:"]).await;
+    guarded
+        .ask("GET", "/metrics", "", b"")
+        .await
+        .problem(401, "unauthorized");
+    guarded
+        .ask("GET", "/metrics", &callers[5].1, b"")
+        .await
+        .problem(403, "denied");
+    assert_eq!(guarded.ask("GET", "/metrics", &all, b"").await.status, 200);
+    guarded
+        .ask("GET", "/whoami", "", b"")
+        .await
+        .problem(401, "unauthorized");
+    for open in ["/healthz", "/readyz"] {
+        guarded.ask("GET", open, "", b"").await.ok();
+    }
+}
+
+#[tokio::test]
+async fn a_lease_belongs_to_its_principal_whichever_of_its_tokens_took_it() {
+    let guarded = Guarded::start().await;
+    let old = guarded.token("ci", &["acquire:"]).await;
+    let new = guarded.token("ci", &["admin:"]).await;
+    let other = guarded.token("other", &["acquire:"]).await;
+    let fence = guarded.post("/locks/a?nonce=n", &old).await.ok().fence();
+    let heartbeat = format!("/locks/a/{fence}/heartbeat");
+    guarded
+        .post(&heartbeat, &other)
+        .await
+        .problem(403, "denied");
+    guarded
+        .post(&format!("/locks/a/{fence}"), &other)
+        .await
+        .problem(403, "denied");
+    guarded
+        .post("/locks/a/break?nonce=n", &other)
+        .await
+        .problem(403, "denied");
+    // Not even by its nonce.
+    guarded
+        .post("/locks/a?nonce=n", &other)
+        .await
+        .problem(409, "held");
+    let release = guarded
+        .ask("DELETE", &format!("/locks/a/{fence}"), &other, b"")
+        .await
+        .ok();
+    assert_eq!(release.json["released"], false);
+    let many = json!({"leases": [{"name": "a", "fence": fence}]}).to_string();
+    let answers = guarded
+        .ask("POST", "/heartbeats", &other, many.as_bytes())
+        .await
+        .ok();
+    assert_eq!(answers.json["leases"][0]["problem"]["type"], "denied");
+
+    guarded.post(&heartbeat, &new).await.ok();
+    let answers = guarded
+        .ask("POST", "/heartbeats", &new, many.as_bytes())
+        .await
+        .ok();
+    assert_eq!(answers.json["leases"][0]["lease"]["fence"], fence);
+    let shown = guarded.ask("GET", "/locks/a", &new, b"").await.ok();
+    assert_eq!(shown.json["holders"][0]["principal"], "ci");
+    guarded
+        .post(&format!("/locks/a/{fence}?release=true"), &new)
+        .await
+        .ok();
+
+    let all = guarded
+        .post("/locks?name=a&name=b&nonce=all", &old)
+        .await
+        .ok();
+    let fence = all.json["leases"][0]["fence"].as_u64().unwrap();
+    guarded
+        .post(&format!("/locks/a/{fence}/heartbeat"), &other)
+        .await
+        .problem(403, "denied");
+    guarded
+        .post(&format!("/locks/a/{fence}/heartbeat"), &new)
+        .await
+        .ok();
+    guarded
+        .ask("PUT", "/items/item?state=NEW", &old, b"")
+        .await
+        .ok();
+    let claimed = guarded.post("/claims?state=NEW", &old).await.ok();
+    let fence = claimed.json["items"][0]["fence"].as_u64().unwrap();
+    guarded
+        .post(&format!("/locks/item/{fence}/heartbeat"), &other)
+        .await
+        .problem(403, "denied");
+    guarded
+        .post(&format!("/locks/item/{fence}/heartbeat"), &new)
+        .await
+        .ok();
+}
+
+#[tokio::test]
+async fn many_names_are_checked_one_by_one() {
+    let guarded = Guarded::start().await;
+    let both = guarded
+        .token("both", &["acquire:a/", "acquire:c/", "read:"])
+        .await;
+    let fence = guarded
+        .post("/locks?name=a/x&nonce=n", &both)
+        .await
+        .ok()
+        .fence();
+    guarded
+        .post("/locks?name=a/y&name=b/y&nonce=n", &both)
+        .await
+        .problem(403, "denied");
+    let listed = guarded.ask("GET", "/locks", &both, b"").await.ok();
+    assert_eq!(
+        listed.json["locks"].as_array().unwrap().len(),
+        1,
+        "nothing else was taken"
+    );
+    let many = json!({"leases": [{"name": "b/x", "fence": 1}, {"name": "a/x", "fence": fence}]});
+    let answers = guarded
+        .ask("POST", "/heartbeats", &both, many.to_string().as_bytes())
+        .await
+        .ok();
+    assert_eq!(answers.json["leases"][0]["problem"]["type"], "denied");
+    assert_eq!(answers.json["leases"][1]["lease"]["fence"], fence);
+}
+
+#[tokio::test]
+async fn lists_and_claims_keep_to_what_the_caller_may() {
+    let guarded = Guarded::start().await;
+    let admin = guarded.token("root", &["admin:"]).await;
+    let mut names = Vec::new();
+    for prefix in ["a", "b", "c", "d"] {
+        for number in 0..3 {
+            let name = format!("{prefix}/{number}");
+            let target = format!("/items?name={name}&state=NEW");
+            guarded.ask("PUT", &target, &admin, b"").await.ok();
+            names.push(name);
+        }
+    }
+    let some = guarded
+        .token("some", &["read:c/", "read:a/", "read:a/1", "acquire:b/"])
+        .await;
+    let visible = ["a/0", "a/1", "a/2", "c/0", "c/1", "c/2"];
+    for extra in ["", "&state=NEW", "&held=false"] {
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let target = format!("/locks?limit=2{extra}{cursor}");
+            let page = guarded.ask("GET", &target, &some, b"").await.ok().json;
+            for lock in page["locks"].as_array().unwrap() {
+                seen.push(lock["name"].as_str().unwrap().to_owned());
+            }
+            let Some(next) = page["cursor"].as_str() else {
+                break;
+            };
+            assert!(!next.contains("b/") && !next.contains("d/"), "{next}");
+            let encoded =
+                percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC);
+            cursor = format!("&cursor={encoded}");
+        }
+        assert_eq!(seen, visible, "{extra}");
+    }
+    guarded
+        .ask("GET", "/locks?prefix=b", &some, b"")
+        .await
+        .problem(403, "denied");
+    guarded
+        .ask("GET", "/locks?cursor=x", &some, b"")
+        .await
+        .problem(400, "bad-request");
+
+    let claimed = guarded.post("/claims?state=NEW", &some).await.ok();
+    let claimed = claimed.json["items"].as_array().unwrap();
+    assert!(
+        claimed.len() == 3
+            && claimed
+                .iter()
+                .all(|item| item["name"].as_str().unwrap().starts_with("b/"))
+    );
+    guarded
+        .post("/claims?state=NEW&prefix=c/", &some)
+        .await
+        .problem(403, "denied");
+    let two = guarded.token("two", &["acquire:a/", "acquire:c/"]).await;
+    guarded
+        .post("/claims?state=NEW", &two)
+        .await
+        .problem(400, "bad-request");
+    guarded.post("/claims?state=NEW&prefix=c/", &two).await.ok();
+}
+
+#[tokio::test]
+async fn a_token_ends_when_it_is_revoked_or_its_time_is_over() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ci", &["admin:"]).await;
+    let id = &token[3..11];
+    AccessFile::revoke_token(&guarded.file(), id).unwrap();
+    guarded.until(&token, |status| status == 401).await;
+    let past = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
+    let scopes = ["admin:".parse().unwrap()];
+    let over = AccessFile::create_token(&guarded.file(), "ci", &scopes, Some(past))
+        .unwrap()
+        .0;
+    // This one is read after it.
+    guarded.token("ci", &["read:"]).await;
+    let refused = guarded
+        .post("/locks/a?nonce=n", over.expose())
+        .await
+        .problem(401, "unauthorized");
+    assert!(!refused.json.to_string().contains(over.expose()));
+    for header in ["Basic x", "Bearer", ""] {
+        let header = format!("Authorization: {header}\r\n");
+        let answer = guarded
+            .server
+            .send_with("GET", "/locks", &header, b"")
+            .await;
+        answer.problem(401, "unauthorized");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("access.toml");
+    AccessFile::create_token(&file, "ci", &[], None).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o620)).unwrap();
+    let error = Access::open(&file).unwrap_err().to_string();
+    assert!(error.contains("chmod 600"), "{error}");
+}
+
+#[tokio::test]
+async fn a_remote_client_shows_its_token() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ci", &["acquire:jobs/", "read:jobs/"]).await;
+    let anonymous = Remote::connect(&guarded.server.url()).unwrap();
+    let known = anonymous.with_token(&token).unwrap();
+    let client = Client::new(std::sync::Arc::new(known));
+    let lease = client.lease("jobs/a").acquire().await.unwrap();
+    lease.update("half").await.unwrap();
+    lease.release().await.unwrap();
+    assert!(matches!(
+        client.lease("other").acquire().await,
+        Err(Error::Denied(_))
+    ));
+    let client = Client::new(std::sync::Arc::new(anonymous));
+    let refused = client.lease("jobs/a").acquire().await.unwrap_err();
+    assert!(
+        refused.to_string().contains("a token is needed"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn events_tell_only_of_what_may_be_read_and_end_with_the_right() {
+    let guarded = Guarded::start().await;
+    let admin = guarded.token("root", &["admin:"]).await;
+    let some = guarded.token("some", &["read:a/", "read:c/"]).await;
+    let deaf = guarded.token("deaf", &["acquire:"]).await;
+    guarded
+        .ask("GET", "/events", "", b"")
+        .await
+        .problem(401, "unauthorized");
+    guarded
+        .ask("GET", "/events", &deaf, b"")
+        .await
+        .problem(403, "denied");
+    guarded
+        .ask("GET", "/events?prefix=b/", &some, b"")
+        .await
+        .problem(403, "denied");
+    let header = format!("Authorization: Bearer {some}\r\n");
+    let mut subscriber = Subscriber::with(&guarded.server, "", &header).await;
+    for name in ["b/hidden", "a/seen", "d/hidden", "c/seen"] {
+        let target = format!("/locks?name={name}&nonce=n");
+        guarded.post(&target, &admin).await.ok();
+    }
+    subscriber.expect("granted", "a/seen").await;
+    subscriber.expect("granted", "c/seen").await;
+    AccessFile::revoke_token(&guarded.file(), &some[3..11]).unwrap();
+    guarded.until(&some, |status| status == 401).await;
+    guarded
+        .post("/locks?name=a/late&nonce=n", &admin)
+        .await
+        .ok();
+    assert!(
+        subscriber.next().await.is_none(),
+        "it ends, and tells nothing more"
+    );
+}

@@ -1,0 +1,250 @@
+//! Limits, cookies, other sites, and what is written down.
+
+use std::time::Duration;
+
+use leasehold_server::Audit;
+use leasehold_server::access::Limits;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::access::Guarded;
+use crate::common::Server;
+
+#[tokio::test]
+async fn each_token_has_a_rate_and_so_many_that_wait() {
+    let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 50, waits: 2 }).await;
+    let (one, other) = (
+        guarded.token("one", &["acquire:"]).await,
+        guarded.token("other", &["acquire:"]).await,
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    guarded.post("/locks/a?nonce=n", &one).await.ok();
+    let header = format!("Authorization: Bearer {one}\r\n");
+    let mut waiting = Vec::new();
+    for nonce in 1..=2 {
+        let target = format!("/locks/a?nonce={nonce}&wait=1m");
+        waiting.push(guarded.server.begin("POST", &target, &header, b"").await);
+        guarded.server.wait_for_waiters("a", nonce).await;
+    }
+    let third = guarded.post("/locks/a?nonce=3&wait=1m", &one).await;
+    let third = third.problem(429, "too-many-requests");
+    assert_eq!(third.header("retry-after"), Some("1"));
+    // Others may still wait; and one who goes away makes place.
+    guarded
+        .post("/locks/a?nonce=4&wait=10ms", &other)
+        .await
+        .problem(409, "held");
+    drop(waiting.pop());
+    guarded.server.wait_for_waiters("a", 1).await;
+    guarded
+        .post("/locks/a?nonce=5&wait=10ms", &one)
+        .await
+        .problem(409, "held");
+
+    let mut refused = None;
+    for _ in 0..1_000 {
+        let answer = guarded.post("/locks/a?nonce=6", &one).await;
+        if answer.status == 429 {
+            refused = Some(answer.problem(429, "too-many-requests"));
+            break;
+        }
+    }
+    let refused = refused.expect("one too many");
+    assert!(
+        refused.json["retryAfter"].as_u64().unwrap() <= 20,
+        "{refused:?}"
+    );
+    guarded.post("/locks/b?nonce=n", &other).await.ok();
+}
+
+#[tokio::test]
+async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ops", &["read:", "break:jobs/"]).await;
+    let login = async |token: &str| {
+        let body = format!(r#"{{"token":"{token}"}}"#);
+        guarded.server.send("POST", "/login", body.as_bytes()).await
+    };
+    let wrong = login("lh_wrong").await.problem(401, "unauthorized");
+    assert_eq!(wrong.header("set-cookie"), None);
+    let signed_in = login(&token).await.ok();
+    assert_eq!(signed_in.json["principal"], "ops");
+    let cookie = signed_in.header("set-cookie").unwrap();
+    for part in ["httponly", "samesite=strict", "path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains("secure"), "not without TLS");
+    let cookie = format!("Cookie: theme=dark; leasehold-token={token}\r\n");
+    let myself = guarded
+        .server
+        .send_with("GET", "/whoami", &cookie, b"")
+        .await
+        .ok();
+    assert_eq!(myself.json["scopes"][1], "break:jobs/");
+    let own = format!("{cookie}Sec-Fetch-Site: same-origin\r\n");
+    let target = "/locks/jobs%2Fa/break?force=true&reason=x";
+    guarded
+        .server
+        .send_with("POST", target, &own, b"")
+        .await
+        .ok();
+    let foreign = format!("{cookie}Sec-Fetch-Site: cross-site\r\nOrigin: https://evil.example\r\n");
+    guarded
+        .server
+        .send_with("POST", target, &foreign, b"")
+        .await
+        .problem(403, "denied");
+    let out = guarded
+        .server
+        .send_with("POST", "/logout", &own, b"")
+        .await
+        .ok();
+    assert!(
+        out.header("set-cookie")
+            .unwrap()
+            .starts_with("leasehold-token=; "),
+        "{out:?}"
+    );
+    guarded
+        .server
+        .send("GET", "/whoami", b"")
+        .await
+        .problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_change_nothing_on_an_open_service_either() {
+    let server = Server::start().await;
+    let foreign = "Origin: https://evil.example\r\n";
+    let refused = server
+        .send_with("POST", "/locks/a?nonce=n", foreign, b"")
+        .await;
+    refused.problem(403, "denied");
+    server.get("/locks/a").await.problem(404, "not-found");
+    server
+        .send_with("POST", "/locks/a?nonce=n", "Origin: http://test\r\n", b"")
+        .await
+        .ok();
+    let myself = server.get("/whoami").await.ok();
+    assert_eq!(myself.json["principal"], Value::Null);
+    assert_eq!(myself.json["scopes"][0], "admin:");
+}
+
+#[tokio::test]
+async fn every_change_and_every_refusal_is_written_down_without_secrets() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let audit = Audit::open(&file).unwrap();
+    let guarded = Guarded::start_with(|config| config.audit = Some(audit)).await;
+    let token = guarded.token("ci", &["acquire:jobs/"]).await;
+    let other = guarded.token("other", &["acquire:jobs/"]).await;
+    let lines = || {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    let start = lines().len();
+    let fence = guarded
+        .post("/locks?name=jobs/a&nonce=s3cret-nonce", &token)
+        .await
+        .ok()
+        .fence();
+    let at = |rest: &str| format!("/locks/{fence}{rest}?name=jobs/a");
+    guarded
+        .post("/locks?name=jobs/a&nonce=n2", &other)
+        .await
+        .problem(409, "held");
+    guarded
+        .post(&at("/heartbeat"), &other)
+        .await
+        .problem(403, "denied");
+    guarded.post(&at("/heartbeat"), &token).await.ok();
+    guarded
+        .ask("POST", &at(""), &token, b"s3cret body")
+        .await
+        .ok();
+    guarded.ask("DELETE", &at(""), &token, b"").await.ok();
+    guarded
+        .ask("GET", "/locks?name=jobs/a", &token, b"")
+        .await
+        .problem(403, "denied");
+    guarded
+        .post("/locks/a?nonce=n", "lh_s3cret")
+        .await
+        .problem(401, "unauthorized");
+    guarded
+        .ask("PUT", "/items?name=jobs/i&state=NEW", &token, b"s3cret")
+        .await
+        .ok();
+    guarded.post("/claims?state=NEW", &token).await.ok();
+    guarded
+        .post("/locks?name=jobs/x&name=jobs/y&nonce=n", &token)
+        .await
+        .ok();
+    let body = r#"{"leases":[{"name":"b","fence":1}]}"#;
+    guarded
+        .ask("POST", "/heartbeats", &token, body.as_bytes())
+        .await
+        .ok();
+    let told: Vec<_> = lines()[start..]
+        .iter()
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
+            [
+                text("principal"),
+                text("operation"),
+                text("name"),
+                text("outcome"),
+            ]
+            .join(" ")
+        })
+        .collect();
+    let expected = [
+        "ci acquire jobs/a granted",
+        "other renew jobs/a denied",
+        "ci renew jobs/a renewed",
+        "ci update jobs/a renewed",
+        "ci release jobs/a released",
+        "ci show jobs/a denied",
+        "- acquire a unauthorized",
+        "ci put jobs/i put",
+        "ci claim jobs/i granted",
+        "ci acquire jobs/x granted",
+        "ci acquire jobs/y granted",
+        "ci renew b denied",
+    ];
+    assert_eq!(told, expected);
+    let granted = &lines()[start];
+    assert_eq!(granted["fence"], fence);
+    assert_eq!(granted["credential"], token[3..11]);
+    assert!(
+        granted["address"]
+            .as_str()
+            .unwrap()
+            .starts_with("127.0.0.1:")
+    );
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("s3cret") && !text.contains(&token), "{text}");
+}
+
+#[tokio::test]
+async fn an_audit_log_that_was_moved_away_is_made_anew() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let audit = Audit::open(&file).unwrap();
+    let guarded = Guarded::start_with(|config| config.audit = Some(audit)).await;
+    let token = guarded.token("ci", &["acquire:"]).await;
+    guarded.post("/locks/a?nonce=n", &token).await.ok();
+    std::fs::rename(&file, folder.path().join("old.jsonl")).unwrap();
+    let made = async {
+        while !file.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::common::PATIENCE, made)
+        .await
+        .expect("made anew");
+    guarded.post("/locks/b?nonce=n", &token).await.ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(r#""name":"b""#), "{text}");
+}

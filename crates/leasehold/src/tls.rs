@@ -1,0 +1,76 @@
+//! TLS to a server, by rustls.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{Error, Result};
+
+/// A connection, with or without TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Whom to trust, and who we are: paths of PEM files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The authorities; otherwise those of the system.
+    pub(crate) authorities: Option<String>,
+    /// Goes with the key.
+    pub(crate) certificate: Option<String>,
+    pub(crate) key: Option<String>,
+}
+
+/// What makes TLS connections as these files say.
+pub(crate) fn connector(files: &Files) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    match &files.authorities {
+        Some(file) => roots.add_parsable_certificates(certificates(file)?),
+        None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    };
+    let unusable = |error: rustls::Error| Error::Denied(format!("TLS cannot be used: {error}"));
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_root_certificates(roots);
+    let config = match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => config
+            .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+            .map_err(unusable)?,
+        _ => config.with_no_client_auth(),
+    };
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Connects to a server. What rustls has against it is [`io::ErrorKind::InvalidData`].
+pub(crate) async fn connect(
+    tls: Option<&TlsConnector>,
+    host: &str,
+    port: u16,
+) -> io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    crate::host::tune(&stream);
+    let Some(tls) = tls else {
+        return Ok(Box::new(stream));
+    };
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))?;
+    Ok(Box::new(tls.connect(name, stream).await?))
+}
+
+fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| Error::Denied(format!("cannot read certificates from `{file}`: {error}")))
+}
+
+fn private_key(file: &str) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| Error::Denied(format!("cannot read a key from `{file}`: {error}")))
+}
