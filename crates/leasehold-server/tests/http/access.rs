@@ -476,3 +476,51 @@ async fn events_tell_only_of_what_may_be_read_and_end_with_the_right() {
         "it ends, and tells nothing more"
     );
 }
+
+/// Operations of the description that take no token.
+const OPEN: [&str; 8] = [
+    "alive",
+    "ready",
+    "openapi",
+    "docs",
+    "docsScript",
+    "docsStyle",
+    "logIn",
+    "logOut",
+];
+
+#[tokio::test]
+async fn every_operation_that_is_described_wants_to_know_who_asks() {
+    let guarded = Guarded::start().await;
+    let elsewhere = guarded.token("elsewhere", &["admin:other/"]).await;
+    let document = guarded.ask("GET", "/openapi.json", "", b"").await.ok().json;
+    let mut guarded_operations = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let id = operation["operationId"]
+                .as_str()
+                .unwrap()
+                .trim_end_matches("Put");
+            let target = path.replace("{fence}", "7");
+            let target = target.replace("{name}", "x").replace("{id}", "x");
+            let ask = async |token: &str| {
+                let method = method.to_uppercase();
+                guarded.ask(&method, &target, token, b"").await.status
+            };
+            let about = format!("{method} {path}");
+            if OPEN.contains(&id) {
+                assert_ne!(ask("").await, 401, "{about}");
+                continue;
+            }
+            guarded_operations += 1;
+            assert_eq!(ask("").await, 401, "{about}");
+            assert_eq!(ask("lh_wrong").await, 401, "{about}");
+            if path.contains("{name}") || path.contains("{id}") {
+                // Only a break says in its body what right it takes.
+                let expected = if path.ends_with("/break") { 400 } else { 403 };
+                assert_eq!(ask(&elsewhere).await, expected, "{about}");
+            }
+        }
+    }
+    assert!(guarded_operations > ROUTES.len(), "all of them were seen");
+}

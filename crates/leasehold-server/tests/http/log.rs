@@ -19,7 +19,7 @@ impl Write for Log {
 }
 
 #[tokio::test]
-async fn requests_are_logged_without_nonces_queries_or_bodies() {
+async fn requests_are_logged_without_nonces_tokens_queries_or_bodies() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -33,7 +33,7 @@ async fn requests_are_logged_without_nonces_queries_or_bodies() {
     let fence = server
         .acquire("/locks/my-job?nonce=top-secret&owner=somebody-quiet")
         .await;
-    let header = "Leasehold-Nonce: top-secret\r\n";
+    let header = "Leasehold-Nonce: top-secret\r\nAuthorization: Bearer lh_secret-token\r\n";
     server
         .send_with("POST", "/locks/my-job", header, b"")
         .await
@@ -58,7 +58,13 @@ async fn requests_are_logged_without_nonces_queries_or_bodies() {
     ] {
         assert!(log.contains(told), "{told} is not in:\n{log}");
     }
-    for secret in ["top-secret", "private body", "somebody-quiet", "nonce="] {
+    for secret in [
+        "top-secret",
+        "lh_",
+        "private body",
+        "somebody-quiet",
+        "nonce=",
+    ] {
         assert!(!log.contains(secret), "{secret} is in:\n{log}");
     }
 }
