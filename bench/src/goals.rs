@@ -210,16 +210,9 @@ impl Results {
         };
         for store in ["memory", "SQLite"] {
             let what = format!("take-over, {store}");
-            let (late, early): (fn(&Figure) -> f64, fn(&Figure) -> f64) =
-                (|late| late.p99 / 1_000.0, |late| late.least / 1_000.0);
-            figures(8, &what, late, "p99 in ms beyond the ttl", AtMost(5.0));
-            figures(
-                8,
-                &what,
-                early,
-                "earliest in ms beyond the ttl",
-                AtLeast(0.0),
-            );
+            let (p99, least) = ("p99 in ms beyond the ttl", "earliest in ms beyond the ttl");
+            figures(8, &what, |late| late.p99 / 1_000.0, p99, AtMost(5.0));
+            figures(8, &what, |late| late.least / 1_000.0, least, AtLeast(0.0));
             let what = format!("idle leases, {store}");
             figures(10, &what, |share| share.p50, "% of a core", AtMost(10.0));
         }

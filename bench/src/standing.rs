@@ -34,7 +34,7 @@ pub(crate) async fn client_among(url: &str, names: usize) -> Result<Client> {
 
 /// Gives many names the record that the first has: used once, and free.
 async fn fill(store: &Arc<dyn Store>, names: usize) -> Result<()> {
-    let name = |number| Name::lock(&lock_name(number)).expect("a good name");
+    let name = |number| Name::lock(lock_name(number)).expect("a good name");
     let first = store.load(&[name(0)]).await?.value.remove(0);
     let Some(used) = first else {
         return fail("the store has forgotten the first name");

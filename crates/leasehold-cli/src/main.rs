@@ -34,6 +34,10 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command};
 use exit::Failure;
 
+/// A service allocates and frees some twenty times for each request.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // `run` starts this program anew to become the command and its watchdog.
     if let Some(code) = run::helper(std::env::args_os().skip(1)) {

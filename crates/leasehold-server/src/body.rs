@@ -23,7 +23,7 @@ pub(crate) async fn read(
     if body.is_end_stream() {
         return Ok(Vec::new());
     }
-    tokio::time::timeout(timeout, collect(body, limit))
+    Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
         .await
         .unwrap_or_else(|_| {
             Err(Refused::new(

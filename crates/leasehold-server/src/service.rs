@@ -113,19 +113,20 @@ impl Service {
         let _waiting = self.permit(&route, &call)?;
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
-            Route::AcquireAll(names) => self.acquire_all(call, names).await,
-            Route::Heartbeat(name, fence) => self.heartbeat(call, &name, fence).await,
-            Route::Heartbeats => self.heartbeats(call).await,
-            Route::Update(name, fence) => self.update(call, &name, fence).await,
             Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
-            Route::ReleaseByNonce(name) => self.release(call, &name, None).await,
-            Route::Break(name) => self.break_lease(call, &name).await,
-            Route::Show(name) => self.show(call, &name).await,
-            Route::List(kind) => self.list(call, kind).await,
-            Route::Pass(gate) => self.pass(call, &gate).await,
-            Route::Put(name) => self.put(call, &name).await,
-            Route::Remove(name) => self.remove(call, &name).await,
-            Route::Claim => self.claim(call).await,
+            // The rest is on the heap: a request is as large as the largest of them, and moved around as such.
+            Route::AcquireAll(names) => Box::pin(self.acquire_all(call, names)).await,
+            Route::Heartbeat(name, fence) => Box::pin(self.heartbeat(call, &name, fence)).await,
+            Route::Heartbeats => Box::pin(self.heartbeats(call)).await,
+            Route::Update(name, fence) => Box::pin(self.update(call, &name, fence)).await,
+            Route::ReleaseByNonce(name) => Box::pin(self.release(call, &name, None)).await,
+            Route::Break(name) => Box::pin(self.break_lease(call, &name)).await,
+            Route::Show(name) => Box::pin(self.show(call, &name)).await,
+            Route::List(kind) => Box::pin(self.list(call, kind)).await,
+            Route::Pass(gate) => Box::pin(self.pass(call, &gate)).await,
+            Route::Put(name) => Box::pin(self.put(call, &name)).await,
+            Route::Remove(name) => Box::pin(self.remove(call, &name)).await,
+            Route::Claim => Box::pin(self.claim(call)).await,
             Route::Events => self.events(&call),
             Route::Metrics => self.metrics(&call),
             Route::OpenApi => self.openapi(&call),
@@ -134,7 +135,7 @@ impl Service {
             Route::LogOut => self.log_out(&call),
             Route::WhoAmI => self.who_am_i(&call),
             Route::Health => self.health(&call),
-            Route::Ready => self.ready(call).await,
+            Route::Ready => Box::pin(self.ready(call)).await,
         }
     }
 }

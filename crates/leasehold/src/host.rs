@@ -1,5 +1,6 @@
 //! What this machine gives: a clock that never steps, and random numbers.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,9 +35,19 @@ impl Host for Machine {
     }
 
     fn random(&self) -> u128 {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the kernel gives random numbers");
-        u128::from_le_bytes(bytes)
+        thread_local! {
+            /// Numbers that the kernel gave, and nobody has had yet: it takes as long to give one as to give many.
+            static SPARE: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+        }
+        SPARE.with_borrow_mut(|spare| {
+            if spare.is_empty() {
+                let mut bytes = [0; 512];
+                getrandom::fill(&mut bytes).expect("the kernel gives random numbers");
+                let numbers = bytes.as_chunks().0.iter();
+                spare.extend(numbers.map(|number| u128::from_le_bytes(*number)));
+            }
+            spare.pop().expect("there are some now")
+        })
     }
 }
 

@@ -1,13 +1,14 @@
 //! Calls the store: collects what is ready into batches, and carries them out.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{BootTime, Name, Record};
 
 use super::plan::{Plan, Planned};
 use super::table::Table;
-use super::{Inner, bounded};
+use super::{Inner, bounded, silence};
 use crate::Error;
 use crate::store::{Write, WriteId};
 
@@ -165,13 +166,15 @@ impl Inner {
                     planned,
                 });
                 let carried: Vec<_> = carried.collect();
-                let result = tokio::time::timeout(timeout, self.store.swap(writes))
-                    .await
-                    .unwrap_or_else(|_| {
-                        Err(Error::Indeterminate(format!(
-                            "the store did not answer within {timeout:?}"
-                        )))
-                    });
+                let mut swapping = self.store.swap(writes);
+                // A store that answers at once needs no timer.
+                let first = poll_fn(|context| Poll::Ready(swapping.as_mut().poll(context)));
+                let result = match first.await {
+                    Poll::Ready(result) => result,
+                    Poll::Pending => tokio::time::timeout(timeout, swapping)
+                        .await
+                        .unwrap_or_else(|_| Err(Error::Indeterminate(silence(timeout)))),
+                };
                 let times = Times {
                     number,
                     sent,

@@ -70,11 +70,11 @@ impl Inner {
     ) {
         let mut table = self.table();
         table.swapping -= 1;
-        let names: Vec<_> = carried.iter().map(|written| written.name.clone()).collect();
         match result {
             Ok(Answer { value, stamp }) => {
                 let observed = table.heard(times, stamp);
                 for (written, swapped) in carried.into_iter().zip(value) {
+                    let name = written.name.clone();
                     match swapped {
                         Swapped::Written { tag } => {
                             self.landed(&mut table, written, tag, times, stamp, observed)
@@ -86,15 +86,18 @@ impl Inner {
                         }
                         Swapped::Failed(failure) => self.fell(&mut table, written, times, failure),
                     }
+                    table.after_call(&name);
                 }
             }
             Err(failure) => {
                 for written in carried {
+                    let name = written.name.clone();
                     self.fell(&mut table, written, times, failure.clone());
+                    table.after_call(&name);
                 }
             }
         }
-        self.after_call(&mut table, names.iter());
+        self.after_call(&mut table, [].iter());
     }
 
     /// A write is durable: what it carried has happened.

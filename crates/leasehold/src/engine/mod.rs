@@ -250,12 +250,22 @@ impl Engine {
 
     /// Waits for the answer to an operation.
     async fn answer(&self, asked: Asked<'_>, patience: Patience) -> Result<Reply> {
-        let within = patience.within.unwrap_or(self.inner.config.timeout);
         let (mut ticket, mut receiver) = asked;
         if let Ok(result) = receiver.try_recv() {
             ticket.done = true;
             return result;
         }
+        // On the heap: what waits is large, and a store that answers at once needs none of it.
+        Box::pin(self.wait(ticket, receiver, patience)).await
+    }
+
+    async fn wait(
+        &self,
+        mut ticket: Ticket<'_>,
+        mut receiver: oneshot::Receiver<Result<Reply>>,
+        patience: Patience,
+    ) -> Result<Reply> {
+        let within = patience.within.unwrap_or(self.inner.config.timeout);
         if !patience.wait.is_zero() {
             tokio::select! {
                 biased;
@@ -413,8 +423,12 @@ fn closing() -> Error {
     Error::Unavailable("shutting down: ask again elsewhere or later".into())
 }
 
+fn silence(timeout: Duration) -> String {
+    format!("the store did not answer within {timeout:?}")
+}
+
 fn no_answer(timeout: Duration) -> Error {
-    Error::Unavailable(format!("the store did not answer within {timeout:?}"))
+    Error::Unavailable(silence(timeout))
 }
 
 /// Runs futures side by side in one task, in order of their results.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
 use tokio::sync::{Notify, oneshot};
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 /// Everything that the engine knows, behind one lock that is only ever held for a moment.
 pub(super) struct Table {
     pub(super) clock: Clock,
-    pub(super) entries: IndexMap<Name, Entry>,
+    pub(super) entries: IndexMap<Name, Entry, RandomState>,
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
     /// Names that must be loaded before anything can be planned.
@@ -178,7 +179,7 @@ impl Table {
     pub(super) fn new(clock: Clock, timer: Arc<Notify>, measures: Arc<Measures>) -> Self {
         Self {
             clock,
-            entries: IndexMap::new(),
+            entries: IndexMap::default(),
             ready: VecDeque::new(),
             to_load: VecDeque::new(),
             timers: BTreeSet::new(),
