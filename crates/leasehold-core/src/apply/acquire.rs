@@ -85,6 +85,8 @@ fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>)
         state: next.state.clone(),
         last: next.last.clone(),
     };
+    // Most records have one holder; a list that grows by itself makes room for four, in every store's and engine's memory.
+    next.holders.reserve_exact(1);
     next.holders.push(holder);
     Decision::write(next, Outcome::Granted(grant))
 }

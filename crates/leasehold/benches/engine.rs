@@ -1,0 +1,105 @@
+//! What the engine adds to a store that costs nothing: lock cycles on `memory:`.
+//!
+//! ```sh
+//! cargo bench -p leasehold
+//! ```
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use leasehold::core::{Mode, Name, Nonce};
+use leasehold::{AcquireRequest, Acquired, Client, Holding};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// How many names there are to take.
+const NAMES: usize = 10_000;
+
+struct Locks {
+    client: Client,
+    names: Vec<Name>,
+    nonces: AtomicU64,
+}
+
+impl Locks {
+    async fn open() -> Arc<Self> {
+        let client = leasehold::connect("memory:").await.expect("a store");
+        let names = (0..NAMES).map(|n| Name::lock(format!("bench/{n:05}")).expect("a name"));
+        let names = names.collect();
+        let nonces = AtomicU64::new(0);
+        Arc::new(Self {
+            client,
+            names,
+            nonces,
+        })
+    }
+
+    /// Takes a lease and releases it.
+    async fn cycle(&self) {
+        let number = self.nonces.fetch_add(1, Ordering::Relaxed);
+        let name = &self.names[number as usize % NAMES];
+        let request = AcquireRequest {
+            name: name.clone(),
+            nonce: Nonce::new(format!("{number:032x}")).expect("a nonce"),
+            owner: self.client.owner().clone(),
+            ttl: Duration::from_secs(30),
+            mode: Mode::Exclusive,
+            fence: None,
+            wait: Duration::ZERO,
+        };
+        let leases = self.client.leases();
+        let acquired = leases.acquire(request).await.expect("an answer");
+        let Acquired::Granted(hold) = acquired else {
+            panic!("{name} was free");
+        };
+        let released = leases.release(name, Holding::Fence(hold.grant.fence));
+        assert!(black_box(released.await.expect("an answer")));
+    }
+}
+
+fn cycles(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("a runtime");
+    let locks = runtime.block_on(Locks::open());
+    let mut group = criterion.benchmark_group("cycle");
+    group.throughput(Throughput::Elements(1));
+    for tasks in [1, 64] {
+        group.bench_function(format!("{tasks} tasks"), |bencher| {
+            bencher.iter_custom(|cycles| runtime.block_on(share(&locks, tasks, cycles)));
+        });
+    }
+    group.finish();
+}
+
+/// How long so many tasks take for so many cycles together.
+async fn share(locks: &Arc<Locks>, tasks: u64, cycles: u64) -> Duration {
+    let begun = Instant::now();
+    let mut workers = JoinSet::new();
+    for task in 0..tasks {
+        let locks = locks.clone();
+        let share = cycles / tasks + u64::from(task < cycles % tasks);
+        workers.spawn(async move {
+            for _ in 0..share {
+                locks.cycle().await;
+            }
+        });
+    }
+    workers.join_all().await;
+    begun.elapsed()
+}
+
+/// Seconds instead of minutes: `bench/compare` measures the rest.
+fn short() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(4))
+}
+
+criterion_group! {
+    name = benches;
+    config = short();
+    targets = cycles
+}
+criterion_main!(benches);
