@@ -8,8 +8,8 @@ use leasehold::core::{Fence, Mode, Name};
 
 use crate::exit::{self, Failure};
 use crate::{
-    acquire, break_lease, claim, completions, doctor, gate, init, list, man, purge, put, release,
-    remove, renew, run, serve, show, store, token, update, watch, work,
+    acquire, bench, break_lease, claim, completions, doctor, gate, init, list, man, purge, put,
+    release, remove, renew, run, serve, show, store, token, update, watch, work,
 };
 
 const EXAMPLES: &str = "\
@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     Init(init::Init),
     Purge(purge::Purge),
+    Bench(bench::Bench),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod arguments;
+mod bench;
 mod body;
 mod break_lease;
 mod claim;
@@ -87,6 +88,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Doctor(command) => command.execute(&common).await,
             Command::Init(command) => command.execute(&common).await,
             Command::Purge(command) => command.execute(&common).await,
+            Command::Bench(command) => command.execute(&common).await,
             Command::Completions(_) | Command::Man(_) | Command::Token(_) => Ok(0),
         }
     })

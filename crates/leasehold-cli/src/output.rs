@@ -83,6 +83,34 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
+/// How long so many nanoseconds are, to three digits: `85ns`, `1.25µs`, `85.0ms`, `12.3s`.
+pub(crate) fn precise(nanos: u64) -> String {
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)];
+    let Some((word, unit)) = units.into_iter().find(|(_, unit)| nanos >= *unit) else {
+        return format!("{nanos}ns");
+    };
+    let number = nanos as f64 / unit as f64;
+    let digits = match nanos / unit {
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}{word}")
+}
+
+/// A number in groups of three digits: `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// The text as one word of a POSIX shell.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -106,6 +134,22 @@ mod tests {
             (7_800_000, "2h 10m"),
         ] {
             assert_eq!(span(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        for (nanos, text) in [
+            (85, "85ns"),
+            (1_250, "1.25µs"),
+            (85_000_000, "85.0ms"),
+            (999_700_000, "1000ms"),
+            (12_345_678_901, "12.3s"),
+        ] {
+            assert_eq!(precise(nanos), text);
+        }
+        for (number, text) in [(0, "0"), (999, "999"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
         }
     }
 

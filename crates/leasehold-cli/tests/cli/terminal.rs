@@ -2,7 +2,7 @@
 
 use crate::support::{Home, LEASEHOLD, Running};
 
-fn on_a_terminal(home: &Home, command: &str) -> Running {
+pub(crate) fn on_a_terminal(home: &Home, command: &str) -> Running {
     let mut script = home.program("script");
     script.args(["-q", "-e", "-c", command, "/dev/null"]);
     Running::start(&mut script)
