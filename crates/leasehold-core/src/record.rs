@@ -73,6 +73,16 @@ impl Hash {
         Self(short)
     }
 
+    /// The hash with these bytes.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The hash that [`Display`](fmt::Display) wrote like this.
     pub fn parse(hex: &str) -> Option<Self> {
         if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {

@@ -236,7 +236,10 @@ async fn list_goes_by_prefix_state_and_holding_in_pages() {
     assert_eq!(names("prefix=a").await, ["a1", "a2", "a3"]);
     assert_eq!(names("held=true").await, ["a2"]);
     assert_eq!(names("held=false&limit=2").await, ["a1", "a3", "b1"]);
-    assert_eq!(names("state=NEW&prefix=a").await, ["a1", "a3"]);
+    // Oldest first, as exactly as the store's time is known: these two may be too close to tell.
+    let mut new = names("state=NEW&prefix=a").await;
+    new.sort();
+    assert_eq!(new, ["a1", "a3"]);
     assert_eq!(names("prefix=zzz").await, [""; 0]);
 }
 

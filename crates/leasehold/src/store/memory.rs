@@ -5,7 +5,9 @@
 //! does not go back by more than the restart took: a record starts from the store's time.
 //!
 //! # Stored form
-//! The records themselves, in ordered maps.
+//! Each record is packed, with its name, into one piece of memory (`memory/packed.rs`), and found by the hash of the
+//! name. A held lock with a name of 19 bytes takes about 145 bytes, all told. Only a name that comes or goes moves
+//! anything in the order of names, and only an item that changes its state in the order of items.
 //!
 //! # Set-up
 //! None. Each `memory:` that is opened is a store of its own.
@@ -14,26 +16,30 @@
 //! None.
 //!
 //! # Limits
-//! What fits into memory.
+//! What fits into memory. What deleted records took is used for new ones, not all of it given back.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+mod bytes;
+mod find;
+mod order;
+mod packed;
+mod records;
+#[cfg(all(test, feature = "conformance"))]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use leasehold_core::{BootTime, Name, Stamp, Time};
 
-use super::{
-    Answer, Availability, Check, Facts, Page, Query, Store, Stored, Swapped, Version, Write,
-    held_until,
-};
+use self::records::Records;
+use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
 
 /// Records in memory.
 pub struct Memory {
-    records: Mutex<BTreeMap<Name, Stored>>,
+    records: Mutex<Records>,
     host: Arc<dyn Host>,
     /// Store time when the boot clock was zero: wall time at first, then boot time.
     epoch: Time,
@@ -74,7 +80,7 @@ impl Memory {
         }
     }
 
-    fn records(&self) -> std::sync::MutexGuard<'_, BTreeMap<Name, Stored>> {
+    fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,10 +104,7 @@ impl Store for Memory {
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
         let records = self.records();
-        let value = names
-            .iter()
-            .map(|name| records.get(name).cloned())
-            .collect();
+        let value = names.iter().map(|name| records.get(name)).collect();
         Ok(Answer {
             value,
             stamp: self.stamp(),
@@ -110,10 +113,7 @@ impl Store for Memory {
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
         let mut records = self.records();
-        let value = writes
-            .into_iter()
-            .map(|write| swap_one(&mut records, write))
-            .collect();
+        let value = writes.iter().map(|write| records.swap(write)).collect();
         Ok(Answer {
             value,
             stamp: self.stamp(),
@@ -122,13 +122,8 @@ impl Store for Memory {
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
         let records = self.records();
-        let page = if query.state.is_some() {
-            by_state(&records, query)
-        } else {
-            by_name(&records, query)
-        };
         Ok(Answer {
-            value: page?,
+            value: find::find(&records, query)?,
             stamp: self.stamp(),
         })
     }
@@ -139,111 +134,4 @@ impl Store for Memory {
             "use `sqlite:PATH`, or a database, where leases must outlive it",
         )])
     }
-}
-
-fn swap_one(records: &mut BTreeMap<Name, Stored>, write: Write) -> Swapped {
-    let current = records.get(&write.name);
-    if current.map(|stored| stored.version.write) != write.expect.map(|version| version.write) {
-        return Swapped::Conflict(current.cloned());
-    }
-    match write.put {
-        None => {
-            records.remove(&write.name);
-        }
-        Some((id, record)) => {
-            records.insert(
-                write.name,
-                Stored {
-                    version: Version {
-                        write: id,
-                        tag: None,
-                    },
-                    record,
-                },
-            );
-        }
-    }
-    Swapped::Written { tag: None }
-}
-
-fn wanted(query: &Query, name: &Name, stored: &Stored) -> bool {
-    let label = stored.record.state.as_ref().map(|state| &state.label);
-    name.kind() == query.kind
-        && name.as_str().starts_with(&query.prefix)
-        && query
-            .state
-            .as_ref()
-            .is_none_or(|state| Some(state) == label)
-        && match query.availability {
-            None => true,
-            Some(Availability::Free(at)) => held_until(&stored.record) < at,
-            Some(Availability::Held(at)) => held_until(&stored.record) >= at,
-        }
-}
-
-fn by_name(records: &BTreeMap<Name, Stored>, query: &Query) -> Result<Page> {
-    let start = match &query.cursor {
-        Some(after) => Bound::Excluded(Name::new(query.kind, after)?),
-        None if query.prefix.is_empty() => Bound::Unbounded,
-        None => Bound::Included(Name::new(query.kind, &query.prefix)?),
-    };
-    let mut found: Vec<_> = records
-        .range((start, Bound::Unbounded))
-        .filter(|(name, stored)| wanted(query, name, stored))
-        .take(query.limit + 1)
-        .map(|(name, stored)| (name.clone(), stored.clone()))
-        .collect();
-    let more = found.len() > query.limit;
-    found.truncate(query.limit);
-    let cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|(name, _)| name.as_str().to_owned());
-    Ok(Page {
-        records: found,
-        cursor,
-    })
-}
-
-fn by_state(records: &BTreeMap<Name, Stored>, query: &Query) -> Result<Page> {
-    let after = query
-        .cursor
-        .as_deref()
-        .map(parse_state_cursor)
-        .transpose()?;
-    let since = |stored: &Stored| {
-        stored
-            .record
-            .state
-            .as_ref()
-            .map_or(0, |state| state.since.as_micros())
-    };
-    let mut found: Vec<_> = records
-        .iter()
-        .filter(|(name, stored)| wanted(query, name, stored))
-        .filter(|(name, stored)| {
-            after
-                .as_ref()
-                .is_none_or(|after| (since(stored), name.as_str()) > (after.0, &*after.1))
-        })
-        .collect();
-    found.sort_by_key(|(name, stored)| (since(stored), (*name).clone()));
-    let more = found.len() > query.limit;
-    found.truncate(query.limit);
-    let records: Vec<_> = found
-        .into_iter()
-        .map(|(name, stored)| (name.clone(), stored.clone()))
-        .collect();
-    let cursor = records
-        .last()
-        .filter(|_| more)
-        .map(|(name, stored)| format!("{}:{name}", since(stored)));
-    Ok(Page { records, cursor })
-}
-
-fn parse_state_cursor(cursor: &str) -> Result<(u64, String)> {
-    cursor
-        .split_once(':')
-        .and_then(|(since, name)| Some((since.parse().ok()?, name.to_owned())))
-        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
 }

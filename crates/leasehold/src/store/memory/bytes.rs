@@ -1,0 +1,134 @@
+//! Numbers and texts as bytes, and back.
+
+/// Bytes to which numbers and texts are added.
+#[derive(Default)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    /// Starts again, in the same memory.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What has been written.
+    pub(super) fn written(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// Seven bits a byte, the lowest first; all but the last byte have the highest bit set.
+    pub(super) fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    /// A number of which the distance from `base` is likely to be small, in either direction.
+    pub(super) fn near(&mut self, number: u64, base: u64) {
+        let distance = number.wrapping_sub(base).cast_signed();
+        self.number((distance << 1 ^ distance >> 63).cast_unsigned());
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.raw(text.as_bytes());
+    }
+}
+
+/// What is left to be read of what a [`Writer`] wrote. It panics on anything else: these bytes have never left the process.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn byte(&mut self) -> u8 {
+        let [byte] = self.raw();
+        byte
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = self.byte();
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return number;
+            }
+            shift += 7;
+        }
+    }
+
+    pub(super) fn near(&mut self, base: u64) -> u64 {
+        let number = self.number();
+        base.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg())
+    }
+
+    pub(super) fn raw<const N: usize>(&mut self) -> [u8; N] {
+        let (raw, rest) = self.0.split_first_chunk().expect("written whole");
+        self.0 = rest;
+        *raw
+    }
+
+    /// A text's bytes: enough to compare it.
+    pub(super) fn text_bytes(&mut self) -> &'a [u8] {
+        let len = self.number() as usize;
+        let (text, rest) = self.0.split_at(len);
+        self.0 = rest;
+        text
+    }
+
+    pub(super) fn text(&mut self) -> &'a str {
+        as_text(self.text_bytes())
+    }
+}
+
+/// The text that was written as these bytes.
+pub(super) fn as_text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("written as a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reader, Writer};
+
+    /// Where numbers grow by a byte, and the ends.
+    const NUMBERS: [u64; 8] = [0, 1, 127, 128, 16_383, 16_384, 1 << 63, u64::MAX];
+
+    #[test]
+    fn numbers_read_back() {
+        for number in NUMBERS {
+            let mut writer = Writer::default();
+            writer.number(number);
+            let mut reader = Reader(writer.written());
+            assert_eq!(reader.number(), number);
+            assert!(reader.0.is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_read_back_from_any_base() {
+        for (number, base) in NUMBERS.iter().flat_map(|n| NUMBERS.map(|base| (*n, base))) {
+            let mut writer = Writer::default();
+            writer.near(number, base);
+            assert_eq!(Reader(writer.written()).near(base), number);
+        }
+    }
+
+    #[test]
+    fn what_is_near_takes_a_byte() {
+        for base in [0, 1 << 52, u64::MAX] {
+            for distance in -64..64 {
+                let mut writer = Writer::default();
+                writer.near(base.wrapping_add_signed(distance), base);
+                assert_eq!(writer.written().len(), 1);
+            }
+        }
+    }
+}

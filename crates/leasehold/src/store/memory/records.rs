@@ -1,0 +1,180 @@
+//! All records: one piece of memory each, found by name, in the order of names, and by state.
+
+use std::hash::BuildHasher as _;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use leasehold_core::Name;
+
+use super::bytes::Writer;
+use super::order::Order;
+use super::packed::{self, Item, Key};
+use crate::store::{Stored, Swapped, Write};
+
+/// So many hash tables share the names: one that grows moves only its own part of them.
+const TABLES: usize = 256;
+
+/// Records by name. A record is packed into a slot, and everything else refers to slots by their number.
+pub(super) struct Records {
+    /// Empty where a record was deleted.
+    slots: Vec<Box<[u8]>>,
+    /// The numbers of the empty slots.
+    free: Vec<u32>,
+    /// Slots by the hash of their name.
+    tables: Box<[HashTable<u32>]>,
+    hasher: RandomState,
+    /// Slots in the order of names.
+    names: Order,
+    /// Slots with a state, by kind and state, the oldest first.
+    items: Order,
+    /// Where a record is packed before it is known how long it is.
+    writer: Writer,
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            tables: (0..TABLES).map(|_| HashTable::new()).collect(),
+            hasher: RandomState::default(),
+            names: Order::default(),
+            items: Order::default(),
+            writer: Writer::default(),
+        }
+    }
+}
+
+impl Records {
+    /// The record under this name.
+    pub(super) fn get(&self, name: &Name) -> Option<Stored> {
+        let key = key_of(name);
+        let slot = self.slot(key, self.hasher.hash_one(key))?;
+        Some(packed::unpack(self.at(slot)))
+    }
+
+    /// Writes, unless the version is another one.
+    pub(super) fn swap(&mut self, write: &Write) -> Swapped {
+        let key = key_of(&write.name);
+        let hash = self.hasher.hash_one(key);
+        let slot = self.slot(key, hash);
+        let current = slot.map(|slot| packed::write(self.at(slot)));
+        if current != write.expect.as_ref().map(|version| version.write) {
+            return Swapped::Conflict(slot.map(|slot| packed::unpack(self.at(slot))));
+        }
+        if let Some((id, record)) = &write.put {
+            self.writer.clear();
+            packed::pack(&write.name, *id, record, &mut self.writer);
+        }
+        match (slot, &write.put) {
+            (Some(slot), Some(_)) => self.replace(slot),
+            (Some(slot), None) => self.remove(slot, hash),
+            (None, Some(_)) => self.insert(hash),
+            (None, None) => {}
+        }
+        Swapped::Written { tag: None }
+    }
+
+    /// The packed records that come in the order of names, from the first that is not below.
+    pub(super) fn by_name(&self, below: impl Fn(Key<'_>) -> bool) -> impl Iterator<Item = &[u8]> {
+        self.names
+            .from(move |slot| below(packed::key(self.at(slot))))
+            .map(|slot| self.at(slot))
+    }
+
+    /// The packed items in the order of kind, state and age, from the first that is not below.
+    pub(super) fn by_state(&self, below: impl Fn(Item<'_>) -> bool) -> impl Iterator<Item = &[u8]> {
+        self.items
+            .from(move |slot| packed::item(self.at(slot)).is_some_and(&below))
+            .map(|slot| self.at(slot))
+    }
+
+    fn at(&self, slot: u32) -> &[u8] {
+        &self.slots[slot as usize]
+    }
+
+    fn slot(&self, key: Key<'_>, hash: u64) -> Option<u32> {
+        self.tables[table_of(hash)]
+            .find(hash, |slot| packed::key(self.at(*slot)) == key)
+            .copied()
+    }
+
+    /// Gives what was written a slot.
+    fn insert(&mut self, hash: u64) {
+        let packed = self.writer.written().into();
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = packed;
+                slot
+            }
+            None => {
+                self.slots.push(packed);
+                u32::try_from(self.slots.len() - 1).expect("memory ends before the numbers do")
+            }
+        };
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.tables[table_of(hash)].insert_unique(hash, slot, |slot| {
+            hasher.hash_one(packed::key(&slots[*slot as usize]))
+        });
+        self.names.insert(slot, before(slots, slot, packed::key));
+        if packed::item(self.at(slot)).is_some() {
+            let before = before(&self.slots, slot, packed::item);
+            self.items.insert(slot, before);
+        }
+    }
+
+    /// Puts what was written in place of what is there.
+    fn replace(&mut self, slot: u32) {
+        let new = self.writer.written();
+        let old = &self.slots[slot as usize];
+        let moves = packed::item(old) != packed::item(new);
+        if moves && packed::item(old).is_some() {
+            self.items
+                .remove(slot, before(&self.slots, slot, packed::item));
+        }
+        let place = &mut self.slots[slot as usize];
+        if place.len() == new.len() {
+            // A renewal: no need to allocate.
+            place.copy_from_slice(new);
+        } else {
+            *place = new.into();
+        }
+        if moves && packed::item(new).is_some() {
+            self.items
+                .insert(slot, before(&self.slots, slot, packed::item));
+        }
+    }
+
+    fn remove(&mut self, slot: u32, hash: u64) {
+        if packed::item(self.at(slot)).is_some() {
+            let before = before(&self.slots, slot, packed::item);
+            self.items.remove(slot, before);
+        }
+        self.names
+            .remove(slot, before(&self.slots, slot, packed::key));
+        if let Ok(entry) = self.tables[table_of(hash)].find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        self.slots[slot as usize] = Box::default();
+        self.free.push(slot);
+    }
+}
+
+/// Whether a slot comes before this one.
+fn before<'a, T: Ord>(
+    slots: &'a [Box<[u8]>],
+    slot: u32,
+    order: impl Fn(&'a [u8]) -> T,
+) -> impl Fn(u32) -> bool {
+    let this = order(&slots[slot as usize]);
+    move |other| order(&slots[other as usize]) < this
+}
+
+fn key_of(name: &Name) -> Key<'_> {
+    (name.kind(), name.as_str().as_bytes())
+}
+
+/// By bits that a table itself, of less than 2^32 slots, does not use.
+fn table_of(hash: u64) -> usize {
+    (hash >> 40) as usize % TABLES
+}
