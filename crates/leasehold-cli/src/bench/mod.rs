@@ -76,9 +76,9 @@ impl Bench {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let names = self.names()?;
         let mut signals = Signals::catch()?;
-        let url = store::url(common)?;
+        let place = store::place(common)?;
         let client = tokio::select! {
-            client = store::connect(&url) => client?,
+            client = store::connect(&place) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),
         };
         let count = output::grouped(self.names.into());
@@ -94,13 +94,13 @@ impl Bench {
         // What was measured before something failed is told as well.
         if end.is_ok() || !runs.is_empty() {
             let interrupted = matches!(end, Ok(Some(_)));
-            let report = Report::new(store::scheme(&url), &self, interrupted, runs);
+            let report = Report::new(store::scheme(place.url()), &self, interrupted, runs);
             if common.json {
                 output::json(&report)?;
             } else {
                 output::text(&report.for_people())?;
                 let is_clean = end.is_ok() && !report.has_errors();
-                self.tell_what_stays(store::scheme(&url), is_clean);
+                self.tell_what_stays(store::scheme(place.url()), is_clean);
             }
         }
         Ok(end?.map_or(0, exit::by))
