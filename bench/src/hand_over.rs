@@ -26,7 +26,7 @@ pub(crate) fn of_service(address: SocketAddr, rounds: usize) -> Result<Vec<f64>>
                 waiter.read()?;
             } else {
                 // So that they stand in this order.
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(10));
             }
         }
         for place in 0..WAITERS {
