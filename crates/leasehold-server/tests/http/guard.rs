@@ -7,8 +7,8 @@ use leasehold_server::access::Limits;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::access::Guarded;
 use crate::common::Server;
+use crate::guarded::Guarded;
 
 #[tokio::test]
 async fn each_token_has_a_rate_and_so_many_that_wait() {

@@ -8,6 +8,7 @@ mod faults;
 mod gates;
 mod glock;
 mod guard;
+mod guarded;
 mod input;
 mod items;
 mod log;

@@ -10,8 +10,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
 
-use crate::access::Guarded;
 use crate::common::PATIENCE;
+use crate::guarded::Guarded;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 

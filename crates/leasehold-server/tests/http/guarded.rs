@@ -1,0 +1,75 @@
+//! A service that wants to know who asks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::engine::Engine;
+use leasehold::store;
+use leasehold_server::Config;
+use leasehold_server::access::{Access, AccessFile, Scope};
+use tempfile::TempDir;
+
+use crate::common::{Answer, PATIENCE, Server};
+
+/// A service with access control, and the file that it follows.
+pub(crate) struct Guarded {
+    pub(crate) server: Server,
+    folder: TempDir,
+}
+
+impl Guarded {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(configure: impl FnOnce(&mut Config)) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("access.toml");
+        // There must be a file; nobody has this token.
+        AccessFile::create_token(&file, "nobody", &[], None).unwrap();
+        let mut config = Config::default();
+        config.access = Some(Access::open(&file).unwrap());
+        configure(&mut config);
+        let store = store::open("memory:").await.unwrap();
+        let engine = Engine::start(store).await.unwrap();
+        let server = Server::start_with(engine, config).await;
+        Self { server, folder }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("access.toml")
+    }
+
+    /// A new token, once the service knows it.
+    pub(crate) async fn token(&self, principal: &str, scopes: &[&str]) -> String {
+        let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.parse().unwrap()).collect();
+        let (token, _) = AccessFile::create_token(&self.file(), principal, &scopes, None).unwrap();
+        let token = token.expose().to_owned();
+        self.until(&token, |status| status != 401).await;
+        token
+    }
+
+    /// Waits until an answer to this token has such a status.
+    pub(crate) async fn until(&self, token: &str, reached: impl Fn(u16) -> bool) {
+        let asking = async {
+            while !reached(self.ask("GET", "/locks", token, b"").await.status) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking)
+            .await
+            .expect("the file is followed");
+    }
+
+    pub(crate) async fn ask(&self, method: &str, target: &str, token: &str, body: &[u8]) -> Answer {
+        let header = match token {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        };
+        self.server.send_with(method, target, &header, body).await
+    }
+
+    pub(crate) async fn post(&self, target: &str, token: &str) -> Answer {
+        self.ask("POST", target, token, b"").await
+    }
+}
