@@ -72,3 +72,89 @@ async fn engines_take_turns_through_it() {
         task.await.unwrap();
     }
 }
+
+/// Statements are prepared in a session that, behind a pooler, others use as well: here by turns, so it is always the
+/// same one.
+async fn after_this_happens_to_what_is_prepared(happening: impl AsyncFn(&Ground, &Session)) {
+    let server = leasehold_testbed::shared("postgres").await.unwrap();
+    let bouncer = server.behind_pgbouncer().await.unwrap();
+    let ground = Ground::on(bouncer.port());
+    let store = ground.open_with("&changes=off").await;
+    let name = name("a");
+    swap_one(&*store, create(&name, record(1, "0"))).await;
+    let count = async |from: u32, to: u32| {
+        for count in from..to {
+            let current = load_one(&*store, &name).await.unwrap();
+            assert_eq!(&*current.record.body, count.to_string());
+            let write = replace(&name, &current, record(1, &(count + 1).to_string()));
+            assert_eq!(swap_one(&*store, write).await, WRITTEN);
+        }
+    };
+    count(0, 3).await;
+    happening(&ground, &Session(ground.session().await)).await;
+    count(3, 6).await;
+}
+
+struct Session(tokio_postgres::Client);
+
+impl Session {
+    async fn run(&self, sql: &str) {
+        self.0.batch_execute(sql).await.unwrap();
+    }
+
+    /// Name, types and text of what updates records.
+    async fn prepared(&self) -> Vec<[String; 3]> {
+        let sql = "select name, trim(both '{}' from parameter_types::text), statement from pg_prepared_statements \
+             where statement like '%updated as%'";
+        let messages = self.0.simple_query(sql).await.unwrap();
+        let rows = messages.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        rows.map(|row| [0, 1, 2].map(|column| row.get(column).unwrap().to_owned()))
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn a_prepared_statement_may_vanish() {
+    after_this_happens_to_what_is_prepared(async |_, session| {
+        assert!(!session.prepared().await.is_empty());
+        session.run("deallocate all").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_prepared_statement_may_become_another_processs() {
+    after_this_happens_to_what_is_prepared(async |ground, session| {
+        let other = Ground::on(ground.port);
+        other.open_with("&changes=off").await;
+        let schema = |ground: &Ground| ground.table.split('.').next().unwrap().to_owned();
+        let (ours, theirs) = (schema(ground), schema(&other));
+        let prepared = session.prepared().await;
+        assert!(!prepared.is_empty());
+        for [name, types, text] in prepared {
+            let (_, mark) = text.split_once("$17 = '").unwrap();
+            let (mark, _) = mark.split_once('\'').unwrap();
+            let text = text.replace(&ours, &theirs).replace(mark, "their mark");
+            let again = format!("deallocate {name}; prepare {name} ({types}) as {text}");
+            session.run(&again).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_prepared_statement_may_be_older_than_the_table() {
+    after_this_happens_to_what_is_prepared(async |ground, session| {
+        assert!(!session.prepared().await.is_empty());
+        let view = ground.table.replace("_records", "_leases");
+        let change = format!(
+            "drop view {view}; alter table {} alter column body type varchar",
+            ground.table
+        );
+        session.run(&change).await;
+    })
+    .await;
+}

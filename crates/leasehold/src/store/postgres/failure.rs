@@ -120,6 +120,24 @@ pub(super) fn is_locked(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// Whether a prepared statement is not in the session, or another one has its name. Nothing was done.
+pub(super) fn is_unknown(error: &tokio_postgres::Error) -> bool {
+    let Some(said) = error.as_db_error() else {
+        return false;
+    };
+    match *said.code() {
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => true,
+        // Poolers use the same code for a server that went away, which may have done it.
+        SqlState::PROTOCOL_VIOLATION => said.message().starts_with("bind message"),
+        _ => false,
+    }
+}
+
+/// Whether a prepared statement would now answer in other types. Nothing was done.
+pub(super) fn is_outdated(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+}
+
 /// What the server said, or else what happened to the connection.
 fn told(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {

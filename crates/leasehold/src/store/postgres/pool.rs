@@ -4,12 +4,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{self, Doubt};
+use super::prepared::{Prepared, Sessions, Sql};
 use crate::{Error, Result};
 
 /// A value of a statement, with the type that it is sent as.
@@ -22,11 +24,13 @@ pub(super) struct Pool {
     place: String,
     idle: Mutex<Vec<Link>>,
     permits: Semaphore,
+    sessions: Sessions,
 }
 
 /// One connection. Dropped, it is closed, whatever the server does.
 pub(super) struct Link {
     client: Client,
+    prepared: Prepared,
     driver: AbortHandle,
 }
 
@@ -51,6 +55,7 @@ impl Pool {
             place,
             idle: Mutex::default(),
             permits: Semaphore::new(most),
+            sessions: Sessions::default(),
         }
     }
 
@@ -98,6 +103,7 @@ impl Pool {
         });
         Ok(Link {
             client,
+            prepared: Prepared::default(),
             driver: driver.abort_handle(),
         })
     }
@@ -112,6 +118,20 @@ impl Pool {
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
         let lent = self.link(deadline).await?;
         let answer = lent.ask(deadline, doubt, statement, values).await;
+        lent.give_back(&answer);
+        answer
+    }
+
+    /// The same for a statement that is sent often.
+    pub(super) async fn ask_often(
+        &self,
+        deadline: Instant,
+        doubt: Doubt,
+        sql: &Sql,
+        values: &[Value<'_>],
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let lent = self.link(deadline).await?;
+        let answer = lent.ask_often(deadline, doubt, sql, values).await;
         lent.give_back(&answer);
         answer
     }
@@ -133,7 +153,40 @@ impl Lent<'_> {
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
         let rows = self.link.client.query_typed(statement, values);
-        let Ok(answer) = timeout_at(deadline, rows).await else {
+        self.heard(doubt, timeout_at(deadline, rows).await)
+    }
+
+    /// Runs one statement that is prepared in the session, or else is from now on: that is asked for in the same round
+    /// trip.
+    async fn ask_often(
+        &self,
+        deadline: Instant,
+        doubt: Doubt,
+        sql: &Sql,
+        values: &[Value<'_>],
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let Link {
+            client, prepared, ..
+        } = &self.link;
+        let sessions = &self.pool.sessions;
+        let rows = prepared.ask(client, sessions, sql, values);
+        match timeout_at(deadline, rows).await {
+            Ok(Some(answer)) => self.heard(doubt, Ok(answer)),
+            Err(late) => self.heard(doubt, Err(late)),
+            Ok(None) => {
+                let asked = self.ask(deadline, doubt, sql.text(), values);
+                let prepared = prepared.prepare(client, sessions, sql, values);
+                tokio::join!(asked, timeout_at(deadline, prepared)).0
+            }
+        }
+    }
+
+    fn heard(
+        &self,
+        doubt: Doubt,
+        answer: Result<Result<Vec<Row>, tokio_postgres::Error>, Elapsed>,
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
+        let Ok(answer) = answer else {
             let problem = format!("PostgreSQL at {} did not answer in time", self.pool.place);
             return Err(failure::lost(problem, doubt));
         };

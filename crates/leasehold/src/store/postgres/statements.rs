@@ -1,4 +1,4 @@
-//! Load, swap and find, each one statement: one round trip, one transaction, no session.
+//! Load, swap and find, each one statement: one round trip, one transaction, and no need of a session.
 //!
 //! A statement sees the table as of one moment, its start, and that moment is where each answer is true:
 //!
@@ -19,30 +19,28 @@ use tokio_postgres::types::Type;
 
 use super::failure::{self, Doubt};
 use super::pool::{Pool, Value};
-use super::row::{self, COLUMNS, INPUT};
+use super::prepared::Sql;
+use super::row;
 use super::schema::Place;
+use super::shape::{Locks, Shape};
+use crate::host::{Host as _, Machine};
 use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
 use crate::{Error, Result};
 
 /// The statements, for one table.
 pub(super) struct Statements {
-    table: String,
     load: String,
     by_name: String,
     by_state: String,
-}
-
-/// Whether a statement waits for rows that somebody else has locked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Locks {
-    Skip,
-    Wait,
+    swaps: Vec<Sql>,
+    mark: String,
 }
 
 impl Statements {
     pub(super) fn new(place: &Place) -> Self {
         let table = place.records();
-        let columns = columns();
+        let columns = row::columns();
+        let mark = format!("{:016x}", Machine.random() as u64);
         let head = "select h.*, r.n, ";
         let moment = "from (select clock_timestamp(), pg_is_in_recovery()) h left join ";
         let range = "kind = $1 and name >= $2 and ($3::text is null or name < $3) and held_until between $4 and $5";
@@ -61,7 +59,10 @@ impl Statements {
                  and (state_since, name) > ($8, $7) order by state_since, name limit $6) r on true \
                  order by r.state_since, r.name"
             ),
-            table,
+            swaps: Shape::all()
+                .map(|shape| Sql::new(&shape.statement(&table, &mark), &mark))
+                .collect(),
+            mark,
         }
     }
 
@@ -125,84 +126,20 @@ impl Statements {
         })
     }
 
-    /// The statement that swaps these writes, which [`swapped`] reads. Only the parts that they need: a shorter
-    /// statement is planned faster.
-    pub(super) fn swap(&self, writes: &[&Write], locks: Locks) -> String {
-        let table = &self.table;
-        let updates = writes
-            .iter()
-            .any(|write| write.put.is_some() && write.expect.is_some());
-        let inserts = writes.iter().any(|write| is_insert(write));
-        let deletes = writes
-            .iter()
-            .any(|write| write.put.is_none() && write.expect.is_some());
-        let skip = match locks {
-            Locks::Skip => "skip locked",
-            Locks::Wait => "",
-        };
-        let strength = if deletes { "update" } else { "no key update" };
-        let mut parts = vec![format!(
-            "input as materialized (select i.*, p.patience \
-             from (select set_config('lock_timeout', $15, true) as patience) p cross join {INPUT})"
-        )];
-        let mut written = Vec::new();
-        if updates || deletes {
-            parts.push(format!(
-                "locked as materialized (select i.*, r.at from input i cross join lateral (select r.ctid as at \
-                 from {table} r where r.kind = i.kind and r.name = i.name and r.write_id = i.expect \
-                 for {strength} {skip}) r)"
-            ));
-        }
-        if updates {
-            parts.push(format!(
-                "updated as (update {table} r set write_id = l.write_id, fence = l.fence, held_until = l.held_until, \
-                 state = l.state, state_since = l.state_since, holders = l.holders::json, last = l.last::json, \
-                 next = l.next::json, put = l.put, body = coalesce(l.body, r.body), \
-                 body_bytes = case when l.body is null then r.body_bytes else l.body_bytes end \
-                 from locked l where r.ctid = l.at and l.write_id is not null returning l.n)"
-            ));
-            written.push("select n from updated");
-        }
-        if deletes {
-            parts.push(format!(
-                "deleted as (delete from {table} r using locked l where r.ctid = l.at and l.write_id is null \
-                 returning l.n)"
-            ));
-            written.push("select n from deleted");
-        }
-        if inserts {
-            // An insert waits for whoever is inserting the same: in the order of names, so that nobody waits in a circle.
-            parts.push(format!(
-                "inserted as (insert into {table} (kind, name, write_id, fence, held_until, state, state_since, \
-                 holders, last, next, put, body, body_bytes) select kind, name, write_id, fence, held_until, state, \
-                 state_since, holders::json, last::json, next::json, put, body, body_bytes from input i \
-                 where i.expect is null and i.write_id is not null and not exists \
-                 (select from {table} r where r.kind = i.kind and r.name = i.name) order by i.n \
-                 on conflict (kind, name) do nothing returning kind, name)"
-            ));
-            written.push("select i.n from inserted join input i using (kind, name)");
-        }
-        let written = match written.is_empty() {
-            true => "'{}'::int8[]".to_owned(),
-            false => format!("array({})", written.join(" union all ")),
-        };
-        format!(
-            "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), {written} as written) h \
-             left join lateral (select i.n, c.* from input i left join lateral (select * from {table} r \
-             where r.kind = i.kind and r.name = i.name limit 1) c on true where i.n <> all (h.written)) r on true",
-            parts.join(", "),
-            columns()
-        )
+    /// The statement that swaps these writes, which [`swapped`] reads. Its last value is the [mark](Self::mark).
+    pub(super) fn swap(&self, writes: &[&Write], locks: Locks) -> &Sql {
+        &self.swaps[Shape::of(writes, locks).number()]
+    }
+
+    /// What tells this store's statements from those of others.
+    pub(super) fn mark(&self) -> &String {
+        &self.mark
     }
 }
 
 /// Whether this write creates a record.
 pub(super) fn is_insert(write: &Write) -> bool {
     write.put.is_some() && write.expect.is_none()
-}
-
-fn columns() -> String {
-    COLUMNS.map(|column| format!("r.{column}")).join(", ")
 }
 
 /// Names as two arrays.
@@ -227,6 +164,7 @@ pub(super) fn loaded(rows: &[Row], count: usize) -> Result<Answer<Vec<Option<Sto
 /// The answer to [`Statements::swap`]; `None` where somebody is at that record in this moment.
 pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
     let stamp = stamp(rows)?;
+    let mut writes = writes.to_vec();
     let mut fates: Vec<_> = writes.iter().map(|_| None).collect();
     let written: Vec<i64> = match rows.first() {
         Some(row) => row.try_get(2).map_err(failure::answered_oddly)?,
@@ -237,13 +175,13 @@ pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Opti
     }
     for row in rows {
         let Some(n) = row
-            .try_get::<_, Option<i64>>(3)
+            .try_get::<_, Option<i64>>(4)
             .map_err(failure::answered_oddly)?
         else {
             continue;
         };
-        let write = *number(&mut writes.to_vec(), Some(n))?;
-        *number(&mut fates, Some(n))? = match row::stored(row, 4) {
+        let write = *number(&mut writes, Some(n))?;
+        *number(&mut fates, Some(n))? = match row::stored(row, 5) {
             Ok(current) => sql::lost(write, current.map(|(_, stored)| stored)),
             Err(corrupt) => Some(Swapped::Failed(corrupt)),
         };

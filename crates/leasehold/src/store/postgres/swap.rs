@@ -11,7 +11,8 @@ use super::Postgres;
 use super::failure::{self, Doubt};
 use super::pool::Value;
 use super::row::Batch;
-use super::statements::{self, Locks};
+use super::shape::Locks;
+use super::statements;
 use crate::Result;
 use crate::store::{Answer, Swapped, Write, sql};
 
@@ -103,9 +104,14 @@ impl Postgres {
         let patience = milliseconds(sql::WAIT_IN_COMPANY);
         let mut values = batch.values();
         values.push((&patience, Type::TEXT));
+        values.push((self.statements.mark(), Type::TEXT));
         for _ in 0..TRIES {
             let doubt = Doubt::MayHaveWritten;
-            match self.pool.ask(deadline, doubt, &statement, &values).await? {
+            match self
+                .pool
+                .ask_often(deadline, doubt, statement, &values)
+                .await?
+            {
                 Ok(rows) => {
                     let answer = statements::swapped(&rows, writes)?;
                     return Ok((answer.value, Some(answer.stamp)));
@@ -167,8 +173,9 @@ impl Postgres {
         let patience = milliseconds(left.max(Duration::from_millis(1)));
         let mut values = batch.values();
         values.push((&patience, Type::TEXT));
+        values.push((self.statements.mark(), Type::TEXT));
         let (written, loaded) = tokio::join!(
-            lent.ask(deadline, Doubt::MayHaveWritten, &swap, &values),
+            lent.ask(deadline, Doubt::MayHaveWritten, swap.text(), &values),
             lent.ask(deadline, Doubt::None, self.statements.load_one(), &load),
         );
         lent.give_back(&loaded);
