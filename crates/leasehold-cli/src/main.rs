@@ -14,6 +14,7 @@ mod gate;
 mod init;
 mod list;
 mod man;
+mod notify;
 mod output;
 mod purge;
 mod put;

@@ -15,13 +15,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::arguments::Common;
 use crate::exit::{DENIED, Failure, USAGE};
+use crate::notify::Manager;
 use crate::{output, store};
 
 /// Serve leases over HTTP.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 After a SIGTERM or SIGINT it ends once all requests are answered. It keeps nothing of its own: run as many as you \
-like on one store.
+like on one store. It tells systemd (Type=notify) that it is ready, that it stops, and with WatchdogSec= that it lives.
 
 Examples:
   leasehold serve
@@ -149,6 +150,7 @@ impl Serve {
             return Ok(0);
         }
         self.start_log(common.json)?;
+        let manager = Manager::from_environment();
         let caught = |error| Failure::system("no signals can be caught", error);
         let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(caught)?;
@@ -179,14 +181,20 @@ impl Serve {
         } else {
             "http"
         };
-        tracing::info!("listening on {scheme}://{address}");
+        let status = format!("listening on {scheme}://{address}");
+        tracing::info!("{status}");
+        manager.ready(&status);
         let shutdown = async {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
+            manager.stopping();
         };
-        leasehold_server::serve(listener, engine, config, shutdown).await;
+        tokio::select! {
+            () = leasehold_server::serve(listener, engine, config, shutdown) => {}
+            never = manager.keep_alive() => match never {},
+        }
         tracing::info!("ended");
         Ok(0)
     }

@@ -9,6 +9,7 @@ mod exclusion;
 mod gate;
 mod input;
 mod items;
+mod notify;
 mod purge;
 mod run;
 mod service;

@@ -55,6 +55,7 @@ impl Home {
             .env_remove("LEASEHOLD_ACCESS")
             .env_remove("LEASEHOLD_CONFIG")
             .env_remove("LEASEHOLD_LISTEN")
+            .env_remove("NOTIFY_SOCKET")
             .env_remove("RUST_LOG")
             // Not in the foreground of the terminal that the tests may run on: it would be handed around.
             .process_group(0)
