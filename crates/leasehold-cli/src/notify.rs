@@ -90,7 +90,7 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
 /// What `WATCHDOG_USEC` says, unless it is about another process.
 fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
     let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
-    let micros = variable("WATCHDOG_USEC")?.parse().ok()?;
+    let micros: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
     (meant && micros > 1).then(|| Duration::from_micros(micros))
 }
 
