@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
 use leasehold_server::access::{Access, Limits};
-use leasehold_server::{Audit, Config, Tls, TlsFiles};
+use leasehold_server::{Audit, Config, Tls, TlsFiles, Traces};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -29,6 +29,7 @@ Examples:
   leasehold serve --listen 127.0.0.1:0 --store sqlite:leases.db --log json
   leasehold serve --purge-after 7d
   leasehold serve --access access.toml --audit audit.jsonl
+  leasehold serve --otlp-endpoint http://localhost:4318
   leasehold serve --config /etc/leasehold.toml --print-config
   leasehold serve --listen 0.0.0.0:12345 --access access.toml --tls-cert cert.pem --tls-key key.pem
   curl -X POST 'http://localhost:12345/locks/nightly?nonce=my-job-17'
@@ -95,6 +96,11 @@ pub(crate) struct Serve {
     /// Write down in this file who changed what, and who was refused for want of a right: a JSON object a line.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT")]
     audit: Option<PathBuf>,
+
+    /// Send OpenTelemetry traces of requests to the collector at this URL, as `http://localhost:4318`: by OTLP over HTTP.
+    /// OpenTelemetry's own variables (OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, …) say how.
+    #[arg(long, value_name = "URL", env = "LEASEHOLD_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
 
     /// Listen where others can connect even without tokens or without TLS, because something else protects it.
     #[arg(long, env = "LEASEHOLD_INSECURE")]
@@ -164,6 +170,8 @@ impl Serve {
         };
         config.audit = self.audit.as_deref().map(Audit::open).transpose()?;
         config.tls = self.tls_files().map(Tls::open).transpose()?;
+        let endpoint = self.otlp_endpoint.as_deref();
+        config.traces = endpoint.map(Traces::open).transpose()?;
         self.check_exposure()?;
         let engine = Engine::start(self.open(common).await?).await?;
         let listener = TcpListener::bind(self.listen).await.map_err(|error| {

@@ -11,7 +11,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 use leasehold::core::Name;
-use leasehold::engine::Reply;
+use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
 
@@ -25,6 +25,17 @@ pub(crate) struct AnswerBody {
     replies: Vec<Reply>,
     /// What is sent instead, for as long as somebody reads.
     stream: Option<Box<Stream>>,
+}
+
+impl AnswerBody {
+    /// When the store was called for what it tells, from the first call to the last.
+    pub(crate) fn called(&self) -> Option<Called> {
+        let calls = self.replies.iter().filter_map(Reply::called);
+        calls.reduce(|one, other| Called {
+            sent: one.sent.min(other.sent),
+            received: one.received.max(other.received),
+        })
+    }
 }
 
 impl Body for AnswerBody {

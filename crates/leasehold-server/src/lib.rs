@@ -37,6 +37,7 @@ mod service;
 mod session;
 mod stalled;
 mod tls;
+mod traces;
 mod work;
 
 use std::time::Duration;
@@ -44,6 +45,7 @@ use std::time::Duration;
 pub use audit::Audit;
 pub use serve::serve;
 pub use tls::{Tls, TlsFiles};
+pub use traces::Traces;
 
 /// The port that the service listens on by default.
 pub const DEFAULT_PORT: u16 = 12345;
@@ -69,6 +71,8 @@ pub struct Config {
     pub audit: Option<Audit>,
     /// Speak TLS, and nothing else.
     pub tls: Option<Tls>,
+    /// Whom to tell what became of each request. Closed when the service ends.
+    pub traces: Option<Traces>,
     /// Connections at once; more wait to be accepted.
     pub max_connections: usize,
     /// Bytes of a request's head.
@@ -98,6 +102,7 @@ impl Default for Config {
             limits: access::Limits::default(),
             audit: None,
             tls: None,
+            traces: None,
             max_connections: 10_000,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),

@@ -39,7 +39,7 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) {
-    let drain_timeout = config.drain_timeout;
+    let (drain_timeout, traces) = (config.drain_timeout, config.traces.clone());
     let mut background = JoinSet::new();
     if let Some(retention) = config.purge {
         background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
@@ -82,6 +82,9 @@ pub async fn serve(
     };
     if tokio::time::timeout(drain_timeout, drained).await.is_err() {
         tracing::warn!("some requests were not finished in time");
+    }
+    if let Some(traces) = traces {
+        traces.close().await;
     }
 }
 

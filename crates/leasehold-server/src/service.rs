@@ -22,6 +22,7 @@ use crate::origin;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
+use crate::traces::Traced;
 
 /// What every connection shares.
 #[derive(Clone)]
@@ -58,11 +59,25 @@ impl Service {
         let arrival = self.engine.host().boot_time();
         let (parts, body) = request.into_parts();
         let mut asked = Asked::Other;
-        let answer = self.dispatch(&parts, body, arrival, peer, &mut asked).await;
+        let traces = self.config.traces.as_ref();
+        let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, &parts, arrival)));
+        let answer = self
+            .dispatch(
+                &parts,
+                body,
+                arrival,
+                peer,
+                &mut asked,
+                traced.as_deref_mut(),
+            )
+            .await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
         let took = self.engine.host().boot_time().since(arrival);
         self.metrics.answered(asked, trouble, took);
+        if let Some(traced) = traced {
+            traced.answered(&answer, trouble);
+        }
         // The query stays out of it: it may hold a nonce.
         tracing::debug!(
             method = %parts.method,
@@ -81,10 +96,14 @@ impl Service {
         arrival: BootTime,
         peer: Peer,
         asked: &mut Asked,
+        traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
         let query = Query::parse(parts.uri.query())?;
         let route = Route::find(&parts.method, parts.uri.path(), &query)?;
         *asked = Asked::from(&route);
+        if let Some(traced) = traced {
+            traced.asks(*asked, &route);
+        }
         let witness = self.config.audit.as_ref();
         let mut witness = witness.map(|audit| Witness::new(audit, *asked, &route, &peer));
         let answer = match self.identify(parts, peer, &route) {

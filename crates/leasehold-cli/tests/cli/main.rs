@@ -16,6 +16,7 @@ mod service;
 mod support;
 mod terminal;
 mod token;
+mod traces;
 mod watch;
 mod watchdog;
 mod work;

@@ -2,6 +2,7 @@
 
 mod access;
 mod claims;
+mod collector;
 mod common;
 mod events;
 mod faults;
@@ -21,4 +22,5 @@ mod routes;
 mod several;
 mod subscriber;
 mod tls;
+mod traces;
 mod waiting;

@@ -7,7 +7,7 @@ use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp,
 
 use super::call::{Times, Written};
 use super::plan::Planned;
-use super::reply::{Reply, undo};
+use super::reply::{Basis, Called, Reply, undo};
 use super::table::{Pending, Table, Try};
 use super::watch::Learnt;
 use super::{Inner, jittered};
@@ -147,9 +147,9 @@ impl Inner {
                 });
                 continue;
             }
-            let until = self.until(&planned.outcome, times.sent, stamp);
+            let basis = self.basis(&planned.outcome, times.sent, received, stamp);
             let told = planned.pending.honest(planned.outcome);
-            self.deliver(table, &name, planned.pending, told, until);
+            self.deliver(table, &name, planned.pending, told, Some(basis));
         }
         table.put_back(&name, redone, times.received);
     }
@@ -208,8 +208,8 @@ impl Inner {
         for (pending, landed) in table.resolve(name, current) {
             match landed {
                 Some(landed) => {
-                    let until = self.until(&landed.outcome, landed.sent, stamp);
-                    self.deliver(table, name, pending, Ok(landed.outcome), until);
+                    let basis = self.basis(&landed.outcome, landed.sent, received, stamp);
+                    self.deliver(table, name, pending, Ok(landed.outcome), Some(basis));
                 }
                 None => {
                     let why = "an answer of the store was lost: look before you try again";
@@ -225,14 +225,17 @@ impl Inner {
         }
     }
 
-    /// Until when a holder may believe.
-    fn until(&self, outcome: &Outcome, sent: BootTime, stamp: Stamp) -> Option<BootTime> {
-        let (ttl, expires_at) = match outcome {
-            Outcome::Granted(grant) => (grant.ttl, grant.expires_at),
-            Outcome::Renewed(renewal) => (renewal.ttl, renewal.expires_at),
-            _ => return None,
-        };
-        Some(deadline(sent, ttl, expires_at, stamp, self.facts.margin))
+    /// What an outcome rests on: its write, and until when a holder may believe.
+    fn basis(&self, outcome: &Outcome, sent: BootTime, received: BootTime, stamp: Stamp) -> Basis {
+        let until = |ttl, expires_at| deadline(sent, ttl, expires_at, stamp, self.facts.margin);
+        Basis {
+            called: Called { sent, received },
+            deadline: match outcome {
+                Outcome::Granted(grant) => Some(until(grant.ttl, grant.expires_at)),
+                Outcome::Renewed(renewal) => Some(until(renewal.ttl, renewal.expires_at)),
+                _ => None,
+            },
+        }
     }
 
     /// Tells a caller. What it does not take is undone.
@@ -242,7 +245,7 @@ impl Inner {
         name: &Name,
         pending: Pending,
         told: Result<Outcome>,
-        until: Option<BootTime>,
+        basis: Option<Basis>,
     ) {
         table.counts.operations += 1;
         let Some(sender) = pending.reply else { return };
@@ -250,7 +253,7 @@ impl Inner {
             .as_ref()
             .ok()
             .and_then(|outcome| undo(&pending.operation, outcome));
-        let reply = told.map(|outcome| Reply::new(outcome, until, undo.clone(), name, self));
+        let reply = told.map(|outcome| Reply::new(outcome, basis, undo.clone(), name, self));
         if let Err(Ok(mut untaken)) = sender.send(reply) {
             // Undone here: dropping the reply would ask for the lock that is held.
             untaken.keep();

@@ -47,7 +47,7 @@ use crate::{Error, Result};
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
 pub use purge::Purged;
-pub use reply::Reply;
+pub use reply::{Called, Reply};
 pub use several::Several;
 use table::{Pending, Table};
 pub use watch::{Events, Happened, Missed};

@@ -13,8 +13,24 @@ use crate::Result;
 #[must_use = "a fresh grant that is not taken is released"]
 pub struct Reply {
     outcome: Outcome,
-    deadline: Option<BootTime>,
+    basis: Option<Basis>,
     untaken: Option<Untaken>,
+}
+
+/// What a reply rests on.
+#[derive(Clone, Copy)]
+pub(super) struct Basis {
+    pub(super) called: Called,
+    pub(super) deadline: Option<BootTime>,
+}
+
+/// When the store was called and when it answered, by this machine's boot clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// When it was called.
+    pub sent: BootTime,
+    /// When it answered.
+    pub received: BootTime,
 }
 
 impl Reply {
@@ -22,15 +38,15 @@ impl Reply {
     pub(super) fn plain(outcome: Outcome) -> Self {
         Self {
             outcome,
-            deadline: None,
+            basis: None,
             untaken: None,
         }
     }
 
-    /// With a deadline, and with what undoes it unless it is taken.
+    /// With what it rests on, and with what undoes it unless it is taken.
     pub(super) fn new(
         outcome: Outcome,
-        deadline: Option<BootTime>,
+        basis: Option<Basis>,
         undo: Option<Operation>,
         name: &Name,
         inner: &Arc<Inner>,
@@ -43,7 +59,7 @@ impl Reply {
         });
         Self {
             outcome,
-            deadline,
+            basis,
             untaken,
         }
     }
@@ -55,16 +71,22 @@ impl Reply {
 
     /// Until when a holder may believe, by this machine's boot clock.
     pub fn deadline(&self) -> Option<BootTime> {
-        self.deadline
+        self.basis?.deadline
+    }
+
+    /// The call of the store that wrote it; `None` if nothing had to be written for it.
+    pub fn called(&self) -> Option<Called> {
+        Some(self.basis?.called)
     }
 
     /// Takes in a renewal of what was granted.
     pub(super) fn extend(&mut self, renewal: Self) -> Result<()> {
-        let (outcome, deadline) = renewal.take();
+        let basis = renewal.basis;
+        let (outcome, _) = renewal.take();
         match (&mut self.outcome, outcome) {
             (Outcome::Granted(grant), Outcome::Renewed(renewal)) => {
                 grant.expires_at = renewal.expires_at;
-                self.deadline = deadline;
+                self.basis = basis;
                 Ok(())
             }
             (_, other) => Err(refusal(other)),
@@ -74,7 +96,8 @@ impl Reply {
     /// Takes the outcome: a grant is now the caller's to release.
     pub fn take(mut self) -> (Outcome, Option<BootTime>) {
         self.keep();
-        (self.outcome, self.deadline)
+        let deadline = self.deadline();
+        (self.outcome, deadline)
     }
 
     /// Takes the outcome, but leaves it here: a grant is now the caller's to release.
@@ -89,7 +112,7 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
             .field("outcome", &self.outcome)
-            .field("deadline", &self.deadline)
+            .field("deadline", &self.deadline())
             .finish()
     }
 }

@@ -1,0 +1,71 @@
+//! `serve --otlp-endpoint`: what a collector hears, and when.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+
+use nix::sys::signal::Signal;
+
+use crate::service::Service;
+use crate::support::{Home, PATIENCE};
+
+/// Takes in one batch; its head and what can be read of its body.
+fn hear(collector: &TcpListener) -> String {
+    let (stream, _) = collector.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    while !head.ends_with("\r\n\r\n") {
+        let start = head.len();
+        stream.read_line(&mut head).unwrap();
+        if let Some(value) = head[start..].strip_prefix("content-length: ") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    stream.get_mut().write_all(answer.as_bytes()).unwrap();
+    head + &String::from_utf8_lossy(&body)
+}
+
+#[test]
+fn what_is_left_is_sent_when_the_service_ends() {
+    let home = Home::new();
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", collector.local_addr().unwrap());
+    std::fs::write(
+        home.file("leasehold.toml"),
+        format!("otlp-endpoint = \"{url}\"\n"),
+    )
+    .unwrap();
+    let mut service = Service::start_with(&home, &["--config", "leasehold.toml"]);
+    let answer = service.post("/locks/my-job?nonce=s3cret");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    service.process.signal(Signal::SIGTERM);
+    let heard = hear(&collector);
+    assert!(heard.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{heard}");
+    assert!(heard.contains("my-job"), "{heard}");
+    assert!(!heard.contains("s3cret"), "{heard}");
+    service.process.ends_with(0);
+}
+
+#[test]
+fn a_collector_that_is_away_is_told_of_and_does_not_hold_up_the_end() {
+    let home = Home::new();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", nobody.local_addr().unwrap());
+    drop(nobody);
+    let mut service = Service::start_with(&home, &["--otlp-endpoint", &url]);
+    service.post("/locks/job?nonce=n");
+    service.process.signal(Signal::SIGTERM);
+    service.process.expect("traces cannot be sent");
+    service.process.expect("ended");
+    service.process.ends_with(0);
+}
+
+#[test]
+fn what_is_no_collector_is_refused() {
+    let home = Home::new();
+    home.run(["serve", "--otlp-endpoint", "collector:4318"])
+        .failed(2, "that is not a collector's URL");
+}
