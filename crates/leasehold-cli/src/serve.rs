@@ -23,6 +23,7 @@ use crate::{output, store};
 #[command(after_help = "\
 After a SIGTERM or SIGINT it ends once all requests are answered. It keeps nothing of its own: run as many as you \
 like on one store. It tells systemd (Type=notify) that it is ready, that it stops, and with WatchdogSec= that it lives.
+A browser finds a dashboard at `/`, and the API at `/docs`.
 
 Examples:
   leasehold serve

@@ -77,11 +77,12 @@ impl Service {
             call.caller.check(Right::Acquire, name)?;
         }
         let (wait, principal) = (request.wait, call.caller.principal());
+        let owner = request.owner.clone();
         let several = self.engine.acquire_all(request, principal).await;
         self.waited(call.arrival, wait);
         match several? {
             Several::Granted(granted) => {
-                self.granted(&call.caller, "acquire", &granted);
+                self.granted(&call.caller, "acquire", &owner, &granted);
                 let leases = leases(call.arrival, &granted);
                 Ok(answer::telling_all(granted, &NamedLeases { leases }))
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold::core::{Kind, Name};
+use leasehold::core::{Kind, Name, View};
 use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem, Trouble};
 use leasehold::{Error, ListRequest, Listing, Result};
 use serde::Serialize;
@@ -17,7 +17,7 @@ impl Service {
     pub(crate) async fn show(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
         call.query.only(&["name"])?;
         match self.engine.show(name).await? {
-            Some(view) => Ok(answer::ok(&LockView::new(name, &view))),
+            Some(view) => Ok(answer::ok(&self.view(name, &view))),
             None => Err(Problem::unknown(name).into()),
         }
     }
@@ -34,7 +34,7 @@ impl Service {
             limit: query.limit(MAX_PAGE)?.unwrap_or_default(),
         };
         let Listing { leases, cursor } = self.readable(&call.caller, request).await?;
-        let views = leases.iter().map(|(name, view)| LockView::new(name, view));
+        let views = leases.iter().map(|(name, view)| self.view(name, view));
         let views = views.collect();
         Ok(match kind {
             Kind::Lock => answer::ok(&Locks {
@@ -46,6 +46,14 @@ impl Service {
                 cursor,
             }),
         })
+    }
+
+    /// What may be seen of a name, and how many wait for it here.
+    fn view(&self, name: &Name, view: &View) -> LockView {
+        LockView {
+            waiters: self.engine.waiters(name) as u64,
+            ..LockView::new(name, view)
+        }
     }
 
     /// A page of what the caller may read: one prefix after the other, so that not even a cursor tells of other names.

@@ -4,6 +4,7 @@ use hyper::Method;
 use leasehold::core::{Fence, Kind, Name};
 use leasehold::{Error, Result};
 
+use crate::dashboard::{self, Asset};
 use crate::openapi::Part;
 use crate::query::{Query, decode};
 use crate::refused::Refused;
@@ -31,6 +32,8 @@ pub(crate) enum Route {
     Show(Name),
     /// Look at many.
     List(Kind),
+    /// Look at who held one name.
+    History(Name),
     /// Pass a gate.
     Pass(Name),
     /// Create or replace a work item.
@@ -43,6 +46,10 @@ pub(crate) enum Route {
     Events,
     /// Numbers about what was done.
     Metrics,
+    /// How much there is to do, and was in the last hour.
+    Totals,
+    /// A part of the page for people who look after it.
+    Dashboard(&'static Asset),
     /// What there is to ask, for programs.
     OpenApi,
     /// The same for people.
@@ -101,6 +108,7 @@ impl Route {
             | Self::ReleaseByNonce(name)
             | Self::Break(name)
             | Self::Show(name)
+            | Self::History(name)
             | Self::Pass(name)
             | Self::Put(name)
             | Self::Remove(name) => Some(name),
@@ -146,6 +154,8 @@ fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
         (_, [], _) => Err(Refused::Method(ALL)),
         (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
         (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, ["history"], Verb::Read) => Ok(Route::History(names.one()?)),
+        (_, ["history"], _) => Err(Refused::Method(READ)),
         (_, [number], Verb::Write) => Ok(Route::Update(names.one()?, fence(number)?)),
         (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
         (_, [_], _) => Err(Refused::Method(WRITE_DELETE)),
@@ -166,6 +176,8 @@ fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
         (_, [], _) => Err(Refused::Method(ALL)),
         (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
         (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, ["history"], Verb::Read) => Ok(Route::History(names.one()?)),
+        (_, ["history"], _) => Err(Refused::Method(READ)),
         (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
         (_, [_], _) => Err(Refused::Method(DELETE)),
         _ => Err(Refused::no_such_route()),
@@ -195,16 +207,21 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/readyz", Verb::Read) => Ok(Route::Ready),
         ("/events", Verb::Read) => Ok(Route::Events),
         ("/metrics", Verb::Read) => Ok(Route::Metrics),
+        ("/totals", Verb::Read) => Ok(Route::Totals),
         ("/openapi.json", Verb::Read) => Ok(Route::OpenApi),
         ("/docs", Verb::Read) => Ok(Route::Docs(Part::Page)),
         ("/docs/page.js", Verb::Read) => Ok(Route::Docs(Part::Script)),
         ("/docs/page.css", Verb::Read) => Ok(Route::Docs(Part::Style)),
         (
-            "/healthz" | "/readyz" | "/events" | "/metrics" | "/whoami" | "/openapi.json" | "/docs"
-            | "/docs/page.js" | "/docs/page.css",
+            "/healthz" | "/readyz" | "/events" | "/metrics" | "/totals" | "/whoami"
+            | "/openapi.json" | "/docs" | "/docs/page.js" | "/docs/page.css",
             _,
         ) => Err(Refused::Method(READ)),
-        _ => Err(Refused::no_such_route()),
+        _ => match (dashboard::find(path), verb) {
+            (Some(asset), Verb::Read) => Ok(Route::Dashboard(asset)),
+            (Some(_), _) => Err(Refused::Method(READ)),
+            (None, _) => Err(Refused::no_such_route()),
+        },
     }
 }
 
@@ -312,6 +329,15 @@ mod tests {
             ("POST /gates/a/break", Route::Break(gate("a"))),
             ("GET /gates/a", Route::Show(gate("a"))),
             ("GET /gates", Route::List(Kind::Gate)),
+            ("GET /locks/a%2Fb/history", Route::History(lock("a/b"))),
+            ("GET /locks/history?name=..", Route::History(lock(".."))),
+            ("GET /locks/history", Route::Show(lock("history"))),
+            ("GET /gates/a/history", Route::History(gate("a"))),
+            ("GET /totals", Route::Totals),
+            (
+                "GET /",
+                Route::Dashboard(dashboard::find("/").expect("the page")),
+            ),
             ("POST /claims", Route::Claim),
             ("GET /events", Route::Events),
             ("GET /metrics", Route::Metrics),
@@ -326,7 +352,8 @@ mod tests {
     #[test]
     fn everything_else_is_refused() {
         for path in [
-            "/",
+            "/dashboard",
+            "/dashboard/nothing.js",
             "/lock",
             "/locks/a/1/heart",
             "/locks/a/1/heartbeat/x",
@@ -373,6 +400,9 @@ mod tests {
             ("GET /claims", WRITE),
             ("POST /readyz", READ),
             ("POST /events", READ),
+            ("POST /", READ),
+            ("POST /totals", READ),
+            ("POST /locks/a/history", READ),
         ] {
             assert_eq!(find(line), Err(Refused::Method(allow)), "{line}");
         }

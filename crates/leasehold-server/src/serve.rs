@@ -44,7 +44,10 @@ pub async fn serve(
     if let Some(retention) = config.purge {
         background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
     }
+    let metrics = Arc::new(Metrics::new());
     let events = Hub::new(engine.clone());
+    let counting = (events.clone(), metrics.clone());
+    background.spawn(async move { counting.0.history.keep_counting(&counting.1).await });
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }
@@ -59,7 +62,7 @@ pub async fn serve(
             engine: engine.clone(),
             config: Arc::new(config),
             events: events.clone(),
-            metrics: Arc::new(Metrics::new()),
+            metrics,
         },
         open: JoinSet::new(),
         graceful: GracefulShutdown::new(),

@@ -8,7 +8,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
 use leasehold::engine::{Engine, Patience, Reply, refusal};
-use leasehold::wire::NONCE_HEADER;
+use leasehold::wire::{NONCE_HEADER, Sharing};
 use leasehold::{Error, Result};
 
 use crate::Config;
@@ -17,6 +17,7 @@ use crate::access::meter::Waiting;
 use crate::answer::{self, Answer};
 use crate::audit::{About, Witness};
 use crate::events::Hub;
+use crate::history::Deed;
 use crate::metrics::{Asked, Metrics};
 use crate::origin;
 use crate::query::Query;
@@ -142,12 +143,15 @@ impl Service {
             Route::Break(name) => Box::pin(self.break_lease(call, &name)).await,
             Route::Show(name) => Box::pin(self.show(call, &name)).await,
             Route::List(kind) => Box::pin(self.list(call, kind)).await,
+            Route::History(name) => self.history(&call, &name),
             Route::Pass(gate) => Box::pin(self.pass(call, &gate)).await,
             Route::Put(name) => Box::pin(self.put(call, &name)).await,
             Route::Remove(name) => Box::pin(self.remove(call, &name)).await,
             Route::Claim => Box::pin(self.claim(call)).await,
             Route::Events => self.events(&call),
             Route::Metrics => self.metrics(&call),
+            Route::Totals => self.totals(&call),
+            Route::Dashboard(asset) => self.dashboard(&call, asset),
             Route::OpenApi => self.openapi(&call),
             Route::Docs(part) => self.docs(&call, part),
             Route::LogIn => self.log_in(call).await,
@@ -194,7 +198,7 @@ impl Service {
         }
     }
 
-    /// Has the engine perform an operation, and writes down what came of it where that is wanted.
+    /// Has the engine perform an operation, notes what came of it, and writes it down where that is wanted.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
@@ -202,17 +206,31 @@ impl Service {
         operation: Operation,
         patience: Patience,
     ) -> Result<Reply> {
-        let Some(audit) = &self.config.audit else {
-            return self.engine.perform(name, operation, patience).await;
-        };
-        let about = About::of(&operation);
+        let deed = Deed::of(&operation);
+        let audit = self.config.audit.as_ref();
+        let audit = audit.map(|audit| (audit, About::of(&operation)));
         let reply = self.engine.perform(name, operation, patience).await;
-        audit.record(caller, about, name, reply.as_ref().map(Reply::outcome));
+        if let Ok(reply) = &reply {
+            self.events.history.note(name, deed, reply.outcome());
+        }
+        if let Some((audit, about)) = audit {
+            audit.record(caller, about, name, reply.as_ref().map(Reply::outcome));
+        }
         reply
     }
 
-    /// Writes down what was granted together.
-    pub(crate) fn granted(&self, caller: &Caller, operation: &'static str, all: &[(Name, Reply)]) {
+    /// Notes what was granted together to an owner, and writes it down where that is wanted.
+    pub(crate) fn granted(
+        &self,
+        caller: &Caller,
+        operation: &'static str,
+        owner: &Text,
+        all: &[(Name, Reply)],
+    ) {
+        for (name, reply) in all {
+            let deed = Deed::Take(owner.clone(), Sharing::Exclusive);
+            self.events.history.note(name, deed, reply.outcome());
+        }
         if let Some(audit) = &self.config.audit {
             for (name, reply) in all {
                 audit.record(caller, About::new(operation), name, Ok(reply.outcome()));

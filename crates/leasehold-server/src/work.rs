@@ -59,10 +59,11 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let (wait, principal) = (request.wait, call.caller.principal());
+        let owner = request.owner.clone();
         let claimed = self.engine.claim(request, principal).await;
         self.waited(call.arrival, wait);
         let claimed = claimed?;
-        self.granted(&call.caller, "claim", &claimed);
+        self.granted(&call.caller, "claim", &owner, &claimed);
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
     }

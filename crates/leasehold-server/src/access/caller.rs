@@ -196,10 +196,11 @@ impl Route {
             | Self::Ready
             | Self::OpenApi
             | Self::Docs(_)
+            | Self::Dashboard(_)
             | Self::LogIn
             | Self::LogOut => Need::Nothing,
-            Self::Metrics => Need::OnEverything(Right::Read),
-            Self::Show(name) => Need::On(Right::Read, from_ref(name)),
+            Self::Metrics | Self::Totals => Need::OnEverything(Right::Read),
+            Self::Show(name) | Self::History(name) => Need::On(Right::Read, from_ref(name)),
             Self::Acquire(name)
             | Self::Heartbeat(name, _)
             | Self::Update(name, _)

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::ring::Ring;
 use super::{Filter, Stream};
+use crate::history::History;
 
 /// Subscribers are woken in so many groups, one after the other, so that requests find their way between them.
 const GROUPS: usize = 32;
@@ -27,6 +28,8 @@ const LINGER: Duration = Duration::from_secs(60);
 /// Where subscribers meet. It costs nothing while there are none.
 pub(crate) struct Hub {
     engine: Engine,
+    /// What was. It is told what happens too.
+    pub(crate) history: History,
     state: Mutex<State>,
     groups: [Group; GROUPS],
     /// Told when the ring has something new.
@@ -74,6 +77,7 @@ impl Hub {
             fresh: Arc::default(),
             told: Counter::default(),
             missed: Counter::default(),
+            history: History::new(engine.clone()),
             engine,
         })
     }
@@ -225,6 +229,7 @@ async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
             let Some(hub) = hub.upgrade() else { return };
             let (name, told) = match told {
                 Ok(Happened { name, event, at }) => {
+                    hub.history.happened(&name, &event, at);
                     let told = Told::new(&name, &event, at);
                     (Some(name), told)
                 }

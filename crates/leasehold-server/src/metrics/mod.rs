@@ -84,7 +84,7 @@ impl From<&Route> for Asked {
             Route::Update(..) => Self::Update,
             Route::Release(..) | Route::ReleaseByNonce(_) => Self::Release,
             Route::Break(_) => Self::Break,
-            Route::Show(_) => Self::Show,
+            Route::Show(_) | Route::History(_) => Self::Show,
             Route::List(_) => Self::List,
             Route::Pass(_) => Self::Pass,
             Route::Put(_) => Self::Put,
@@ -92,6 +92,8 @@ impl From<&Route> for Asked {
             Route::Claim => Self::Claim,
             Route::Events
             | Route::Metrics
+            | Route::Totals
+            | Route::Dashboard(_)
             | Route::OpenApi
             | Route::Docs(_)
             | Route::LogIn
@@ -133,6 +135,22 @@ impl Metrics {
             count.count();
         }
         self.took[asked as usize].took(took);
+    }
+
+    /// Requests refused because somebody else had it, or because a gate was shut.
+    pub(crate) fn refusals(&self) -> u64 {
+        let refused = |trouble: Trouble| -> u64 {
+            let outcomes = self.answered.iter();
+            let counts = outcomes.filter_map(|counts| counts.get(1 + trouble as usize));
+            counts.map(Counter::get).sum()
+        };
+        refused(Trouble::Held) + refused(Trouble::Throttled)
+    }
+
+    /// How many were ready to wait in line, and how long they took together.
+    pub(crate) fn waits(&self) -> (u64, Duration) {
+        let (_, count, micros) = self.waited.read();
+        (count, Duration::from_micros(micros))
     }
 
     /// Somebody who was ready to wait in line has an answer.

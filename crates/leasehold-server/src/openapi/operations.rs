@@ -210,6 +210,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ..PLAIN
     },
     Operation {
+        id: "history",
+        path: "/locks/{name}/history",
+        by_query: Some("/locks/history?name={name}"),
+        tag: "locks",
+        summary: "Look at who held one name since the service started",
+        parameters: &["name"],
+        answer: Answers(&["History"]),
+        ..PLAIN
+    },
+    Operation {
         id: "putItem",
         methods: WRITE,
         path: "/items/{name}",
@@ -318,6 +328,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ..PLAIN
     },
     Operation {
+        id: "gateHistory",
+        path: "/gates/{id}/history",
+        by_query: Some("/gates/history?name={id}"),
+        tag: "gates",
+        summary: "Look at who passed one gate since the service started",
+        parameters: &["id"],
+        answer: Answers(&["History"]),
+        ..PLAIN
+    },
+    Operation {
         id: "listGates",
         path: "/gates",
         tag: "gates",
@@ -340,6 +360,14 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "metrics",
         path: "/metrics",
         summary: "Numbers, for Prometheus",
+        troubles: GUARDED,
+        ..PLAIN
+    },
+    Operation {
+        id: "totals",
+        path: "/totals",
+        summary: "How much there is to do, and was in the last hour",
+        answer: Answers(&["Totals"]),
         troubles: GUARDED,
         ..PLAIN
     },
@@ -383,6 +411,13 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Whether the store answers",
         answer: Answers(&["Status"]),
         troubles: STORED,
+        ..PLAIN
+    },
+    Operation {
+        id: "dashboard",
+        path: "/",
+        summary: "A page for people who look after the service",
+        answer: Other("text/html"),
         ..PLAIN
     },
     Operation {

@@ -27,12 +27,15 @@ fn word(route: &Route) -> &'static str {
         Route::Break(_) => "break",
         Route::Show(_) => "show",
         Route::List(_) => "list",
+        Route::History(_) => "history",
         Route::Pass(_) => "pass",
         Route::Put(_) => "put",
         Route::Remove(_) => "remove",
         Route::Claim => "claim",
         Route::Events => "events",
         Route::Metrics => "metrics",
+        Route::Totals => "totals",
+        Route::Dashboard(_) => "dashboard",
         Route::Health => "health",
         Route::Ready => "ready",
         Route::OpenApi => "openapi",
@@ -43,7 +46,7 @@ fn word(route: &Route) -> &'static str {
     }
 }
 
-const WORDS: [&str; 23] = [
+const WORDS: [&str; 26] = [
     "acquire",
     "acquire all",
     "heartbeat",
@@ -54,12 +57,15 @@ const WORDS: [&str; 23] = [
     "break",
     "show",
     "list",
+    "history",
     "pass",
     "put",
     "remove",
     "claim",
     "events",
     "metrics",
+    "totals",
+    "dashboard",
     "health",
     "ready",
     "openapi",
@@ -172,4 +178,8 @@ fn schemas_fit_the_wire_types() {
     fits::<wire::BreakHow>("BreakHow");
     fits::<wire::Problem>("Problem");
     fits::<wire::Told>("Event");
+    fits::<wire::History>("History");
+    fits::<wire::Tenure>("Tenure");
+    fits::<wire::Totals>("Totals");
+    fits::<wire::Minute>("Minute");
 }

@@ -40,6 +40,7 @@ const ROUTES: &[(&str, &str, &str, &str)] = &[
     ("GET", "/locks/{}", "", "read"),
     ("HEAD", "/locks/{}", "", "read"),
     ("GET", "/locks?prefix={}", "", "read"),
+    ("GET", "/locks/{}/history", "", "read"),
     ("PUT", "/items/{}?state=NEW", "", "acquire"),
     ("DELETE", "/items/{}", "", "acquire"),
     ("POST", "/claims?state=NEW&prefix={}", "", "acquire"),
@@ -49,6 +50,7 @@ const ROUTES: &[(&str, &str, &str, &str)] = &[
     ("POST", "/gates/{}/break?force=true&reason=x", "", "break"),
     ("GET", "/gates/{}", "", "read"),
     ("GET", "/gates?prefix={}", "", "read"),
+    ("GET", "/gates/{}/history", "", "read"),
 ];
 
 #[tokio::test]
@@ -118,15 +120,12 @@ async fn every_route_takes_its_right_and_tells_others_nothing() {
         }
     }
     let all = guarded.token("all", &["read:"]).await;
-    guarded
-        .ask("GET", "/metrics", "", b"")
-        .await
-        .problem(401, "unauthorized");
-    guarded
-        .ask("GET", "/metrics", &callers[5].1, b"")
-        .await
-        .problem(403, "denied");
-    assert_eq!(guarded.ask("GET", "/metrics", &all, b"").await.status, 200);
+    for everything in ["/metrics", "/totals"] {
+        let ask = async |token: &str| guarded.ask("GET", everything, token, b"").await;
+        ask("").await.problem(401, "unauthorized");
+        ask(&callers[5].1).await.problem(403, "denied");
+        assert_eq!(ask(&all).await.status, 200, "{everything}");
+    }
     guarded
         .ask("GET", "/whoami", "", b"")
         .await
@@ -410,9 +409,10 @@ async fn events_tell_only_of_what_may_be_read_and_end_with_the_right() {
 }
 
 /// Operations of the description that take no token.
-const OPEN: [&str; 8] = [
+const OPEN: [&str; 9] = [
     "alive",
     "ready",
+    "dashboard",
     "openapi",
     "docs",
     "docsScript",

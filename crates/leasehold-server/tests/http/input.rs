@@ -204,7 +204,7 @@ async fn a_body_larger_than_announced_or_without_an_end_changes_nothing() {
 async fn unknown_routes_and_methods_are_problems() {
     let (server, fence, before) = server_with_a_job().await;
     for target in [
-        "/",
+        "/dashboard",
         "/lock",
         "/locks/a/1/b",
         "/locks/a/1/heartbeat/x",

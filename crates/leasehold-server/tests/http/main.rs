@@ -4,6 +4,7 @@ mod access;
 mod claims;
 mod collector;
 mod common;
+mod dashboard;
 mod events;
 mod faults;
 mod gates;

@@ -23,6 +23,7 @@ const NAMES: &[&str] = &[
     "a+b",
     "a%20b",
     "break",
+    "history",
     "heartbeat",
     "13",
     "locks",

@@ -3,12 +3,14 @@
 //! A nonce's hash never gets here: these types have no place for one.
 
 mod event;
+mod history;
 mod lease;
 mod problem;
 mod several;
 mod view;
 
 pub use event::{EventKind, Told};
+pub use history::{History, Minute, Tenure, Totals};
 pub use lease::{
     BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
 };

@@ -36,6 +36,13 @@ pub struct LockView {
     /// How the last exclusive holder ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Ending>,
+    /// How many wait in line for it, at the service that was asked.
+    #[serde(default, skip_serializing_if = "nobody")]
+    pub waiters: u64,
+}
+
+fn nobody(waiters: &u64) -> bool {
+    *waiters == 0
 }
 
 /// One who holds it.
@@ -142,6 +149,7 @@ impl LockView {
                 .map(|(holder, left)| HolderView::new(holder, *left))
                 .collect(),
             last: record.last.as_ref().map(Ending::from),
+            waiters: 0,
         }
     }
 }
@@ -211,13 +219,19 @@ impl From<&Ended> for Ending {
         Self {
             fence: ended.fence,
             owner: ended.owner.clone(),
-            how: match ended.how {
-                How::Released => EndedAs::Released,
-                How::Completed(_) => EndedAs::Completed,
-                How::Expired => EndedAs::Expired,
-                How::Broken => EndedAs::Broken,
-            },
+            how: ended.how.into(),
             at: ended.at,
+        }
+    }
+}
+
+impl From<How> for EndedAs {
+    fn from(how: How) -> Self {
+        match how {
+            How::Released => Self::Released,
+            How::Completed(_) => Self::Completed,
+            How::Expired => Self::Expired,
+            How::Broken => Self::Broken,
         }
     }
 }

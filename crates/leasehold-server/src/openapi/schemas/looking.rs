@@ -15,7 +15,7 @@ fn holder() -> Value {
 
 fn view() -> Value {
     json!({"name": "nightly", "held": true, "reserved": false, "fence": FENCE, "body": "step 3", "state": "REQUESTED",
-        "stateSince": FROM, "holders": [holder()], "last": ending()})
+        "stateSince": FROM, "holders": [holder()], "last": ending(), "waiters": 2})
 }
 
 fn page(of: &'static str) -> Vec<(&'static str, bool, Value)> {
@@ -58,6 +58,11 @@ pub(super) fn looking() -> Vec<Schema> {
                     list(reference("HolderView"), "Who holds it."),
                 ),
                 ("last", SOMETIMES, reference("Ending")),
+                (
+                    "waiters",
+                    SOMETIMES,
+                    millis("How many wait in line for it, at this service."),
+                ),
             ],
             view(),
         ),

@@ -3,6 +3,7 @@
 mod asking;
 mod holding;
 mod looking;
+mod past;
 mod telling;
 
 use serde_json::{Value, json};
@@ -89,6 +90,7 @@ pub(super) fn all() -> Vec<Schema> {
     [
         holding::holding(),
         looking::looking(),
+        past::past(),
         asking::asking(),
         telling::telling(),
     ]

@@ -1,0 +1,69 @@
+// Elements, and numbers and times as people read them. Everything is set as text: nothing that is shown can become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+const fill = (element, attributes, children) => {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+};
+
+export const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+
+export const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+export const find = (id) => document.getElementById(id);
+
+// Sets a text only if it is another one, so that nothing is laid out or read out in vain.
+export const say = (element, text) => {
+  if (element.textContent !== text) element.textContent = text;
+};
+
+const NUMBERS = new Intl.NumberFormat("en");
+
+export const count = (number) => NUMBERS.format(number);
+
+export const several = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
+
+const two = (number) => String(number).padStart(2, "0");
+
+// A span in milliseconds, in at most two units.
+export const span = (millis) => {
+  const seconds = millis / 1000;
+  if (millis < 1000) return `${Math.max(0, Math.round(millis))} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} m ${two(Math.floor(seconds % 60))} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${two(minutes % 60)} m`;
+  return `${count(Math.floor(hours / 24))} d ${hours % 24} h`;
+};
+
+// Time left, in whole seconds: it is looked at while it shrinks.
+export const left = (millis) => (millis < 60000 ? `${Math.max(0, Math.ceil(millis / 1000))} s` : span(millis));
+
+// A moment as the clock on the wall shows it, with the day if that is not today.
+export const clock = (time) => {
+  const moment = new Date(time);
+  const hours = `${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
+  if (moment.toDateString() === new Date().toDateString()) return hours;
+  return `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())} ${hours}`;
+};
+
+// Tells those who do not see the page.
+export const announce = (text) => {
+  find("announce").textContent = text;
+};
+
+export const ENDINGS = {
+  released: "released",
+  completed: "completed",
+  expired: "expired",
+  broken: "broken",
+  unknown: "ended, nobody knows how",
+  holding: "holds it",
+};

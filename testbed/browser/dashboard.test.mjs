@@ -1,0 +1,335 @@
+// The dashboard as somebody uses it: what changes elsewhere is seen, and what is asked for happens.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, before, beforeEach, test } from "node:test";
+
+import { PATIENCE, Service, screenshot, startBrowser, until } from "./support.mjs";
+
+let browser;
+let service;
+let context;
+let page;
+// What the page complained about in its console: nothing, ever.
+let complaints;
+
+before(async () => {
+  browser = await startBrowser();
+});
+
+after(() => browser.close());
+
+const open = async (options = {}) => {
+  if (context) await context.close();
+  context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  page = await context.newPage();
+  complaints = [];
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("console", (message) => {
+    // That a request was refused is said by the browser itself.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) complaints.push(message.text());
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(service.url)) complaints.push(`asked elsewhere: ${request.url()}`);
+  });
+};
+
+const visit = async (hash = "") => {
+  await page.goto(`${service.url}/${hash}`);
+};
+
+const row = (name) => page.locator(`#leases tbody tr:has(a[title="${name}"])`);
+const cell = (name, column) => row(name).locator(`.${column}`);
+const rows = () => page.locator("#leases tbody tr:not(.space)");
+const names = () => page.locator("#leases tbody .name a").allTextContents();
+const hows = () => page.locator(".timeline g[data-how]").evaluateAll((all) => all.map((one) => one.dataset.how));
+const shows = (name, column, text) =>
+  until(`${name}: ${column}`, () => cell(name, column).allTextContents(), ([seen]) => seen === text);
+
+beforeEach(async () => {
+  service = await Service.start();
+  await open();
+});
+
+afterEach(async () => {
+  await context.close();
+  context = null;
+  await service.stop();
+  assert.deepEqual(complaints, []);
+});
+
+test("the table shows what changes elsewhere", async () => {
+  const fence = await service.acquire("nightly", { owner: "web-1" });
+  await visit();
+  await shows("nightly", "owner", "web-1");
+  await shows("nightly", "state", "held");
+  await shows("nightly", "fence", String(fence));
+  await service.ask("POST", `/locks/${fence}?name=nightly`, { body: "step 3" });
+  await shows("nightly", "body", "step 3");
+  await service.release("nightly", fence);
+  await shows("nightly", "state", "free");
+  await service.acquire("nightly", { owner: "web-2", ttl: "1h" });
+  await shows("nightly", "owner", "web-2");
+  // A name that was not there before, between two that were.
+  await service.acquire("a", { owner: "web-3" });
+  await service.acquire("b & <b>", { owner: "web-3" });
+  await until("order", names, (seen) => seen.join() === "a,b & <b>,nightly");
+  await service.ask("PUT", "/items/order-17?state=REQUESTED", { body: "three apples" });
+  await shows("order-17", "state", "REQUESTED, free");
+  await shows("order-17", "body", "three apples");
+  await screenshot(page, "table");
+});
+
+test("the bar shrinks, and a lease that nobody renews expires", async () => {
+  await service.acquire("short", { ttl: "4s" });
+  await visit();
+  const part = async () => Number(await cell("short", "left").locator(".bar").getAttribute("data-part"));
+  const first = await part();
+  assert.ok(first > 0 && first <= 1, `${first}`);
+  const width = async () => (await cell("short", "left").locator(".bar i").boundingBox()).width;
+  const wide = await width();
+  await until("the bar", part, (seen) => seen < first);
+  await until("its width", width, (seen) => seen < wide);
+  await until("expiring", () => row("short").getAttribute("data-standing"), (seen) => seen === "expiring");
+  await until("free", () => row("short").getAttribute("data-standing"), (seen) => seen === "free");
+  await page.click("text=short");
+  await page.locator('.timeline [data-how="expired"]').waitFor();
+});
+
+test("who waits in line is counted", async () => {
+  await service.acquire("busy");
+  const waiting = service.acquire("busy", { owner: "web-2", more: "&wait=30s" });
+  await visit();
+  await shows("busy", "waiters", "1");
+  const { json } = await service.ask("GET", "/locks/busy");
+  await service.release("busy", json.holders[0].fence);
+  await waiting;
+  await shows("busy", "owner", "web-2");
+  await shows("busy", "waiters", "");
+});
+
+test("search and filters choose, and the address keeps them", async () => {
+  await service.acquire("ci/deploy");
+  await service.acquire("ci/test", { ttl: "1h" });
+  const fence = await service.acquire("jobs/report");
+  await service.release("jobs/report", fence);
+  await service.ask("PUT", "/items/order-1?state=NEW");
+  await service.ask("POST", "/gates/device-42?every=1h&owner=web-9");
+  await visit();
+  await until("all", names, (seen) => seen.join() === "ci/deploy,ci/test,jobs/report,order-1");
+  await page.fill("#prefix", "ci/");
+  await until("by prefix", names, (seen) => seen.join() === "ci/deploy,ci/test");
+  await service.acquire("ci/new");
+  await service.acquire("other");
+  await until("new ones too", names, (seen) => seen.join() === "ci/deploy,ci/new,ci/test");
+  await page.reload();
+  await until("after a reload", names, (seen) => seen.join() === "ci/deploy,ci/new,ci/test");
+  assert.equal(await page.inputValue("#prefix"), "ci/");
+  await page.fill("#prefix", "");
+  await page.selectOption("#show", "free");
+  await until("free", names, (seen) => seen.join() === "jobs/report,order-1");
+  await page.selectOption("#show", "held");
+  await until("held", names, (seen) => seen.join() === "ci/deploy,ci/new,ci/test,other");
+  await page.selectOption("#show", "all");
+  await page.fill("#state", "NEW");
+  await until("by state", names, (seen) => seen.join() === "order-1");
+  await page.fill("#state", "");
+  await page.selectOption("#kind", "gate");
+  await until("gates", names, (seen) => seen.join() === "device-42");
+  await page.fill("#prefix", "nothing like that");
+  await page.locator("#empty").waitFor();
+});
+
+test("leases that are late are found", async () => {
+  await service.acquire("calm");
+  await service.acquire("late", { ttl: "3s" });
+  await visit("#/?show=expiring");
+  await until("expiring", names, (seen) => seen.join() === "late");
+});
+
+test("break asks, and then breaks", async () => {
+  const fence = await service.acquire("nightly", { owner: "web-1" });
+  await visit("#/lock/nightly");
+  await page.getByRole("button", { name: "Break…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.waitFor();
+  assert.match(await dialog.textContent(), new RegExp(`nightly.*web-1.*${fence}`));
+  await page.getByRole("button", { name: "Keep it" }).click();
+  await dialog.waitFor({ state: "hidden" });
+  assert.equal((await service.ask("GET", "/locks/nightly")).json.holders[0].broken, undefined);
+
+  await page.getByRole("button", { name: "Break…" }).click();
+  // Without a reason nothing happens.
+  await page.getByRole("button", { name: "Break the lease" }).click();
+  assert.ok(await dialog.isVisible());
+  await page.fill("#reason", "its machine is gone");
+  await screenshot(page, "break");
+  await page.getByRole("button", { name: "Break the lease" }).click();
+  await dialog.waitFor({ state: "hidden" });
+  await until("broken", () => page.textContent("#standing"), (seen) => seen.startsWith("Broken"));
+  const { json } = await service.ask("GET", "/locks/nightly");
+  assert.equal(json.holders[0].broken, "its machine is gone");
+  await page.locator('.timeline [data-how="broken"]').waitFor();
+  await until("told", () => page.textContent("#announce"), (seen) => seen.includes("nightly is broken"));
+});
+
+test("a lease's page draws who held it, and goes on", async () => {
+  const first = await service.acquire("job", { owner: "web-1" });
+  await service.release("job", first);
+  const second = await service.acquire("job", { owner: "web-2" });
+  await service.ask("POST", `/locks/${second}?name=job&release=true`, { body: "all done" });
+  await service.acquire("job", { owner: "web-3", ttl: "500ms" });
+  const fourth = await service.acquire("job", { owner: "web-4", more: "&wait=30s" });
+  await visit("#/lock/job");
+  await until("drawn", hows, (seen) => seen.join() === "released,completed,expired,holding");
+  assert.equal(await page.textContent("pre.body"), "all done");
+  const how = JSON.stringify({ force: true, fence: fourth, reason: "stuck", now: true });
+  await service.ask("POST", "/locks/job/break", { body: how });
+  await until("broken", hows, (seen) => seen[3] === "broken");
+  await service.acquire("job", { owner: "web-5" });
+  await until("taken again", hows, (seen) => seen.length === 5 && seen[4] === "holding");
+  assert.equal(await page.locator(".told li").count(), 5);
+  await screenshot(page, "lease");
+});
+
+test("what a record says of its last holder is drawn by a service that has seen nothing", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "leasehold-browser-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const store = `sqlite:${join(folder, "leases.db")}`;
+  await service.stop();
+  service = await Service.start({ store });
+  await service.release("job", await service.acquire("job", { owner: "web-1" }));
+  await service.acquire("kept", { owner: "web-2" });
+  await service.stop();
+  service = await Service.start({ store });
+  await visit("#/lock/job");
+  await until("the last", hows, (seen) => seen.join() === "released");
+  await until("its owner", () => page.textContent(".told"), (seen) => seen.startsWith("web-1: released at"));
+  await visit("#/lock/kept");
+  await until("who holds it", hows, (seen) => seen.join() === "holding");
+});
+
+test("the keyboard is enough", async () => {
+  for (const name of ["a", "b", "c"]) await service.acquire(name);
+  await visit();
+  await until("loaded", names, (seen) => seen.length === 3);
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  await page.keyboard.press("/");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "prefix");
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await focused(), "a");
+  await page.keyboard.press("End");
+  assert.equal(await focused(), "c");
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await focused(), "b");
+  await page.keyboard.press("Enter");
+  await page.locator("#lease-title").waitFor();
+  assert.equal(await focused(), "b");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "lease-title");
+  await page.keyboard.press("Escape");
+  await until("back", () => page.evaluate(() => document.activeElement.tagName + document.activeElement.textContent), (seen) => seen === "Ab");
+  // As others hear it.
+  const table = page.getByRole("table", { name: "Leases" });
+  assert.equal(await table.getByRole("columnheader").count(), 8);
+  assert.equal(await table.getByRole("rowheader").count(), 3);
+  assert.equal(await table.getAttribute("aria-rowcount"), "4");
+});
+
+test("after another service has taken over, everything is loaded again", async () => {
+  await service.acquire("before");
+  await visit();
+  await until("before", names, (seen) => seen.join() === "before");
+  const { port } = service;
+  await service.stop();
+  await until("lost", () => page.getAttribute("#connection", "data-state"), (seen) => seen !== "live");
+  service = await Service.start({ port });
+  await service.acquire("after");
+  await until("after", names, (seen) => seen.join() === "after");
+  await until("live", () => page.getAttribute("#connection", "data-state"), (seen) => seen === "live");
+  await until("heard", () => page.textContent("#announce"), (seen) => seen === "Connected again.");
+});
+
+test("totals of the last hour", async () => {
+  await service.acquire("a");
+  await service.acquire("b");
+  await service.ask("POST", "/locks/a?nonce=other");
+  await visit();
+  const total = (id) => () => page.textContent(id);
+  await until("held", total("#total-held"), (seen) => seen === "2");
+  await until("grants", total("#chart-grants b"), (seen) => seen === "2");
+  await until("refused", total("#chart-refusals b"), (seen) => seen === "1");
+  const label = await page.locator("#chart-grants svg").getAttribute("aria-label");
+  assert.match(label, /Grants in the last hour: 2/);
+});
+
+// Something to look at.
+const busyMorning = async () => {
+  await service.release("backups/database", await service.acquire("backups/database", { owner: "db-1:4711" }));
+  const held = [
+    ["ci/deploy/production", "runner-7", "2m"], ["ci/test", "runner-3", "5m"], ["index/products", "search-2:77", "40s"],
+    ["nightly-report", "web-1:812", "30s"], ["payments/settle", "pay-1:20", "1m"], ["scheduler", "web-2:640", "15s"],
+  ];
+  for (const [name, owner, ttl] of held) {
+    const fence = await service.acquire(name, { owner, ttl });
+    await service.ask("POST", `/locks/${fence}?name=${encodeURIComponent(name)}`, { body: `step ${name.length}` });
+  }
+  for (const owner of ["train-1", "train-2"]) await service.acquire("gpu", { owner, ttl: "1m", more: "&mode=shared&limit=4" });
+  for (const number of [1017, 1018, 1019]) {
+    await service.ask("PUT", `/items/order-${number}?state=REQUESTED`, { body: `{"sku": ${number % 7}}` });
+  }
+  await service.ask("POST", "/claims?state=REQUESTED&limit=1&owner=worker-4&ttl=45s");
+  await service.ask("POST", "/locks/scheduler?nonce=other");
+  const broken = await service.acquire("device-42/firmware", { owner: "edge-eu-1", ttl: "1m" });
+  await service.ask("POST", "/locks/break?name=device-42/firmware", { body: JSON.stringify({ force: true, fence: broken, reason: "unplugged" }) });
+};
+
+test("wide and narrow windows, both themes, and no motion", async () => {
+  await busyMorning();
+  for (const colorScheme of ["light", "dark"]) {
+    for (const [size, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 800 }]]) {
+      await open({ colorScheme, viewport, reducedMotion: "reduce" });
+      await visit();
+      await shows("ci/test", "owner", "runner-3");
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(over <= 0, `${size}: ${over} pixels too wide`);
+      const motion = await page.locator(".bar i").first().evaluate((bar) => getComputedStyle(bar).transitionDuration);
+      assert.equal(motion, "0s");
+      await screenshot(page, `list-${colorScheme}-${size}`);
+      await page.goto(`${service.url}/#/lock/${encodeURIComponent("backups/database")}`);
+      await page.locator('.timeline [data-how="released"]').waitFor();
+      await screenshot(page, `lease-${colorScheme}-${size}`);
+    }
+  }
+});
+
+test("of a hundred thousand leases, only what is seen is in the document", async () => {
+  const all = 100000;
+  await service.acquireMany(all, (number) => `job-${String(number).padStart(6, "0")}`);
+  await visit();
+  await until("the first", names, (seen) => seen[0] === "job-000000");
+  const inDocument = async () => {
+    const many = await rows().count();
+    assert.ok(many < 120, `${many} rows`);
+  };
+  await inDocument();
+  // What the script takes for granted.
+  assert.equal((await rows().first().boundingBox()).height, 30);
+  const box = page.locator("#scroll");
+  // Down as fast as pages come, until a good part was loaded; then back to the top in one jump.
+  const last = async () => {
+    await box.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+    await inDocument();
+    return (await names()).at(-1);
+  };
+  await until("far down", last, (seen) => seen > "job-005000");
+  await screenshot(page, "many");
+  await box.evaluate((element) => element.scrollTo(0, 0));
+  await until("the top again", names, (seen) => seen[0] === "job-000000");
+  await page.fill("#prefix", "job-09999");
+  await until("the end", names, (seen) => seen.length === 10 && seen[9] === "job-099999");
+  await until("all are held", () => page.textContent("#total-held"), (seen) => seen === "100,000");
+  await screenshot(page, "many-found");
+});
