@@ -6,9 +6,9 @@
 //! may forget, and then a fence may come twice. `leasehold doctor` says how it is.
 //!
 //! # Stored form
-//! A hash for each record, `leasehold:lock:NAME`, with a field for everything (`HGETALL` shows it to people, with `owner` and
-//! `expires` to read); an empty field stands for nothing. `leasehold:names:lock` is the sorted set of all names,
-//! `leasehold:state:lock:STATE` that of the work items in a state, oldest first.
+//! A hash for each record, `leasehold:lock:NAME`, with a field for everything that it has (`HGETALL` shows it to people); an
+//! empty field stands for nothing. `leasehold:names:lock` is the sorted set of all names, `leasehold:state:lock:STATE` that of
+//! the work items in a state, oldest first.
 //!
 //! # Set-up
 //! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info
@@ -43,6 +43,7 @@ use super::sql::Search;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::host::{Host as _, Machine};
 use crate::{Error, Result};
+use changes::Teller;
 use connection::{Connection, Script};
 use options::Options;
 
@@ -52,8 +53,7 @@ pub struct Redis {
     options: Options,
     swap: Script,
     find: Script,
-    /// Marks what this store has told, which it need not hear.
-    mark: String,
+    teller: Teller,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -70,7 +70,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
         options,
         swap: Script::new(include_str!("redis/swap.lua")),
         find: Script::new(include_str!("redis/find.lua")),
-        mark: format!("{:016x}", Machine.random() as u64),
+        teller: Teller::new(&format!("{:016x}", Machine.random() as u64)),
     };
     store.refuse_what_is_unsafe().await?;
     Ok(Arc::new(store))
@@ -139,7 +139,7 @@ impl Store for Redis {
         Facts {
             margin: self.options.margin,
             batch: 256,
-            in_flight: 4,
+            in_flight: 2,
             poll: Duration::from_millis(100),
         }
     }
@@ -180,11 +180,14 @@ impl Store for Redis {
         for write in &writes {
             call.arg(row::key(&self.options.prefix, &write.name));
         }
-        call.arg(&self.options.prefix).arg(if self.options.changes {
-            &*self.mark
+        let mark = if self.options.changes {
+            &*self.teller.mark
         } else {
             ""
-        });
+        };
+        call.arg(&self.options.prefix)
+            .arg(mark)
+            .arg(self.teller.listening());
         for write in &writes {
             row::add(&mut call, write)?;
         }
@@ -195,20 +198,18 @@ impl Store for Redis {
         self.check_replicas(answers.get(1))?;
         let answer = parts(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
-        let value = writes
-            .iter()
-            .zip(&answer[2..])
-            .map(|(write, answer)| match answer {
-                Value::Array(_) | Value::Map(_) => match row::stored(&write.name, answer.clone()) {
-                    Ok(current) => Swapped::Conflict(current),
-                    Err(corrupt) => Swapped::Failed(corrupt),
-                },
-                _ => Swapped::Written { tag: None },
-            });
-        Ok(Answer {
-            value: value.collect(),
-            stamp,
-        })
+        let mut value = vec![Swapped::Written { tag: None }; writes.len()];
+        for loser in answer[2..].chunks_exact(2) {
+            let number = usize::from_redis_value(loser[0].clone()).unwrap_or_default();
+            let Some(index) = number.checked_sub(1).filter(|index| *index < writes.len()) else {
+                return Err(Error::Corrupt("Redis answered what was not asked".into()));
+            };
+            value[index] = match row::stored(&writes[index].name, loser[1].clone()) {
+                Ok(current) => Swapped::Conflict(current),
+                Err(corrupt) => Swapped::Failed(corrupt),
+            };
+        }
+        Ok(Answer { value, stamp })
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
@@ -254,7 +255,7 @@ impl Store for Redis {
 
     fn changes(&self) -> Option<Changes> {
         let client = self.connection.client().clone();
-        let follow = || changes::follow(client, &self.options.prefix, self.mark.clone());
+        let follow = || changes::follow(client, &self.options.prefix, self.teller.clone());
         self.options.changes.then(follow)
     }
 

@@ -90,7 +90,8 @@ impl Columns {
 
 type Problem = Box<dyn std::error::Error>;
 
-fn json(value: &impl Serialize) -> Result<String> {
+/// A part of a record as JSON.
+pub(super) fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
 }

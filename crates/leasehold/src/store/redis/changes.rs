@@ -1,5 +1,7 @@
 //! Follows what other clients publish.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -14,15 +16,54 @@ const BACKLOG: usize = 1_024;
 /// How long to leave a server alone that does not let us subscribe.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Who tells of changes here. Nothing is told where nobody else listens.
+#[derive(Clone)]
+pub(super) struct Teller {
+    /// Marks what this store has told, which it need not hear.
+    pub(super) mark: Arc<str>,
+    /// Subscriptions of its own that stand.
+    listening: Arc<AtomicUsize>,
+}
+
+impl Teller {
+    pub(super) fn new(mark: &str) -> Self {
+        Self {
+            mark: mark.into(),
+            listening: Arc::default(),
+        }
+    }
+
+    /// How many of those who listen are of this store.
+    pub(super) fn listening(&self) -> usize {
+        self.listening.load(Ordering::Relaxed)
+    }
+}
+
+/// A subscription that stands.
+struct Listening<'t>(&'t AtomicUsize);
+
+impl<'t> Listening<'t> {
+    fn of(teller: &'t Teller) -> Self {
+        teller.listening.fetch_add(1, Ordering::Relaxed);
+        Self(&teller.listening)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Subscribes on a connection of its own, for as long as somebody listens.
-pub(super) fn follow(client: Client, prefix: &str, own: String) -> Changes {
+pub(super) fn follow(client: Client, prefix: &str, teller: Teller) -> Changes {
     let (told, changes) = mpsc::channel(BACKLOG);
     let channel = format!("{prefix}:changes");
     tokio::spawn(async move {
         while !told.is_closed() {
             tokio::select! {
                 () = told.closed() => return,
-                () = subscribe(&client, &channel, &own, &told) => {}
+                () = subscribe(&client, &channel, &teller, &told) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -31,22 +72,31 @@ pub(super) fn follow(client: Client, prefix: &str, own: String) -> Changes {
 }
 
 /// Passes on what others publish, until the connection breaks.
-async fn subscribe(client: &Client, channel: &str, own: &str, told: &mpsc::Sender<Name>) {
+async fn subscribe(client: &Client, channel: &str, teller: &Teller, told: &mpsc::Sender<Name>) {
     let Ok(mut connection) = client.get_async_pubsub().await else {
         return;
     };
     if connection.subscribe(channel).await.is_err() {
         return;
     }
+    let _listening = Listening::of(teller);
     let mut messages = connection.on_message();
     while let Some(message) = messages.next().await {
-        let name = message.get_payload::<String>().ok().and_then(|payload| {
-            let (writer, name) = payload.split_once(':')?;
-            let (kind, name) = name.split_once(':').filter(|_| writer != own)?;
-            Name::new(Kind::parse(kind)?, name).ok()
-        });
-        if let Some(name) = name {
+        let Ok(payload) = message.get_payload::<String>() else {
+            continue;
+        };
+        let mut lines = payload.lines();
+        if lines.next() == Some(&*teller.mark) {
+            continue;
+        }
+        for name in lines.filter_map(read) {
             let _ = told.try_send(name);
         }
     }
+}
+
+/// A name as `swap.lua` tells it: its kind, a colon, and the name.
+fn read(told: &str) -> Option<Name> {
+    let (kind, name) = told.split_once(':')?;
+    Name::new(Kind::parse(kind)?, name).ok()
 }

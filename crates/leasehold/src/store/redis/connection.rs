@@ -146,11 +146,14 @@ impl Connection {
         }
         for _ in 0..2 {
             let answers = self.send(&mut commands).await?;
-            match answers.first().cloned().map(Value::extract_error) {
-                Some(Err(error)) if error.kind() == NO_SCRIPT => self.load(script).await?,
-                Some(Err(error)) => return Err(broken(&error)),
-                _ => return Ok(answers),
+            let Some(Value::ServerError(error)) = answers.first() else {
+                return Ok(answers);
+            };
+            let error = RedisError::from(error.clone());
+            if error.kind() != NO_SCRIPT {
+                return Err(broken(&error));
             }
+            self.load(script).await?;
         }
         let why = "Redis forgets the script that it was given";
         Err(Broken::Harmless(Error::Unavailable(why.into())))

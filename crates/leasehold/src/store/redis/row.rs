@@ -1,13 +1,14 @@
 //! A record as a hash, and back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{Name, Stamp, Text, Time};
+use leasehold_core::{Name, Record, Stamp, Text, Time};
 use redis::{Cmd, FromRedisValue as _, Value};
 
-use crate::store::sql::Columns;
-use crate::store::{Stored, Write, WriteId};
+use crate::store::sql::{Columns, json};
+use crate::store::{Stored, Write, WriteId, held_until};
 use crate::{Error, Result};
 
 /// The key of a record's hash.
@@ -17,55 +18,45 @@ pub(super) fn key(prefix: &str, name: &Name) -> String {
 
 /// Adds what `swap.lua` takes for one write. An empty text stands for nothing.
 pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
-    let expected = write
-        .expect
-        .as_ref()
-        .map(|version| version.write.to_string());
-    call.arg(write.name.kind().as_str())
-        .arg(write.name.as_str())
-        .arg(expected.unwrap_or_default());
+    let expected = write.expect.as_ref();
+    call.arg(expected.map_or_else(String::new, |version| version.write.to_string()));
     let Some((id, record)) = &write.put else {
-        for _ in 0..12 {
-            call.arg("");
-        }
+        call.arg("").arg("").arg("").arg("").arg("").arg(0);
         return Ok(());
     };
-    let columns = Columns::of(record)?;
-    let owners: Vec<&str> = record.holders.iter().map(|holder| &*holder.owner).collect();
-    let expires = Time::from_micros(columns.held_until.cast_unsigned());
-    let body = if write.body_changed {
-        format!("+{}", record.body)
-    } else {
-        "=".to_owned()
-    };
+    let last = record.last.as_ref().map(json).transpose()?;
+    let rare = rare(write, record)?;
     call.arg(id.to_string())
-        .arg(columns.fence)
-        .arg(columns.held_until)
-        .arg(owners.join(", "))
-        .arg(if owners.is_empty() {
-            String::new()
-        } else {
-            readable(expires)
-        })
-        .arg(columns.state.unwrap_or_default())
-        .arg(
-            columns
-                .state_since
-                .map(|since| since.to_string())
-                .unwrap_or_default(),
-        )
-        .arg(columns.holders)
-        .arg(columns.last.unwrap_or_default())
-        .arg(columns.next.unwrap_or_default())
-        .arg(columns.put.unwrap_or_default())
-        .arg(body);
+        .arg(record.fence.get())
+        .arg(held_until(record).as_micros().min(i64::MAX as u64))
+        .arg(json(&record.holders)?)
+        .arg(last.unwrap_or_default())
+        .arg(2 * rare.len());
+    for (field, value) in &rare {
+        call.arg(*field).arg(&**value);
+    }
     Ok(())
 }
 
-fn readable(time: Time) -> String {
-    let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_microsecond(micros)
-        .map_or_else(|_| time.to_string(), |time| time.to_string())
+/// Fields that few records have, those of the state first, as the script expects them. The body stays where it does not
+/// come.
+fn rare<'w>(write: &Write, record: &'w Record) -> Result<Vec<(&'static str, Cow<'w, str>)>> {
+    let mut fields: Vec<(_, Cow<'w, str>)> = Vec::new();
+    if let Some(state) = &record.state {
+        let since = state.since.as_micros().cast_signed();
+        fields.push(("state", (*state.label).into()));
+        fields.push(("state_since", since.to_string().into()));
+    }
+    if let Some(next) = &record.next {
+        fields.push(("next", json(next)?.into()));
+    }
+    if let Some(put) = record.put {
+        fields.push(("put", put.to_string().into()));
+    }
+    if write.body_changed && !(write.expect.is_none() && record.body.is_empty()) {
+        fields.push(("body", (*record.body).into()));
+    }
+    Ok(fields)
 }
 
 /// The record in a hash; none in an empty one.

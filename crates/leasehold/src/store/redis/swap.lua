@@ -1,43 +1,64 @@
 -- Writes or deletes each record whose version still matches; a loser gets the current record back.
--- KEYS: one hash for each write. ARGV: prefix, who writes if subscribers are to be told or "", then 15 values for each write:
---   kind, name, expected write id or "", new write id or "" to delete, fence, held_until, owner, expires,
---   state, state_since, holders, last, next, put, "=" to keep the body or "+" and the new one
-local prefix, writer = ARGV[1], ARGV[2]
-local answers = redis.call('TIME')
-for index, key in ipairs(KEYS) do
-    local at = 3 + (index - 1) * 15
-    local kind, name, expected, id = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local current = redis.call('HMGET', key, 'write', 'state')
-    local write, old_state = current[1] or '', current[2] or ''
-    if write ~= expected then
-        answers[index + 2] = redis.call('HGETALL', key)
-    else
-        local state = id ~= '' and ARGV[at + 8] or ''
-        if id == '' then
-            redis.call('DEL', key)
-            redis.call('ZREM', prefix .. ':names:' .. kind, name)
-        else
-            redis.call('HSET', key, 'write', id, 'fence', ARGV[at + 4], 'held_until', ARGV[at + 5],
-                'owner', ARGV[at + 6], 'expires', ARGV[at + 7], 'state', state, 'state_since', ARGV[at + 9],
-                'holders', ARGV[at + 10], 'last', ARGV[at + 11], 'next', ARGV[at + 12], 'put', ARGV[at + 13])
-            local body = ARGV[at + 14]
-            if string.sub(body, 1, 1) == '+' then
-                redis.call('HSET', key, 'body', string.sub(body, 2))
-            end
-            if write == '' then
-                redis.call('ZADD', prefix .. ':names:' .. kind, 0, name)
-            end
-        end
-        if old_state ~= '' and old_state ~= state then
-            redis.call('ZREM', prefix .. ':state:' .. kind .. ':' .. old_state, name)
-        end
-        if state ~= '' then
-            redis.call('ZADD', prefix .. ':state:' .. kind .. ':' .. state, ARGV[at + 9], name)
-        end
-        if writer ~= '' then
-            redis.call('PUBLISH', prefix .. ':changes', writer .. ':' .. kind .. ':' .. name)
-        end
-        answers[index + 2] = 'OK'
+-- KEYS: one hash for each write. ARGV: prefix of all keys, who writes if subscribers are to be told or "", how many of the
+-- subscribers are the writer's own, then for each write:
+--   expected write id or "", new write id or "" to delete, fence, held_until, holders, last,
+--   how many values follow, and these: fields that few records have, each with its value, `state` and `state_since` first.
+-- Returns the time, and of each loser its number and hash.
+local prefix, writer, own = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local answer, told, at = redis.call('TIME'), {}, 4
+if writer ~= '' and redis.call('PUBSUB', 'NUMSUB', prefix .. ':changes')[2] <= own then
+    writer = ''
+end
+
+-- A key without the prefix: kind and name.
+local function rest(key)
+    return string.sub(key, #prefix + 2)
+end
+
+-- The sorted sets that a record is in.
+local function index(key, is_new, id, old_state, state, since)
+    local kind, name = string.match(rest(key), '^(%a+):(.*)$')
+    if id == '' then
+        redis.call('ZREM', prefix .. ':names:' .. kind, name)
+    elseif is_new then
+        redis.call('ZADD', prefix .. ':names:' .. kind, 0, name)
+    end
+    if old_state and old_state ~= '' and old_state ~= state then
+        redis.call('ZREM', prefix .. ':state:' .. kind .. ':' .. old_state, name)
+    end
+    if state then
+        redis.call('ZADD', prefix .. ':state:' .. kind .. ':' .. state, since, name)
     end
 end
-return answers
+
+for number, key in ipairs(KEYS) do
+    local id, more = ARGV[at + 1], tonumber(ARGV[at + 6])
+    local found = redis.call('HMGET', key, 'write', 'state', 'next', 'put')
+    local old_state = found[2]
+    if (found[1] or '') ~= ARGV[at] then
+        answer[#answer + 1] = number
+        answer[#answer + 1] = redis.call('HGETALL', key)
+    else
+        local state = more > 0 and ARGV[at + 7] == 'state' and ARGV[at + 8]
+        if id == '' then
+            redis.call('DEL', key)
+        else
+            if old_state or found[3] or found[4] then
+                redis.call('HDEL', key, 'state', 'state_since', 'next', 'put')
+            end
+            redis.call('HSET', key, 'write', id, 'fence', ARGV[at + 2], 'held_until', ARGV[at + 3],
+                'holders', ARGV[at + 4], 'last', ARGV[at + 5], unpack(ARGV, at + 7, at + 6 + more))
+        end
+        if id == '' or not found[1] or old_state or state then
+            index(key, not found[1], id, old_state, state, ARGV[at + 10])
+        end
+        if writer ~= '' then
+            told[#told + 1] = rest(key)
+        end
+    end
+    at = at + 7 + more
+end
+if told[1] then
+    redis.call('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
+end
+return answer
