@@ -103,7 +103,10 @@ impl Postgres {
     }
 
     fn tell(&self, writes: &[Write], swapped: &[Swapped]) {
-        let Some(herald) = &self.herald else { return };
+        let herald = self.herald.as_ref();
+        let Some(herald) = herald.filter(|herald| herald.has_listeners()) else {
+            return;
+        };
         for (write, swapped) in writes.iter().zip(swapped) {
             let put = write.put.as_ref().map(|(_, record)| record);
             if matches!(swapped, Swapped::Written { .. }) && herald.is_worth_telling(put) {

@@ -2,10 +2,14 @@
 //!
 //! `NOTIFY` in the transaction that writes would make all such transactions of a database commit one after the other,
 //! each with its own wait for the disk. So hints are sent on their own just after, many at once, without such a wait.
+//!
+//! They are not cheap even so, and mostly there is nobody to hear them. So those who listen say so: when they begin, again
+//! every half minute, and to whoever begins. A process that can hear that tells nothing while nobody else has said so.
 
 use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Kind, Mode, Name, Record};
@@ -26,8 +30,14 @@ use crate::store::watched::Watched;
 const QUEUE: usize = 4_096;
 /// How long hints are collected after some were sent.
 const PAUSE: Duration = Duration::from_millis(3);
-/// What a process tells the others that watches all names.
+/// What a process tells the others that begins to listen, …
+const BEGINS: &str = "begins";
+/// … that listens, …
+const LISTENS: &str = "listens";
+/// … and that watches all names.
 const WATCHING: &str = "watching";
+/// How often it tells that it listens: twice before it is taken to have gone.
+const REPEAT: Duration = Duration::from_secs(25);
 /// How long to leave a server alone that gives no connection.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -41,14 +51,19 @@ pub(super) struct Herald {
     /// Marks what this process has told, which it need not hear.
     mark: Arc<str>,
     channel: Arc<str>,
-    /// Whether another process watches.
+    /// Whether another process listens, and whether it watches.
+    heard: Watched,
     watched: Watched,
+    /// Whether this process hears what is told: it has heard itself.
+    hears: Arc<AtomicBool>,
 }
 
 /// What is told.
 #[derive(PartialEq, Eq, Hash)]
 enum Told {
     Changed(Name),
+    Begins,
+    Listens,
     Watching,
 }
 
@@ -59,7 +74,9 @@ impl Herald {
             told,
             mark: format!("{:016x}", Machine.random() as u64).into(),
             channel: channel.into(),
+            heard: Watched::default(),
             watched: Watched::default(),
+            hears: Arc::default(),
         };
         let (mark, channel) = (herald.mark.clone(), herald.channel.clone());
         tokio::spawn(tell(pool, queue, mark, channel));
@@ -67,12 +84,21 @@ impl Herald {
     }
 
     pub(super) fn changed(&self, name: &Name) {
-        let _ = self.told.try_send(Told::Changed(name.clone()));
+        self.say(Told::Changed(name.clone()));
     }
 
     /// Asks the others to tell everything for a while.
     pub(super) fn watching(&self) {
-        let _ = self.told.try_send(Told::Watching);
+        self.say(Told::Watching);
+    }
+
+    fn say(&self, told: Told) {
+        let _ = self.told.try_send(told);
+    }
+
+    /// Whether there may be others who listen. Behind a pooler nobody hears, and so nobody knows.
+    pub(super) fn has_listeners(&self) -> bool {
+        self.heard.is_true() || !self.hears.load(Ordering::Relaxed)
     }
 
     /// Whether somebody may wait for what this write did, or watches. One that leaves an exclusive holder frees nothing.
@@ -92,9 +118,10 @@ impl Herald {
             loop {
                 let heard = herald.hear(&server, &tls, &sender);
                 tokio::select! {
-                    () = sender.closed() => return,
+                    () = sender.closed() => {}
                     Err(error) = heard => tracing::debug!(%error, "changes in PostgreSQL are not heard of"),
                 }
+                herald.hears.store(false, Ordering::Relaxed);
                 tokio::select! {
                     () = sender.closed() => return,
                     () = tokio::time::sleep(RETRY) => {}
@@ -115,12 +142,19 @@ impl Herald {
         let listening = format!("listen {}", quoted(&self.channel));
         let mut asked = Box::pin(client.batch_execute(&listening));
         let mut answered = false;
+        let mut repeat = tokio::time::interval(REPEAT);
+        repeat.reset();
         loop {
             let message = tokio::select! {
                 message = poll_fn(|context| connection.poll_message(context)) => message,
                 listening = &mut asked, if !answered => {
                     listening?;
                     answered = true;
+                    self.say(Told::Begins);
+                    continue;
+                }
+                _ = repeat.tick() => {
+                    self.say(Told::Listens);
                     continue;
                 }
             };
@@ -137,13 +171,21 @@ impl Herald {
     }
 
     fn read(&self, payload: &str) -> Option<Name> {
-        let (mark, name) = payload.split_once(' ')?;
-        (*mark != *self.mark).then_some(())?;
-        if name == WATCHING {
-            self.watched.note();
+        let (mark, told) = payload.split_once(' ')?;
+        if *mark == *self.mark {
+            self.hears.store(true, Ordering::Relaxed);
             return None;
         }
-        let (kind, name) = name.split_once(' ')?;
+        if matches!(told, BEGINS | LISTENS | WATCHING) {
+            self.heard.note();
+            match told {
+                BEGINS => self.say(Told::Listens),
+                WATCHING => self.watched.note(),
+                _ => {}
+            }
+            return None;
+        }
+        let (kind, name) = told.split_once(' ')?;
         Name::new(Kind::parse(kind)?, name).ok()
     }
 }
@@ -154,6 +196,8 @@ async fn tell(pool: Arc<Pool>, mut queue: mpsc::Receiver<Told>, mark: Arc<str>, 
         let told: HashSet<_> = waiting.drain(..).collect();
         let told = told.into_iter().map(|told| match told {
             Told::Changed(name) => format!("{mark} {} {name}", name.kind().as_str()),
+            Told::Begins => format!("{mark} {BEGINS}"),
+            Told::Listens => format!("{mark} {LISTENS}"),
             Told::Watching => format!("{mark} {WATCHING}"),
         });
         let told: Vec<_> = told.collect();

@@ -79,15 +79,19 @@ impl Shape {
             parts.push(inserted(table));
             written.push("select i.n from inserted join input i using (kind, name)");
         }
-        let written = match written.is_empty() {
-            true => "'{}'::int8[]".to_owned(),
-            false => format!("array({})", written.join(" union all ")),
-        };
+        if written.is_empty() {
+            written.push("select n from input where false");
+        }
+        parts.push(format!(
+            "written as materialized ({})",
+            written.join(" union all ")
+        ));
+        // `not in` looks the losers up in a table of hashes, `<> all` goes through the whole array for each.
         format!(
-            "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), {written} as written, \
-             '{mark}' as mark) h left join lateral (select i.n, c.* from input i left join lateral \
-             (select * from {table} r where r.kind = i.kind and r.name = i.name limit 1) c on true \
-             where i.n <> all (h.written)) r on true",
+            "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), \
+             array(select n from written) as written, '{mark}' as mark) h left join lateral (select i.n, c.* \
+             from input i left join lateral (select * from {table} r where r.kind = i.kind and r.name = i.name \
+             limit 1) c on true where i.n not in (select n from written)) r on true",
             parts.join(", "),
             row::columns()
         )

@@ -31,29 +31,25 @@ impl Postgres {
         let mut order: Vec<_> = (0..writes.len()).collect();
         order.sort_by(|a, b| writes[*a].name.cmp(&writes[*b].name));
         let sorted: Vec<_> = order.iter().map(|index| &writes[*index]).collect();
-        let (fates, stamp) = self.batch(&sorted, deadline).await?;
+        let (mut fates, stamp) = self.batch(&sorted, deadline).await?;
 
         let in_company = writes.len() > 1;
-        let done = join_all(
-            sorted
-                .iter()
-                .zip(fates)
-                .map(async |(write, fate)| match fate {
-                    Some(swapped) => (swapped, None),
-                    None => {
-                        let wait = self.stuck.wait_for(&write.name, in_company);
-                        self.alone(write, wait, deadline).await
-                    }
-                }),
-        )
+        let is_open = |(index, fate): (usize, &Option<_>)| fate.is_none().then_some(index);
+        let open: Vec<_> = fates.iter().enumerate().filter_map(is_open).collect();
+        // Mostly there are none, and what waits is large.
+        let tried = join_all(open.iter().map(|index| {
+            let write = sorted[*index];
+            let wait = self.stuck.wait_for(&write.name, in_company);
+            self.alone(write, wait, deadline)
+        }))
         .await;
-        let stamp = done.iter().find_map(|(_, stamp)| *stamp).or(stamp);
-        let mut swapped: Vec<_> = order.into_iter().zip(done).collect();
-        swapped.sort_by_key(|(index, _)| *index);
-        let swapped: Vec<_> = swapped
-            .into_iter()
-            .map(|(_, (swapped, _))| swapped)
-            .collect();
+        let stamp = tried.iter().find_map(|(_, stamp)| *stamp).or(stamp);
+        for (index, (swapped, _)) in open.into_iter().zip(tried) {
+            fates[index] = Some(swapped);
+        }
+        let mut swapped: Vec<_> = order.into_iter().zip(fates).collect();
+        swapped.sort_unstable_by_key(|(index, _)| *index);
+        let swapped: Vec<_> = swapped.into_iter().filter_map(|(_, fate)| fate).collect();
         match stamp {
             Some(stamp) => Ok(Answer {
                 value: swapped,
