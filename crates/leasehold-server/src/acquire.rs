@@ -74,7 +74,7 @@ impl Service {
             return Err(Error::invalid("names as parameters and a body: give one of them").into());
         }
         for name in &request.names {
-            call.caller.check(Right::Acquire, name)?;
+            call.caller.check(&[Right::Acquire], name)?;
         }
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();

@@ -68,7 +68,7 @@ impl Service {
         }
         let leases = answers.into_iter().map(|answer| match answer {
             Some(answer) => told(call.arrival, answer),
-            None => HeartbeatAnswer::Problem(caller::missing(Right::Acquire)),
+            None => HeartbeatAnswer::Problem(caller::missing(&[Right::Acquire])),
         });
         Ok(answer::ok(&HeartbeatsAnswer {
             leases: leases.collect(),

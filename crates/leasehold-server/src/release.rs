@@ -54,7 +54,7 @@ impl Service {
             }),
             force => force.into(),
         };
-        call.caller.check(right_to(&how), name)?;
+        call.caller.check(&[right_to(&how)], name)?;
         let operation = Operation::Break(how);
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)

@@ -124,12 +124,21 @@ impl Caller {
         self.scopes_allow(|scope| scope.allows(right, name.as_str()))
     }
 
-    /// Refuses what the caller may not do, in the same words whether or not there is such a name.
-    pub(crate) fn check(&self, right: Right, name: &Name) -> Result<(), Refused> {
-        if self.may(right, name) {
+    /// Refuses what the caller may not do, in the same words whether or not there is such a name. One of these rights is
+    /// enough.
+    pub(crate) fn check(&self, rights: &[Right], name: &Name) -> Result<(), Refused> {
+        if rights.iter().any(|right| self.may(*right, name)) {
             return Ok(());
         }
-        Err(missing(right).into())
+        Err(missing(rights).into())
+    }
+
+    /// The same for names that are not known yet: whether there are any.
+    fn check_some(&self, rights: &[Right]) -> Result<(), Refused> {
+        if self.scopes_allow(|scope| rights.iter().any(|right| scope.gives(*right))) {
+            return Ok(());
+        }
+        Err(missing(rights).into())
     }
 
     /// The same for what tells of every name.
@@ -137,7 +146,7 @@ impl Caller {
         if self.scopes_allow(|scope| scope.allows(right, "")) {
             return Ok(());
         }
-        Err(missing(right).into())
+        Err(missing(&[right]).into())
     }
 
     /// The parts of what starts with `prefix` on which the caller has this right: at least one, in order.
@@ -147,7 +156,7 @@ impl Caller {
         };
         let parts = scope::narrowed(&known.scopes, right, prefix);
         if parts.is_empty() {
-            return Err(missing(right).into());
+            return Err(missing(&[right]).into());
         }
         Ok(parts)
     }
@@ -167,11 +176,12 @@ fn too_many(detail: String, come_back: Duration) -> Refused {
     problem.into()
 }
 
-/// This right is missing.
-pub(crate) fn missing(right: Right) -> Problem {
-    let word = right.as_str();
+/// All of these rights are missing, and one is needed.
+pub(crate) fn missing(rights: &[Right]) -> Problem {
+    let words: Vec<_> = rights.iter().map(|right| right.as_str()).collect();
+    let words = words.join("` or `");
     let detail =
-        format!("the right `{word}` is missing here: it takes a token with a scope that has it");
+        format!("the right `{words}` is missing here: it takes a token with a scope that has it");
     Problem::new(Trouble::Denied, detail)
 }
 
@@ -179,16 +189,18 @@ pub(crate) fn missing(right: Right) -> Problem {
 pub(crate) enum Need<'r> {
     /// Nothing: anybody may ask, known or not.
     Nothing,
-    /// To be known; what else is checked once the names are read.
+    /// To be known.
     Somebody,
-    /// A right on these names.
-    On(Right, &'r [Name]),
+    /// One of these rights on each of these names. Without any: on some name, because only the body tells which.
+    On(&'static [Right], &'r [Name]),
+    /// A right on some of the names that start with a prefix: the others are kept from the caller.
+    Within(Right),
     /// A right on every name there is.
     OnEverything(Right),
 }
 
 impl Route {
-    /// Every route says what it needs, so that a new one cannot forget to.
+    /// Every route says what it needs, so that a new one cannot forget to; and its description says the same.
     pub(crate) fn need(&self) -> Need<'_> {
         use std::slice::from_ref;
         match self {
@@ -199,8 +211,11 @@ impl Route {
             | Self::Dashboard(_)
             | Self::LogIn
             | Self::LogOut => Need::Nothing,
+            Self::WhoAmI => Need::Somebody,
             Self::Metrics | Self::Totals => Need::OnEverything(Right::Read),
-            Self::Show(name) | Self::History(name) => Need::On(Right::Read, from_ref(name)),
+            Self::List(_) | Self::Events => Need::Within(Right::Read),
+            Self::Claim => Need::Within(Right::Acquire),
+            Self::Show(name) | Self::History(name) => Need::On(&[Right::Read], from_ref(name)),
             Self::Acquire(name)
             | Self::Heartbeat(name, _)
             | Self::Update(name, _)
@@ -208,15 +223,14 @@ impl Route {
             | Self::ReleaseByNonce(name)
             | Self::Pass(name)
             | Self::Put(name)
-            | Self::Remove(name) => Need::On(Right::Acquire, from_ref(name)),
-            Self::AcquireAll(names) => Need::On(Right::Acquire, names),
-            // How it is to be broken is in its parameters or in its body.
-            Self::Break(_)
-            | Self::Heartbeats
-            | Self::Claim
-            | Self::List(_)
-            | Self::Events
-            | Self::WhoAmI => Need::Somebody,
+            | Self::Remove(name) => Need::On(&[Right::Acquire], from_ref(name)),
+            Self::AcquireAll(names) => Need::On(&[Right::Acquire], names),
+            Self::Heartbeats => Need::On(&[Right::Acquire], &[]),
+            // Which of them depends on its parameters or its body.
+            Self::Break(name) => Need::On(
+                &[Right::Acquire, Right::Break, Right::Admin],
+                from_ref(name),
+            ),
         }
     }
 }
@@ -226,8 +240,25 @@ impl Need<'_> {
     pub(crate) fn check(&self, caller: &Caller) -> Result<(), Refused> {
         match self {
             Self::Nothing | Self::Somebody => Ok(()),
+            Self::On(rights, []) => caller.check_some(rights),
+            Self::On(rights, names) => names.iter().try_for_each(|name| caller.check(rights, name)),
+            Self::Within(right) => caller.check_some(&[*right]),
             Self::OnEverything(right) => caller.check_everything(*right),
-            Self::On(right, names) => names.iter().try_for_each(|name| caller.check(*right, name)),
         }
+    }
+
+    /// The scopes one of which it takes; none: it is enough to be known. `None`: not even that.
+    pub(crate) fn scopes(&self) -> Option<Vec<String>> {
+        let (rights, names) = match self {
+            Self::Nothing => return None,
+            Self::Somebody => (&[][..], ""),
+            Self::On(rights, _) => (*rights, "{name}"),
+            Self::Within(right) => (std::slice::from_ref(right), "{prefix}"),
+            Self::OnEverything(right) => (std::slice::from_ref(right), ""),
+        };
+        let scopes = rights
+            .iter()
+            .map(|right| format!("{}:{names}", right.as_str()));
+        Some(scopes.collect())
     }
 }

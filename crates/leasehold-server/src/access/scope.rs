@@ -55,7 +55,8 @@ impl Scope {
         self.gives(right) && name.starts_with(&self.prefix)
     }
 
-    fn gives(&self, right: Right) -> bool {
+    /// Whether it gives this right on some names.
+    pub(crate) fn gives(&self, right: Right) -> bool {
         self.right == right || self.right == Right::Admin
     }
 }

@@ -8,11 +8,15 @@ use serde_json::{Map, Value, json};
 use super::operations::{ALWAYS, Answered, Body, GUARDED, OPERATIONS, Operation, SENT, STORED};
 use super::parameters::{self, Parameter};
 use super::schemas::{self, Schema, reference};
+use crate::query::Query;
+use crate::route::Route;
 
 const ABOUT: &str = "Leases with fencing tokens on the database you already run. Times are RFC 3339 in the store's time, spans \
     in answers are whole milliseconds, spans in requests are written `500ms`, `30s`, `5m`, `2h` or `1d`. Every route with a \
     name in its path also takes it as `?name=`, with that segment left out: `x-by-query` has that form. Unknown parameters \
-    are refused.";
+    are refused. Where access control is on, `x-scopes` has the scopes one of which a token needs: on the name, or on each of several; \
+    on a part of what starts with the prefix, which is then all that is seen; without either, on every name. An empty list takes \
+    any token, and no list none.";
 
 /// The document.
 pub(super) fn document() -> Value {
@@ -72,13 +76,17 @@ fn described(operation: &Operation, method: &str, again: bool) -> Value {
     let parameters = operation.parameters.iter();
     let parameters =
         parameters.map(|key| json!({"$ref": format!("#/components/parameters/{key}")}));
+    let scopes = route(method, operation.path).need().scopes();
     let mut described = json!({
         "operationId": format!("{}{suffix}", operation.id),
         "summary": operation.summary,
         "tags": [operation.tag],
         "parameters": parameters.collect::<Vec<_>>(),
-        "responses": responses(operation),
+        "responses": responses(operation, scopes.is_some()),
     });
+    if let Some(scopes) = scopes {
+        described["x-scopes"] = scopes.into();
+    }
     if again {
         described["description"] = "The same as by POST.".into();
     }
@@ -98,7 +106,19 @@ fn described(operation: &Operation, method: &str, again: bool) -> Value {
     described
 }
 
-fn responses(operation: &Operation) -> Value {
+/// The route of an operation's path, or of its other form.
+pub(super) fn route(method: &str, template: &str) -> Route {
+    let target = template.replace("{fence}", "7");
+    let target = target.replace("{name}", "x").replace("{id}", "x");
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let found = Query::parse(Some(query)).ok().and_then(|query| {
+        let method = method.to_uppercase().parse().ok()?;
+        Route::find(&method, path, &query).ok()
+    });
+    found.unwrap_or_else(|| panic!("`{template}` is no route"))
+}
+
+fn responses(operation: &Operation, guarded: bool) -> Value {
     let mut responses = Map::new();
     let ok = match operation.answer {
         Answered::Json([schema]) => json!({"application/json": {"schema": reference(schema)}}),
@@ -111,7 +131,7 @@ fn responses(operation: &Operation) -> Value {
     let done = json!({"description": "Done.", "content": ok});
     responses.insert("200".into(), done);
     let mut by_status = BTreeMap::<u16, Vec<Trouble>>::new();
-    for trouble in troubles(operation) {
+    for trouble in troubles(operation, guarded) {
         by_status.entry(trouble.status()).or_default().push(trouble);
     }
     let large = "The head is larger than the service takes: 16 KiB, unless it says otherwise.";
@@ -123,11 +143,12 @@ fn responses(operation: &Operation) -> Value {
 }
 
 /// Everything that may be wrong with a request.
-pub(super) fn troubles(operation: &Operation) -> Vec<Trouble> {
-    let stored = matches!(operation.tag, "locks" | "items" | "gates");
+fn troubles(operation: &Operation, guarded: bool) -> Vec<Trouble> {
     let mut troubles = [ALWAYS, operation.troubles].concat();
-    if stored {
+    if matches!(operation.tag, "locks" | "items" | "gates") {
         troubles.extend(STORED);
+    }
+    if guarded {
         troubles.extend(GUARDED);
     }
     if operation.methods != ["get"] && operation.methods != ["delete"] {

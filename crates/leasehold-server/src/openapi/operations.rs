@@ -353,14 +353,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Hear what happens, as it happens: server-sent events whose data is an `Event`",
         parameters: &["prefix", "Last-Event-ID"],
         answer: Other("text/event-stream"),
-        troubles: GUARDED,
         ..PLAIN
     },
     Operation {
         id: "metrics",
         path: "/metrics",
         summary: "Numbers, for Prometheus",
-        troubles: GUARDED,
         ..PLAIN
     },
     Operation {
@@ -368,7 +366,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/totals",
         summary: "How much there is to do, and was in the last hour",
         answer: Answers(&["Totals"]),
-        troubles: GUARDED,
         ..PLAIN
     },
     Operation {
@@ -395,7 +392,6 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/whoami",
         summary: "Who one is, and what one may do",
         answer: Answers(&["Myself"]),
-        troubles: GUARDED,
         ..PLAIN
     },
     Operation {

@@ -120,6 +120,24 @@ impl Server {
         Answer::parse(&bytes)
     }
 
+    /// Sends a request whose answer may have no end, and looks at its head; at all of it if it is refused.
+    pub(crate) async fn head_of(&self, method: &str, target: &str, headers: &str) -> Answer {
+        let mut stream = self.begin(method, target, headers, b"").await;
+        let mut bytes = Vec::new();
+        let reading = async {
+            while !bytes.ends_with(b"\r\n\r\n") {
+                bytes.push(stream.read_u8().await.unwrap());
+            }
+            if !bytes.starts_with(b"HTTP/1.1 200") {
+                stream.read_to_end(&mut bytes).await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("an answer in bounded time");
+        Answer::parse(&bytes)
+    }
+
     /// Sends a request and does not wait for its answer.
     pub(crate) async fn begin(
         &self,
@@ -182,6 +200,7 @@ impl Drop for Server {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
+    pub(crate) body: String,
     pub(crate) json: Value,
 }
 
@@ -194,6 +213,7 @@ impl Answer {
         Self {
             status: head[9..12].parse().unwrap(),
             head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
             json: serde_json::from_str(body).unwrap_or(Value::Null),
         }
     }

@@ -49,6 +49,8 @@ const route = (api, method, path, operation) => {
   if (operation["x-by-query"]) {
     details.append(make("p", "Also: ", make("code", operation["x-by-query"])));
   }
+  const scopes = operation["x-scopes"];
+  if (scopes) details.append(make("p", `Takes a token: ${scopes.join(" or ") || "any"}`));
   const parameters = operation.parameters.map((parameter) => found(api, parameter));
   if (parameters.length > 0) {
     const row = (parameter) => [
