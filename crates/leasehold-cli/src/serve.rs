@@ -9,6 +9,7 @@ use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
 use leasehold_server::access::{Access, Limits};
 use leasehold_server::{Audit, Config, Tls, TlsFiles, Traces};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -17,6 +18,9 @@ use crate::arguments::Common;
 use crate::exit::{DENIED, Failure, USAGE};
 use crate::notify::Manager;
 use crate::{output, store};
+
+/// File descriptors for what is not a client's connection: the store, files, the system.
+const DESCRIPTORS: u64 = 256;
 
 /// Serve leases over HTTP.
 #[derive(Args, Debug)]
@@ -94,6 +98,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_WAITS", default_value_t = Limits::default().waits)]
     max_waits: usize,
 
+    /// Connections at once. Whoever comes then takes the place of one that has been idle for a second or longer.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_CONNECTIONS")]
+    #[arg(default_value_t = Config::default().max_connections as u64)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    max_connections: u64,
+
     /// Write down in this file who changed what, and who was refused for want of a right: a JSON object a line.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT")]
     audit: Option<PathBuf>,
@@ -146,6 +156,20 @@ fn retention(text: &str) -> Result<Retention, Invalid> {
     Ok(Retention(Some(retention)))
 }
 
+/// As many connections as are wanted, or as the system has file descriptors for: those that it gives only to those who ask
+/// are asked for, because otherwise a thousand connections would be the end of it.
+fn connections(wanted: u64) -> usize {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, u64::MAX));
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most) {
+        tracing::warn!(%error, "there may be too few file descriptors");
+    }
+    let possible = most.saturating_sub(DESCRIPTORS).max(1);
+    if possible < wanted {
+        tracing::warn!("only {possible} connections at once: there are {most} file descriptors");
+    }
+    usize::try_from(wanted.min(possible)).unwrap_or(usize::MAX)
+}
+
 fn default_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], leasehold_server::DEFAULT_PORT))
 }
@@ -169,6 +193,7 @@ impl Serve {
             rate: self.max_rate,
             waits: self.max_waits,
         };
+        config.max_connections = connections(self.max_connections);
         config.audit = self.audit.as_deref().map(Audit::open).transpose()?;
         config.tls = self.tls_files().map(Tls::open).transpose()?;
         let endpoint = self.otlp_endpoint.as_deref();

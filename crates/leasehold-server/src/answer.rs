@@ -36,6 +36,11 @@ impl AnswerBody {
             received: one.received.max(other.received),
         })
     }
+
+    /// Whether it goes on for as long as somebody reads it.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
 }
 
 impl Body for AnswerBody {

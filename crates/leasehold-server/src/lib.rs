@@ -34,6 +34,7 @@ mod query;
 mod refused;
 mod release;
 mod route;
+mod seats;
 mod serve;
 mod service;
 mod session;
@@ -75,7 +76,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Whom to tell what became of each request. Closed when the service ends.
     pub traces: Option<Traces>,
-    /// Connections at once; more wait to be accepted.
+    /// Connections at once. Whoever comes then takes the place of the one that has been idle longest, for a second at
+    /// least; if all are busy, it waits to be accepted.
     pub max_connections: usize,
     /// Bytes of a request's head.
     pub max_head: usize,

@@ -20,10 +20,13 @@ use crate::Config;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::purge;
+use crate::seats::{Seat, Seats};
 use crate::service::{Peer, Service};
 use crate::stalled::{self, Unstalled};
 
-/// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use.
+/// Bytes that are read ahead of a request or kept for a client that does not read, on each connection.
+const BUFFER: usize = 64 * 1024;
+/// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use or everybody is busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
@@ -65,6 +68,7 @@ pub async fn serve(
             metrics,
         },
         open: JoinSet::new(),
+        seats: Seats::default(),
         graceful: GracefulShutdown::new(),
     };
     {
@@ -95,6 +99,7 @@ struct Connections {
     service: Service,
     /// One task for each connection; dropped, they end.
     open: JoinSet<()>,
+    seats: Seats,
     graceful: GracefulShutdown,
 }
 
@@ -102,69 +107,105 @@ impl Connections {
     async fn accept(&mut self, listener: TcpListener) {
         let most = self.service.config.max_connections.max(1);
         loop {
+            let full = self.open.len() >= most;
+            let stuck = full && !self.make_room();
             tokio::select! {
-                accepted = listener.accept(), if self.open.len() < most => match accepted {
+                accepted = listener.accept(), if !full => match accepted {
                     Ok((stream, peer)) => self.connect(stream, peer.to_string().into()),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept connections");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(_) = self.open.join_next() => {}
+                Some(ended) = self.open.join_next_with_id() => {
+                    let task = ended.map_or_else(|error| error.id(), |(task, ())| task);
+                    self.seats.remove(task);
+                    self.service.metrics.disconnected.count();
+                }
+                () = tokio::time::sleep(ACCEPT_PAUSE), if stuck => {}
             }
         }
+    }
+
+    /// Closes a few connections that nobody uses; whether there were any.
+    fn make_room(&self) -> bool {
+        let Service {
+            engine, metrics, ..
+        } = &self.service;
+        let closed = self.seats.make_room(engine.host().boot_time());
+        (0..closed).for_each(|_| metrics.displaced.count());
+        closed > 0
     }
 
     fn connect(&mut self, stream: TcpStream, address: Text) {
         leasehold::host::tune(&stream);
         let service = self.service.clone();
-        let mut peer = Peer {
+        let peer = Peer {
             address,
             certificate: None,
         };
+        let seat = Seat::new(service.engine.host().boot_time());
         let metrics = service.metrics.clone();
         metrics.connected.count();
-        let Some(tls) = &self.service.config.tls else {
-            let connection = self.graceful.watch(connection(service, stream, peer));
-            self.open
-                .spawn(async move { ended(&metrics, connection.await) });
-            return;
+        let mut client = Client {
+            service,
+            peer,
+            seat: seat.clone(),
         };
-        let (tls, watcher) = (tls.clone(), self.graceful.watcher());
-        self.open.spawn(async move {
-            let how = match tls.accept(stream).await {
-                Ok((stream, certificate)) => {
-                    peer.certificate = certificate;
-                    watcher.watch(connection(service, stream, peer)).await
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "no TLS with a client");
-                    Ok(())
-                }
-            };
-            ended(&metrics, how);
-        });
+        let task = match &self.service.config.tls {
+            None => {
+                let connection = self.graceful.watch(connection(client, stream));
+                let serving = async move { ended(&metrics, connection.await) };
+                self.open.spawn(serving)
+            }
+            Some(tls) => {
+                let (tls, watcher) = (tls.clone(), self.graceful.watcher());
+                self.open.spawn(async move {
+                    match tls.accept(stream).await {
+                        Ok((stream, certificate)) => {
+                            client.peer.certificate = certificate;
+                            let connection = watcher.watch(connection(client, stream));
+                            ended(&metrics, connection.await);
+                        }
+                        Err(error) => tracing::debug!(%error, "no TLS with a client"),
+                    }
+                })
+            }
+        };
+        self.seats.add(seat, task);
     }
 }
 
-/// A connection that is served.
-fn connection<S>(
+/// Who is served on a connection.
+struct Client {
     service: Service,
-    stream: S,
     peer: Peer,
-) -> impl GracefulConnection<Error = hyper::Error>
+    seat: Arc<Seat>,
+}
+
+/// A connection that is served.
+fn connection<S>(client: Client, stream: S) -> impl GracefulConnection<Error = hyper::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let config = service.config.clone();
+    let config = client.service.config.clone();
+    let client = Arc::new(client);
     let answer = service_fn(move |request| {
-        let (service, peer) = (service.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(service.answer(request, peer).await) }
+        let client = client.clone();
+        async move {
+            let Client {
+                service,
+                peer,
+                seat,
+            } = &*client;
+            Ok::<_, Infallible>(service.answer(request, peer.clone(), seat).await)
+        }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_header_size(config.max_head)
+        .max_buf_size(BUFFER.max(config.max_head))
         .serve_connection(
             TokioIo::new(Unstalled::new(stream, config.write_timeout)),
             answer,
@@ -178,5 +219,4 @@ fn ended(metrics: &Metrics, how: Result<(), hyper::Error>) {
         }
         tracing::debug!(%error, "connection ended");
     }
-    metrics.disconnected.count();
 }

@@ -23,6 +23,7 @@ use crate::origin;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
+use crate::seats::Seat;
 use crate::traces::Traced;
 
 /// What every connection shares.
@@ -56,8 +57,17 @@ pub(crate) struct Peer {
 
 impl Service {
     /// Answers a request, whatever it is.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+        seat: &Seat,
+    ) -> Answer {
         let arrival = self.engine.host().boot_time();
+        if !seat.begin() {
+            // The connection is being closed: nothing of this request happens.
+            std::future::pending::<()>().await;
+        }
         let (parts, body) = request.into_parts();
         let mut asked = Asked::Other;
         let traces = self.config.traces.as_ref();
@@ -74,7 +84,11 @@ impl Service {
             .await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
-        let took = self.engine.host().boot_time().since(arrival);
+        let now = self.engine.host().boot_time();
+        if !answer.body().is_stream() {
+            seat.end(now);
+        }
+        let took = now.since(arrival);
         self.metrics.answered(asked, trouble, took);
         if let Some(traced) = traced {
             traced.answered(&answer, trouble);

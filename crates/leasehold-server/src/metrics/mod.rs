@@ -114,6 +114,7 @@ pub(crate) struct Metrics {
     pub(crate) connected: Counter,
     pub(crate) disconnected: Counter,
     pub(crate) stalled: Counter,
+    pub(crate) displaced: Counter,
 }
 
 impl Metrics {
@@ -125,6 +126,7 @@ impl Metrics {
             connected: Counter::default(),
             disconnected: Counter::default(),
             stalled: Counter::default(),
+            displaced: Counter::default(),
         }
     }
 

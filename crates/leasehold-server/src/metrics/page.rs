@@ -137,6 +137,10 @@ impl Service {
         let help = "Connections closed because their client did not read.";
         let mut stalled = page.metric("leasehold_stalled_connections_total", Type::Counter, help);
         stalled.value(&[], metrics.stalled.get());
+        let help = "Idle connections closed because there were too many.";
+        let mut displaced =
+            page.metric("leasehold_displaced_connections_total", Type::Counter, help);
+        displaced.value(&[], metrics.displaced.get());
         let help = "Who subscribes to events now.";
         let mut subscribers = page.metric("leasehold_event_subscribers", Type::Gauge, help);
         subscribers.value(&[], events.subscribers);

@@ -12,6 +12,7 @@ mod gates;
 mod glock;
 mod guard;
 mod guarded;
+mod hostile;
 mod input;
 mod items;
 mod log;

@@ -13,7 +13,7 @@ use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write
 use leasehold::{Client, Error, Result};
 use leasehold_server::Config;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::common::{PATIENCE, Server};
 use crate::subscriber::Subscriber;
@@ -168,6 +168,7 @@ async fn every_metric_is_documented_and_moves() {
     let store = Arc::new(Moody::default());
     let mut config = Config::default();
     config.write_timeout = Duration::from_millis(100);
+    config.max_connections = 20;
     let engine = Engine::start(store.clone()).await.unwrap();
     let server = Server::start_with(engine, config).await;
     let before = Scraped::from(&server).await;
@@ -230,6 +231,12 @@ async fn every_metric_is_documented_and_moves() {
     let mut missing = Subscriber::new(&server, "", Some("nonsense")).await;
     assert_eq!(missing.next().await.unwrap().event, "missed");
     moved.extend(stall(&server).await.moved_since(&before));
+    // More connections than there may be, on which nothing is said.
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    until(&server, "leasehold_displaced_connections_total", 1.0).await;
 
     let now = Scraped::from(&server).await;
     moved.extend(now.moved_since(&before));

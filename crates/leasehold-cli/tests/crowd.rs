@@ -1,0 +1,106 @@
+//! A service that very many connect to, in a test of its own: it leaves little of a machine to others.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// What each of them sends before it falls silent: nothing, half a head, half a body, or a whole request.
+const SAID: [&str; 4] = [
+    "",
+    "POST /locks/crowd?nonce=n HTTP/1.1\r\nHost: ",
+    "POST /locks/job/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
+    "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+];
+
+/// The most memory that each may cost, in KiB.
+const MOST_KIB: usize = 64;
+
+/// A service in memory, with no more file descriptors at first than a service is usually given; killed when dropped.
+struct Service {
+    process: Child,
+    address: String,
+}
+
+impl Service {
+    fn start() -> Self {
+        let script = r#"ulimit -Sn 1024; exec "$0" serve --listen 127.0.0.1:0 --store memory:"#;
+        let mut process = Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_leasehold")])
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the service starts");
+        let log = BufReader::new(process.stderr.take().expect("piped"));
+        let mut lines = log.lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.split_once("http://")?.1.trim().to_owned()));
+        // Nobody reads what it says from here on, and nobody may stop it from saying it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self {
+            process,
+            address: address.expect("it says where it listens"),
+        }
+    }
+
+    fn ask(&self, method: &str, target: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = "Host: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let request = format!("{method} {target} HTTP/1.1\r\n{head}");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// The memory that it takes up, in KiB.
+    fn memory(&self) -> usize {
+        let status = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim_end_matches("kB").trim().parse().unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.process.kill().expect("it was running");
+        self.process.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn ten_thousand_connections_keep_nobody_out() {
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors).unwrap();
+    // As many as there can be, where there cannot be so many.
+    let many = descriptors.saturating_sub(500).min(10_000);
+    let service = Service::start();
+    let before = service.memory();
+    let mut crowd = Vec::new();
+    for (said, _) in SAID.iter().cycle().zip(0..many) {
+        let mut stream = TcpStream::connect(&service.address).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        if said.starts_with("GET") {
+            // No faster than the service accepts: whoever finds its queue full tries again a second later.
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        crowd.push(stream);
+    }
+    let each = service.memory().saturating_sub(before) / crowd.len();
+    println!("{each} KiB for each connection");
+    assert!(each < MOST_KIB, "{each} KiB for each connection");
+    for turn in 0..50 {
+        let granted = service.ask("POST", &format!("/locks/{turn}?nonce=n"));
+        assert!(granted.starts_with("HTTP/1.1 200"), "{granted}");
+        let held = service.ask("POST", &format!("/locks/{turn}?nonce=other"));
+        assert!(held.starts_with("HTTP/1.1 409"), "{held}");
+    }
+    let page = service.ask("GET", "/metrics");
+    let mut lines = page.lines();
+    let open = lines.find_map(|line| line.strip_prefix("leasehold_connections "));
+    let open: u64 = open.unwrap().parse().unwrap();
+    // Half a body is waited for ten seconds, the others may stay for a minute.
+    assert!(open > many / 2, "{open} of {many} are connected");
+}
