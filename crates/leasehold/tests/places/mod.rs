@@ -11,6 +11,9 @@ use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+/// Cases at once, on however few cores: most of the time they wait, for a lease to expire or for a server.
+const THREADS: usize = 8;
+
 /// Runs these cases on every backend of the table, by what a case is called there and where it runs.
 pub fn run_suite(
     cases: impl Iterator<Item = (String, Case)> + Clone,
@@ -34,7 +37,9 @@ pub fn run_suite(
             });
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), trials)
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
+    libtest_mimic::run(&arguments, trials)
 }
 
 fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
