@@ -64,11 +64,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         Command::Token(command) => return command.execute(&common),
         command => command,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::system("the runtime cannot start", error))?;
+    let runtime = runtime().map_err(|error| Failure::system("the runtime cannot start", error))?;
     runtime.block_on(async {
         match command {
             Command::Run(command) => command.execute(&common).await,
@@ -93,4 +89,15 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Completions(_) | Command::Man(_) | Command::Token(_) => Ok(0),
         }
     })
+}
+
+/// Half of the processors, because whoever asks needs some as well: threads that wake each other for every small
+/// request cost more than they bring. `TOKIO_WORKER_THREADS` says otherwise.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        runtime.worker_threads(processors.div_ceil(2));
+    }
+    runtime.enable_all().build()
 }

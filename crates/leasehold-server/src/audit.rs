@@ -219,7 +219,7 @@ impl<'a> Witness<'a> {
             audit,
             asked,
             name: route.name().cloned(),
-            who: Caller::anybody(peer.clone()),
+            who: Caller::anybody(peer),
         }
     }
 

@@ -8,8 +8,12 @@ use leasehold::{Error, Result, duration};
 
 /// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
 /// without two hexadecimal digits is refused.
-pub(crate) fn decode(what: &str, raw: &str) -> Result<String> {
-    decode_bytes(what, raw, false)
+pub(crate) fn decode<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
+    if raw.contains('%') {
+        decode_bytes(what, raw, false).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(raw))
+    }
 }
 
 fn decode_bytes(what: &str, raw: &str, plus_is_space: bool) -> Result<String> {

@@ -138,7 +138,14 @@ impl Route {
             segment,
             query,
         };
-        collection(verb, &names, &segments.collect::<Vec<_>>())
+        // One more than any route has.
+        let mut rest = [""; 3];
+        let mut count = 0;
+        for (place, segment) in rest.iter_mut().zip(segments) {
+            *place = segment;
+            count += 1;
+        }
+        collection(verb, &names, &rest[..count])
     }
 }
 
@@ -238,21 +245,25 @@ impl Names<'_> {
     }
 
     fn all(&self) -> Result<Vec<Name>> {
-        let segment = self.segment.map(|raw| decode("name", raw)).transpose()?;
-        let names = segment.iter().map(String::as_str);
-        let names = names.chain(self.query.all("name"));
+        let names = self.query.all("name");
         names.map(|name| Ok(Name::new(self.kind, name)?)).collect()
     }
 
     fn one(&self) -> Result<Name> {
-        let mut names = self.all()?;
-        match (names.pop(), names.is_empty()) {
-            (Some(name), true) => Ok(name),
-            (Some(_), false) => Err(Error::invalid("this is about one name: give `name` once")),
-            (None, _) => Err(Error::invalid(
-                "the name is missing: give it in the path, or as `name=`",
-            )),
-        }
+        let mut names = self.query.all("name");
+        let name = match (self.segment, names.next(), names.next()) {
+            (Some(raw), _, _) => decode("name", raw)?,
+            (None, Some(name), None) => name.into(),
+            (None, Some(_), Some(_)) => {
+                return Err(Error::invalid("this is about one name: give `name` once"));
+            }
+            (None, None, _) => {
+                return Err(Error::invalid(
+                    "the name is missing: give it in the path, or as `name=`",
+                ));
+            }
+        };
+        Ok(Name::new(self.kind, &name)?)
     }
 }
 

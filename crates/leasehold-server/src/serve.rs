@@ -198,10 +198,12 @@ where
                 peer,
                 seat,
             } = &*client;
-            Ok::<_, Infallible>(service.answer(request, peer.clone(), seat).await)
+            Ok::<_, Infallible>(service.answer(request, peer, seat).await)
         }
     });
     http1::Builder::new()
+        // Answers are small: cheaper copied behind their head than gathered by the kernel.
+        .writev(false)
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_header_size(config.max_head)

@@ -60,7 +60,7 @@ impl Service {
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
-        peer: Peer,
+        peer: &Peer,
         seat: &Seat,
     ) -> Answer {
         let arrival = self.engine.host().boot_time();
@@ -109,7 +109,7 @@ impl Service {
         parts: &Parts,
         body: Incoming,
         arrival: BootTime,
-        peer: Peer,
+        peer: &Peer,
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
@@ -120,7 +120,7 @@ impl Service {
             traced.asks(*asked, &route);
         }
         let witness = self.config.audit.as_ref();
-        let mut witness = witness.map(|audit| Witness::new(audit, *asked, &route, &peer));
+        let mut witness = witness.map(|audit| Witness::new(audit, *asked, &route, peer));
         let answer = match self.identify(parts, peer, &route) {
             Ok(caller) => {
                 if let Some(witness) = &mut witness {
@@ -187,7 +187,7 @@ impl Service {
     }
 
     /// Who asks.
-    fn identify(&self, parts: &Parts, peer: Peer, route: &Route) -> Result<Caller, Refused> {
+    fn identify(&self, parts: &Parts, peer: &Peer, route: &Route) -> Result<Caller, Refused> {
         origin::check(&parts.method, &parts.headers)?;
         match &self.config.access {
             Some(access) if !matches!(route.need(), Need::Nothing) => {

@@ -208,7 +208,7 @@ async fn a_damaged_file_is_corrupt_and_nothing_else() {
     }
     sqlite3(&path, "pragma wal_checkpoint(truncate)");
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[4096..].fill(0xAA);
+    bytes[1024..].fill(0xAA);
     // Away from the first one, which its threads may still be closing.
     let damaged = folder.join("damaged.db");
     std::fs::write(&damaged, bytes).unwrap();

@@ -67,10 +67,10 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Somebody whom nobody has asked who they are.
-    pub(crate) fn anybody(peer: Peer) -> Self {
+    pub(crate) fn anybody(peer: &Peer) -> Self {
         Self {
             credential: None,
-            address: peer.address,
+            address: peer.address.clone(),
         }
     }
 

@@ -60,20 +60,17 @@ impl Access {
     }
 
     /// Who has sent these headers: by their token, by a cookie, or else by the names of a certificate that was shown.
-    pub(crate) fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Caller, Refused> {
-        let Peer {
-            address,
-            certificate,
-        } = peer;
+    pub(crate) fn identify(&self, headers: &HeaderMap, peer: &Peer) -> Result<Caller, Refused> {
+        let address = peer.address.clone();
         let token = bearer(headers)?.or_else(|| session::token(headers));
         if let Some(token) = token {
             return self.sign_in(token, address);
         }
-        let Some(names) = certificate else {
+        let Some(names) = &peer.certificate else {
             let detail = "a token is needed: send the header `Authorization: Bearer lh_…`";
             return Err(Refused::new(Trouble::Unauthorized, detail));
         };
-        let credential = self.rights().find_named(&names);
+        let credential = self.rights().find_named(names);
         caller(credential, address, "this certificate is unknown")
     }
 

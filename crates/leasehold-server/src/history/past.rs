@@ -148,7 +148,7 @@ impl Tenures {
         for one in self.all.range_mut(..place).rev() {
             if one.until.is_none() && !go_together(one, new) {
                 let last = last.filter(|last| last.fence == one.fence);
-                one.until = Some(last.map_or(new.from, |last| last.at));
+                one.until = Some(last.map_or(new.from, |last| last.at).max(one.from));
                 one.how = last.map(|last| last.how.into());
             }
             // Whoever was alone has ended those before it.
@@ -163,10 +163,11 @@ fn go_together(one: &Tenure, other: &Tenure) -> bool {
     one.mode == Sharing::Shared && other.mode == Sharing::Shared
 }
 
-/// A tenure ends once; but how it ended may be told later than that it did.
+/// A tenure ends once; but how it ended may be told later than that it did. It never ends before it began, although the
+/// time is only known within an interval.
 fn end(one: &mut Tenure, at: Time, how: Option<EndedAs>) {
     if one.until.is_none() || (one.how.is_none() && how.is_some()) {
-        one.until = Some(at);
+        one.until = Some(at.max(one.from));
         one.how = how;
     }
 }

@@ -1,7 +1,7 @@
 //! Calls the store: collects what is ready into batches, and carries them out.
 
-use std::future::poll_fn;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{BootTime, Name, Record};
@@ -9,20 +9,26 @@ use leasehold_core::{BootTime, Name, Record};
 use super::plan::{Plan, Planned};
 use super::table::Table;
 use super::{Inner, bounded, silence};
-use crate::Error;
-use crate::store::{Write, WriteId};
+use crate::store::{Answer, Stored, Swapped, Write, WriteId};
+use crate::{Error, Result};
 
-/// One call of the store.
-enum Call {
-    Load {
-        number: u64,
-        names: Vec<Name>,
-    },
-    Swap {
-        number: u64,
-        writes: Vec<Write>,
-        planned: Vec<Vec<Planned>>,
-    },
+/// Calls of the store that are possible now.
+struct Calls {
+    /// When they were planned, which is before they are sent.
+    planned: BootTime,
+    swap: Option<Swap>,
+    load: Option<Load>,
+}
+
+struct Swap {
+    number: u64,
+    writes: Vec<Write>,
+    carried: Vec<Written>,
+}
+
+struct Load {
+    number: u64,
+    names: Vec<Name>,
 }
 
 /// When a call was sent and answered, by the boot clock.
@@ -42,65 +48,115 @@ pub(super) struct Written {
 }
 
 impl Inner {
-    /// Starts whatever calls of the store are possible now. A store that answers at once is answered for at once,
-    /// without a hop to another task.
+    /// Starts whatever calls of the store are possible now.
     pub(super) fn drive(self: &Arc<Self>) {
-        loop {
-            let calls = self.collect();
-            if calls.is_empty() {
-                return;
+        self.drive_from(self.table());
+    }
+
+    /// The same, by whoever has the lock already. A store that answers at once is answered for at once, without a hop
+    /// to another task. Before a call that blocks, or while another is under way, all tasks that are ready may queue
+    /// what they want: fewer and larger calls.
+    pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
+        if self.blocks || table.swapping > 0 {
+            if self.may_call(&table) && !std::mem::replace(&mut table.gathering, true) {
+                let inner = Arc::clone(self);
+                self.runtime.spawn(async move {
+                    tokio::task::yield_now().await;
+                    inner.call_gathered();
+                });
             }
-            let _runtime = self.runtime.enter();
-            for call in calls {
-                let mut running = Box::pin(Arc::clone(self).execute(call));
-                let mut context = Context::from_waker(Waker::noop());
-                if running.as_mut().poll(&mut context).is_pending() {
-                    let inner = Arc::clone(self);
-                    self.runtime.spawn(async move {
-                        running.await;
-                        inner.drive();
-                    });
-                }
-            }
+            return;
+        }
+        while let Some(calls) = self.collect(&mut table) {
+            drop(table);
+            self.start(calls);
+            table = self.table();
         }
     }
 
-    /// Plans what is ready, as far as calls of the store are free for it.
-    fn collect(self: &Arc<Self>) -> Vec<Call> {
-        let boot = self.host.boot_time();
+    /// Calls the store for all who were ready, and leaves those who are by then to another task: this one's thread has
+    /// answers to deliver.
+    fn call_gathered(self: &Arc<Self>) {
         let mut table = self.table();
-        let mut calls = Vec::new();
-        if table.swapping < self.facts.in_flight {
-            let (mut writes, mut planned) = (Vec::new(), Vec::new());
-            while writes.len() < self.facts.batch
-                && let Some(name) = table.ready.pop_front()
-            {
-                if let Some((write, operations)) = self.plan_one(&mut table, &name, boot) {
-                    writes.push(write);
-                    planned.push(operations);
-                }
-            }
-            if !writes.is_empty() {
-                table.swapping += 1;
-                table.counts.swaps += 1;
-                self.measures.batch.add(writes.len() as u64);
-                calls.push(Call::Swap {
-                    number: table.next_number(),
-                    writes,
-                    planned,
-                });
-            }
+        table.gathering = false;
+        let calls = self.collect(&mut table);
+        drop(table);
+        if let Some(calls) = calls {
+            self.start(calls);
+            self.drive();
         }
-        if table.loading < self.facts.in_flight && !table.to_load.is_empty() {
-            let names = table.take_to_load(self.facts.batch);
+    }
+
+    fn start(self: &Arc<Self>, calls: Calls) {
+        let _runtime = self.runtime.enter();
+        if let Some(swap) = calls.swap {
+            self.swap(calls.planned, swap);
+        }
+        if let Some(load) = calls.load {
+            self.load(calls.planned, load);
+        }
+    }
+
+    /// Whether a call of the store is free for something that is ready.
+    fn may_call(&self, table: &Table) -> bool {
+        let free = |calls| calls < self.facts.in_flight;
+        (free(table.swapping) && !table.ready.is_empty())
+            || (free(table.loading) && !table.to_load.is_empty())
+    }
+
+    /// Plans what is ready, as far as calls of the store are free for it.
+    fn collect(self: &Arc<Self>, table: &mut Table) -> Option<Calls> {
+        if !self.may_call(table) {
+            return None;
+        }
+        let may_swap = table.swapping < self.facts.in_flight && !table.ready.is_empty();
+        let may_load = table.loading < self.facts.in_flight;
+        let planned = self.host.boot_time();
+        let swap = may_swap.then(|| self.next_swap(table, planned)).flatten();
+        // Planning may have found names that have to be loaded.
+        let load = (may_load && !table.to_load.is_empty()).then(|| {
             table.loading += 1;
             table.counts.loads += 1;
-            calls.push(Call::Load {
+            Load {
+                names: table.take_to_load(self.facts.batch),
                 number: table.next_number(),
-                names,
-            });
+            }
+        });
+        (swap.is_some() || load.is_some()).then_some(Calls {
+            planned,
+            swap,
+            load,
+        })
+    }
+
+    /// What is ready to be written, as one call.
+    fn next_swap(self: &Arc<Self>, table: &mut Table, boot: BootTime) -> Option<Swap> {
+        let most = self.facts.batch.min(table.ready.len());
+        let (mut writes, mut carried) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        while writes.len() < self.facts.batch
+            && let Some(name) = table.ready.pop_front()
+        {
+            if let Some((write, planned)) = self.plan_one(table, &name, boot) {
+                carried.push(Written {
+                    name,
+                    base: write.expect.as_ref().map(|version| version.write),
+                    put: write.put.clone(),
+                    planned,
+                });
+                writes.push(write);
+            }
         }
-        calls
+        if writes.is_empty() {
+            return None;
+        }
+        table.swapping += 1;
+        table.counts.swaps += 1;
+        self.measures.batch.add(writes.len() as u64);
+        Some(Swap {
+            number: table.next_number(),
+            writes,
+            carried,
+        })
     }
 
     /// Plans one name, and answers what needs no write.
@@ -140,51 +196,67 @@ impl Inner {
         None
     }
 
-    async fn execute(self: Arc<Self>, call: Call) {
-        let sent = self.host.boot_time();
+    /// Has the store write.
+    fn swap(self: &Arc<Self>, sent: BootTime, swap: Swap) {
+        let Swap {
+            number,
+            writes,
+            carried,
+        } = swap;
         let timeout = self.config.timeout;
-        match call {
-            Call::Load { number, names } => {
-                let result = bounded(timeout, self.store.load(&names)).await;
-                let times = Times {
-                    number,
-                    sent,
-                    received: self.host.boot_time(),
-                };
-                self.measures.load.took(times.received.since(sent));
-                self.conclude_load(times, names, result);
-            }
-            Call::Swap {
-                number,
-                writes,
-                planned,
-            } => {
-                let carried = writes.iter().zip(planned).map(|(write, planned)| Written {
-                    name: write.name.clone(),
-                    base: write.expect.as_ref().map(|version| version.write),
-                    put: write.put.clone(),
-                    planned,
+        let concluded = move |inner: &Arc<Self>, result: Result<Answer<Vec<Swapped>>>| {
+            let times = inner.times(number, sent);
+            inner.measures.swap.took(times.received.since(sent));
+            inner.conclude_swap(times, carried, result);
+        };
+        let store = Arc::clone(&self.store);
+        let mut swapping = Box::pin(async move { store.swap(writes).await });
+        match at_once(swapping.as_mut()) {
+            Poll::Ready(result) => concluded(self, result),
+            Poll::Pending => {
+                let inner = Arc::clone(self);
+                self.runtime.spawn(async move {
+                    let result = tokio::time::timeout(timeout, swapping).await;
+                    let silent = |_| Err(Error::Indeterminate(silence(timeout)));
+                    concluded(&inner, result.unwrap_or_else(silent));
+                    inner.drive();
                 });
-                let carried: Vec<_> = carried.collect();
-                let mut swapping = self.store.swap(writes);
-                // A store that answers at once needs no timer.
-                let first = poll_fn(|context| Poll::Ready(swapping.as_mut().poll(context)));
-                let result = match first.await {
-                    Poll::Ready(result) => result,
-                    Poll::Pending => tokio::time::timeout(timeout, swapping)
-                        .await
-                        .unwrap_or_else(|_| Err(Error::Indeterminate(silence(timeout)))),
-                };
-                let times = Times {
-                    number,
-                    sent,
-                    received: self.host.boot_time(),
-                };
-                self.measures.swap.took(times.received.since(sent));
-                self.conclude_swap(times, carried, result);
             }
         }
     }
+
+    /// Has the store show records.
+    fn load(self: &Arc<Self>, sent: BootTime, load: Load) {
+        let Load { number, names } = load;
+        let inner = Arc::clone(self);
+        let mut running = Box::pin(async move {
+            let result: Result<Answer<Vec<Option<Stored>>>> =
+                bounded(inner.config.timeout, inner.store.load(&names)).await;
+            let times = inner.times(number, sent);
+            inner.measures.load.took(times.received.since(sent));
+            inner.conclude_load(times, names, result);
+        });
+        if at_once(running.as_mut()).is_pending() {
+            let inner = Arc::clone(self);
+            self.runtime.spawn(async move {
+                running.await;
+                inner.drive();
+            });
+        }
+    }
+
+    fn times(&self, number: u64, sent: BootTime) -> Times {
+        Times {
+            number,
+            sent,
+            received: self.host.boot_time(),
+        }
+    }
+}
+
+/// What a future says at once. If it does not, it must be polled again soon, by somebody who can be woken.
+fn at_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 impl Table {

@@ -117,6 +117,9 @@ impl Inner {
             base,
         } = written;
         table.counts.writes += 1;
+        if base.is_none() {
+            table.turned_out(false);
+        }
         let stored = put.map(|(write, record)| Stored {
             version: Version { write, tag },
             record,
@@ -204,6 +207,10 @@ impl Inner {
         let Times {
             number, received, ..
         } = times;
+        let entry = table.entries.get(name);
+        if entry.is_some_and(|entry| entry.cached.is_none()) {
+            table.turned_out(stored.is_some());
+        }
         table.remember(name, stored, number, received, Learnt::Shown);
         for (pending, landed) in table.resolve(name, current) {
             match landed {
@@ -243,7 +250,7 @@ impl Inner {
         self: &Arc<Self>,
         table: &mut Table,
         name: &Name,
-        pending: Pending,
+        pending: Box<Pending>,
         told: Result<Outcome>,
         basis: Option<Basis>,
     ) {
@@ -253,12 +260,11 @@ impl Inner {
             .as_ref()
             .ok()
             .and_then(|outcome| undo(&pending.operation, outcome));
-        let reply = told.map(|outcome| Reply::new(outcome, basis, undo.clone(), name, self));
+        let reply = told.map(|outcome| Reply::new(outcome, basis, undo, name, self));
         if let Err(Ok(mut untaken)) = sender.send(reply) {
             // Undone here: dropping the reply would ask for the lock that is held.
-            untaken.keep();
-            if let Some(undo) = undo {
-                table.enqueue_own(name, undo);
+            if let Some(undo) = untaken.keep() {
+                table.enqueue_own(name, Operation::Release(undo));
             }
         }
     }
@@ -268,7 +274,7 @@ impl Inner {
             table.after_call(name);
         }
         table.evict(&self.config);
-        if table.is_idle() {
+        if table.is_closed() && table.is_idle() {
             self.idle.notify_waiters();
         }
     }
@@ -320,11 +326,15 @@ impl Table {
 
     /// Takes out the operations whose unanswered write turns out to have landed (with what it did), and those of which
     /// nobody can tell any more.
-    fn resolve(&mut self, name: &Name, current: Option<WriteId>) -> Vec<(Pending, Option<Try>)> {
+    fn resolve(
+        &mut self,
+        name: &Name,
+        current: Option<WriteId>,
+    ) -> Vec<(Box<Pending>, Option<Try>)> {
         let Some(entry) = self.entries.get_mut(name) else {
             return Vec::new();
         };
-        let unanswered = |pending: &&mut Pending| !pending.tries.is_empty();
+        let unanswered = |pending: &&mut Box<Pending>| !pending.tries.is_empty();
         let mut resolved = Vec::new();
         for pending in entry
             .queue

@@ -140,6 +140,8 @@ struct Inner {
     measures: Arc<Measures>,
     /// Whether the store hints at changes of others.
     hints: bool,
+    /// Whether a call of the store blocks.
+    blocks: bool,
     events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
@@ -187,9 +189,15 @@ impl Engine {
             facts,
             host,
             runtime: tokio::runtime::Handle::current(),
-            table: Mutex::new(Table::new(clock, Arc::clone(&timer), Arc::clone(&measures))),
+            table: Mutex::new(Table::new(
+                clock,
+                store.blocks(),
+                Arc::clone(&timer),
+                Arc::clone(&measures),
+            )),
             measures,
             hints: changes.is_some(),
+            blocks: store.blocks(),
             events: broadcast::channel(config.events).0,
             timer,
             idle: Notify::new(),
@@ -212,11 +220,14 @@ impl Engine {
         operation: Operation,
         patience: Patience,
     ) -> Result<Reply> {
+        // A caller that loops on a store that answers at once must leave its thread to others now and then.
+        tokio::task::consume_budget().await;
         let asked = {
             let mut table = self.inner.table();
-            self.submit(&mut table, name.clone(), operation, patience.wait)?
+            let asked = self.submit(&mut table, name.clone(), operation, patience.wait)?;
+            self.inner.drive_from(table);
+            asked
         };
-        self.inner.drive();
         self.answer(asked, patience).await
     }
 
@@ -322,7 +333,8 @@ impl Engine {
         table.admit(&self.inner.config, waits)?;
         let id = table.next_number();
         let wait_until = waits.then(|| boot + wait);
-        table.enqueue(&name, Pending::new(id, operation, wait_until, Some(sender)));
+        let pending = Pending::new(id, operation, wait_until, Some(sender));
+        table.enqueue(&name, pending, boot);
         Ok((
             Ticket {
                 engine: self,

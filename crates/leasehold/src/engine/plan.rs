@@ -20,6 +20,8 @@ const CHAIN: usize = 1_024;
 const CLOCK_AGE: Duration = Duration::from_secs(30);
 /// How long the first in line puts up with being passed over before it reserves.
 const PASSED_OVER: Duration = Duration::from_millis(50);
+/// After so many surprises in a row, names that were never seen are loaded before anything is planned.
+const SURPRISED: u8 = 4;
 /// For how long it reserves at a time.
 const RESERVATION: Duration = Duration::from_secs(2);
 
@@ -36,20 +38,31 @@ pub(super) enum Plan {
 
 /// An operation, and what its caller is told once the plan is carried out.
 pub(super) struct Planned {
-    pub(super) pending: Pending,
+    pub(super) pending: Box<Pending>,
     pub(super) outcome: Outcome,
     /// It came out of the line, and goes back there if the plan fails.
     pub(super) from_line: bool,
 }
 
 impl Table {
+    /// Whether a name that was never seen is in the store turns out. Where most are, guessing that it is not costs a
+    /// write that loses.
+    pub(super) fn turned_out(&mut self, there: bool) {
+        self.surprises = match there {
+            true => (self.surprises + 1).min(2 * SURPRISED),
+            false => self.surprises.saturating_sub(1),
+        };
+    }
+
     /// Plans everything that is queued under a name, and for those in line.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
         let stale = self.clock.age(boot) > CLOCK_AGE;
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
-        if entry.load_first || (stale && !(entry.queue.is_empty() && entry.line.is_empty())) {
+        let unsure = entry.cached.is_none() && self.surprises >= SURPRISED;
+        let asked = !(entry.queue.is_empty() && entry.line.is_empty());
+        if entry.load_first || ((stale || unsure) && asked) {
             return Plan::Load(Vec::new());
         }
         self.counts.queued -= drop_gone(entry);
@@ -206,7 +219,7 @@ impl Chain<'_> {
     }
 
     /// Grants to as many in line as there is room for, in order.
-    fn serve(&mut self, line: &mut BTreeMap<u64, Pending>, held: &mut Option<Held>) {
+    fn serve(&mut self, line: &mut BTreeMap<u64, Box<Pending>>, held: &mut Option<Held>) {
         *held = None;
         while let Some(first) = line.first_entry() {
             if first.get().is_gone() {
@@ -229,7 +242,7 @@ impl Chain<'_> {
     }
 
     /// Has the first in line reserve, if it has been passed over.
-    fn reserve(&mut self, line: &mut BTreeMap<u64, Pending>) {
+    fn reserve(&mut self, line: &mut BTreeMap<u64, Box<Pending>>) {
         let Some(mut first) = line.first_entry() else {
             return;
         };

@@ -47,7 +47,7 @@ impl Reply {
     pub(super) fn new(
         outcome: Outcome,
         basis: Option<Basis>,
-        undo: Option<Operation>,
+        undo: Option<Release>,
         name: &Name,
         inner: &Arc<Inner>,
     ) -> Self {
@@ -100,11 +100,9 @@ impl Reply {
         (self.outcome, deadline)
     }
 
-    /// Takes the outcome, but leaves it here: a grant is now the caller's to release.
-    pub fn keep(&mut self) {
-        if let Some(untaken) = &mut self.untaken {
-            untaken.undo = None;
-        }
+    /// Leaves the outcome as it is, and gives what would have undone it.
+    pub(super) fn keep(&mut self) -> Option<Release> {
+        self.untaken.as_mut()?.undo.take()
     }
 }
 
@@ -118,17 +116,17 @@ impl fmt::Debug for Reply {
 }
 
 /// What undoes a fresh grant that nobody took.
-pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Operation> {
+pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Release> {
     match (operation, outcome) {
         (Operation::Acquire(acquire), Outcome::Granted(grant))
             if grant.granted == Granted::Fresh =>
         {
             // By its fence, so that it can never end anybody else's lease.
             let principal = acquire.principal.clone();
-            Some(Operation::Release(Release {
+            Some(Release {
                 who: Who::Fence(grant.fence),
                 principal,
-            }))
+            })
         }
         _ => None,
     }
@@ -137,14 +135,15 @@ pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Operation
 struct Untaken {
     inner: Weak<Inner>,
     name: Name,
-    undo: Option<Operation>,
+    undo: Option<Release>,
 }
 
 impl Drop for Untaken {
     fn drop(&mut self) {
         if let (Some(undo), Some(inner)) = (self.undo.take(), self.inner.upgrade()) {
-            inner.table().enqueue_own(&self.name, undo);
-            inner.drive();
+            let mut table = inner.table();
+            table.enqueue_own(&self.name, Operation::Release(undo));
+            inner.drive_from(table);
         }
     }
 }

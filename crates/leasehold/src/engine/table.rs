@@ -15,12 +15,25 @@ use super::{Config, Reply, Stats, closing};
 use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
 
+/// How long a renewal waits for company.
+const LINGER: Duration = Duration::from_millis(10);
+
 /// Everything that the engine knows, behind one lock that is only ever held for a moment.
 pub(super) struct Table {
     pub(super) clock: Clock,
     pub(super) entries: IndexMap<Name, Entry, RandomState>,
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
+    /// Names with nothing but renewals, which wait a moment for company.
+    patient: Vec<Name>,
+    /// When a renewal was last sent.
+    renewed: BootTime,
+    /// Whether a commit is dear enough to wait for company.
+    lingers: bool,
+    /// How often a name that was never seen turned out to be in the store after all, of late.
+    pub(super) surprises: u8,
+    /// A task is about to call the store.
+    pub(super) gathering: bool,
     /// Names that must be loaded before anything can be planned.
     pub(super) to_load: VecDeque<Name>,
     pub(super) timers: BTreeSet<(BootTime, Name)>,
@@ -48,9 +61,9 @@ pub(super) struct Entry {
     /// The record as last seen; `None`: never seen.
     pub(super) cached: Option<Cached>,
     /// Operations in order of arrival.
-    pub(super) queue: VecDeque<Pending>,
+    pub(super) queue: VecDeque<Box<Pending>>,
     /// Waiters by order of arrival.
-    pub(super) line: BTreeMap<u64, Pending>,
+    pub(super) line: BTreeMap<u64, Box<Pending>>,
     /// What keeps the first in line waiting.
     pub(super) held: Option<Held>,
     /// A call of the store for this name is under way.
@@ -82,7 +95,7 @@ pub(super) struct Cached {
     pub(super) seen: Sightings,
 }
 
-/// An operation that has not been answered yet.
+/// An operation that has not been answered yet. Large, and handed on often: so it stays on the heap.
 pub(super) struct Pending {
     pub(super) id: u64,
     pub(super) operation: Operation,
@@ -121,15 +134,15 @@ impl Pending {
         operation: Operation,
         wait_until: Option<BootTime>,
         reply: Option<oneshot::Sender<Result<Reply>>>,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             id,
             operation,
             wait_until,
             tries: Vec::new(),
             head: None,
             reply,
-        }
+        })
     }
 
     /// Whether its caller has gone away.
@@ -166,6 +179,21 @@ impl Entry {
         self.queue.is_empty() && self.line.is_empty() && !self.busy
     }
 
+    /// Whether an operation may wait a moment for others, so that they share a commit: a renewal of a ttl next to which
+    /// that moment is nothing.
+    fn may_linger(&self, operation: &Operation) -> bool {
+        let Operation::Renew(renew) = operation else {
+            return false;
+        };
+        let known = || {
+            let stored = self.cached.as_ref()?.stored.as_ref()?;
+            let mut holders = stored.record.holders.iter();
+            Some(holders.find(|holder| holder.fence == renew.fence)?.ttl)
+        };
+        let ttl = renew.ttl.or_else(known);
+        ttl.is_some_and(|ttl| ttl >= 100 * LINGER)
+    }
+
     fn body_bytes(&self) -> usize {
         let stored = self
             .cached
@@ -176,9 +204,19 @@ impl Entry {
 }
 
 impl Table {
-    pub(super) fn new(clock: Clock, timer: Arc<Notify>, measures: Arc<Measures>) -> Self {
+    pub(super) fn new(
+        clock: Clock,
+        lingers: bool,
+        timer: Arc<Notify>,
+        measures: Arc<Measures>,
+    ) -> Self {
         Self {
             clock,
+            patient: Vec::new(),
+            renewed: BootTime::default(),
+            lingers,
+            surprises: 0,
+            gathering: false,
             entries: IndexMap::default(),
             ready: VecDeque::new(),
             to_load: VecDeque::new(),
@@ -224,20 +262,43 @@ impl Table {
     }
 
     /// Queues an operation under its name.
-    pub(super) fn enqueue(&mut self, name: &Name, pending: Pending) {
+    pub(super) fn enqueue(&mut self, name: &Name, pending: Box<Pending>, boot: BootTime) {
         // Those who hold come before those who want to: their time is running.
         let urgent = !matches!(pending.operation, Operation::Acquire(_));
         let entry = self.entries.entry(name.clone()).or_default();
+        let patient = self.lingers && entry.may_linger(&pending.operation);
+        let free = !(entry.busy || entry.listed || entry.backing_off || entry.load_first);
         entry.recently_used = true;
         entry.queue.push_back(pending);
         self.counts.queued += 1;
+        if !patient {
+            self.end_patience(boot);
+        } else if boot.since(self.renewed) >= LINGER {
+            self.renewed = boot;
+        } else if free && self.ready.is_empty() {
+            entry.listed = true;
+            if self.patient.is_empty() {
+                self.set_timer(name, Some(boot + LINGER));
+            }
+            self.patient.push(name.clone());
+            return;
+        }
         self.make_ready(name, urgent);
+    }
+
+    /// A call of the store is about to be made, or time is up: renewals come along.
+    pub(super) fn end_patience(&mut self, boot: BootTime) {
+        if !self.patient.is_empty() {
+            self.renewed = self.renewed.max(boot);
+            self.ready.extend(self.patient.drain(..));
+        }
     }
 
     /// Queues an operation that the engine itself needs done.
     pub(super) fn enqueue_own(&mut self, name: &Name, operation: Operation) {
         let id = self.next_number();
-        self.enqueue(name, Pending::new(id, operation, None, None));
+        let pending = Pending::new(id, operation, None, None);
+        self.enqueue(name, pending, BootTime::default());
     }
 
     /// Has this name planned as soon as a call of the store is free for it.
@@ -342,6 +403,7 @@ impl Table {
         self.entries
             .values_mut()
             .flat_map(|entry| std::mem::take(&mut entry.line).into_values())
+            .map(|waiter| *waiter)
             .collect()
     }
 
@@ -352,7 +414,10 @@ impl Table {
 
     /// Nothing queued and nothing under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.loading + self.swapping == 0 && self.ready.is_empty() && self.to_load.is_empty()
+        self.loading + self.swapping == 0
+            && self.ready.is_empty()
+            && self.patient.is_empty()
+            && self.to_load.is_empty()
     }
 
     /// Puts what the store showed into the cache.

@@ -93,6 +93,7 @@ impl Table {
 
     fn wake(&mut self, name: &Name, boot: BootTime) {
         self.set_timer(name, None);
+        self.end_patience(boot);
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };

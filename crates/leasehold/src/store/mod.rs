@@ -86,6 +86,12 @@ pub trait Store: Send + Sync + 'static {
     /// not only at those that somebody may wait for. Called again while that is so.
     fn watch(&self) {}
 
+    /// Whether a call keeps its thread until it is answered, as a commit to a local disk does. The engine then lets
+    /// everybody who is ready come along, and renewals wait a moment for company.
+    fn blocks(&self) -> bool {
+        false
+    }
+
     /// Makes sure that tables, indexes and the like are there. Idempotent.
     async fn init(&self) -> Result<()> {
         Ok(())

@@ -20,7 +20,8 @@
 //!
 //! # Limits
 //! One machine: not for network file systems, and not for two machines that take turns. All processes share one
-//! time namespace. One commit at a time, by whichever process.
+//! time namespace. One commit at a time, by whichever process. A short commit runs on the thread that asks for it: a
+//! disk that hangs keeps that thread until it answers, once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +47,13 @@ use clock::StoreClock;
 use file::File;
 use lane::Lane;
 
+/// The most records that a caller's own thread reads or writes: a few milliseconds' worth.
+const FEW: usize = 128;
+
 /// Records in a SQLite file.
+///
+/// A short call is run on the thread that asks for it, because a commit to a fast disk takes less time than handing it
+/// to another thread does. One that takes long is handed over.
 ///
 /// ```
 /// use leasehold::store::{Store as _, sqlite::Sqlite};
@@ -154,6 +161,12 @@ impl Store for Sqlite {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
+        if names.len() <= FEW {
+            let load = |connection: &mut _| statements::load(&self.file, connection, names);
+            if let Some(Ok(records)) = self.reader.here(load) {
+                return Ok(self.answer(records));
+            }
+        }
         let names = names.to_vec();
         let file = self.file.clone();
         let records = self
@@ -164,6 +177,15 @@ impl Store for Sqlite {
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
+        if writes.len() <= FEW {
+            let swap =
+                |connection: &mut _| statements::swap(&self.file, &self.clock, connection, &writes);
+            match self.writer.here(swap) {
+                // Nothing was written, perhaps because another process has the lock: the thread can wait for it.
+                None | Some(Err(Error::Unavailable(_))) => {}
+                Some(swapped) => return swapped.map(|swapped| self.answer(swapped)),
+            }
+        }
         let file = self.file.clone();
         let clock = self.clock.clone();
         let swapped = self
@@ -181,6 +203,10 @@ impl Store for Sqlite {
             .run(move |connection| statements::find(&file, connection, &query))
             .await?;
         Ok(self.answer(page))
+    }
+
+    fn blocks(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<Vec<Check>> {

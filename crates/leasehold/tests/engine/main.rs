@@ -2,6 +2,7 @@
 
 mod answers;
 mod bounds;
+mod company;
 mod faults;
 mod fences;
 mod gone;

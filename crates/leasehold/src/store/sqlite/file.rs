@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::failure;
+use super::{failure, lane};
 use crate::host::{Host as _, Machine};
 use crate::{Error, Result};
 
@@ -116,6 +116,10 @@ impl File {
         let mut owner = owner(connection)?;
         if let Err(refusal) = self.check_owner(&owner) {
             return Ok(Err(refusal));
+        }
+        if owner == Owner::Nobody {
+            // A change goes to the log as a whole page, and a record is small.
+            connection.execute_batch("pragma page_size = 1024")?;
         }
         let mode: String =
             connection.query_row("pragma journal_mode = wal", [], |row| row.get(0))?;
@@ -235,6 +239,9 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Error {
 fn patience() -> impl FnMut(i32) -> bool + Send + 'static {
     let mut since = Instant::now();
     move |refusals| {
+        if !lane::may_wait() {
+            return false;
+        }
         if refusals == 0 {
             since = Instant::now();
         }

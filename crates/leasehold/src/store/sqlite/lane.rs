@@ -1,9 +1,10 @@
 //! A thread with a connection of its own, behind a bounded queue.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -14,7 +15,21 @@ use crate::{Error, Result};
 const QUEUE: usize = 64;
 /// How long a call may take, queueing included: longer than another process may keep the file locked.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A call that takes longer than this must not keep a caller's thread.
+const LONG: Duration = Duration::from_millis(5);
+/// So many calls are left to the lane's own thread after one that took long.
+const WARY: u32 = 100;
 const DEAD: &str = "the thread of the SQLite file has died";
+
+thread_local! {
+    /// Whether this thread runs a call for its caller, and must not wait for other processes.
+    static HURRIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the call that this thread runs may wait for other processes.
+pub(super) fn may_wait() -> bool {
+    !HURRIED.get()
+}
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -29,22 +44,58 @@ pub(super) enum Doubt {
 
 /// Runs one call after the other. Ends, and closes its connection, when it is dropped.
 pub(super) struct Lane {
+    connection: Arc<Mutex<Connection>>,
     jobs: SyncSender<Job>,
     doubt: Doubt,
+    /// How many calls are left to the thread before the next is run [here](Self::here) again.
+    wary: AtomicU32,
 }
 
 impl Lane {
-    pub(super) fn spawn(name: &str, doubt: Doubt, mut connection: Connection) -> Result<Self> {
+    pub(super) fn spawn(name: &str, doubt: Doubt, connection: Connection) -> Result<Self> {
         let (jobs, queue) = sync_channel::<Job>(QUEUE);
+        let connection = Arc::new(Mutex::new(connection));
+        let own = Arc::clone(&connection);
         std::thread::Builder::new()
             .name(name.into())
             .spawn(move || {
                 while let Ok(job) = queue.recv() {
-                    job(&mut connection);
+                    job(&mut lock(&own));
                 }
             })
             .map_err(|error| Error::Unavailable(format!("no thread for {name}: {error}")))?;
-        Ok(Self { jobs, doubt })
+        Ok(Self {
+            connection,
+            jobs,
+            doubt,
+            wary: AtomicU32::new(0),
+        })
+    }
+
+    /// Runs it on the caller's thread: waking another one and being woken by it takes longer than a commit. `None` if
+    /// that is not possible now, because the connection is in use, or calls have begun to take long: then it has not
+    /// run.
+    pub(super) fn here<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let wary = |left: u32| left.checked_sub(1);
+        if self
+            .wary
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, wary)
+            .is_ok()
+        {
+            return None;
+        }
+        let mut connection = self.connection.try_lock().ok()?;
+        let since = Instant::now();
+        let result = HURRIED.with(|hurried| {
+            hurried.set(true);
+            let result = work(&mut connection);
+            hurried.set(false);
+            result
+        });
+        if since.elapsed() > LONG {
+            self.wary.store(WARY, Ordering::Relaxed);
+        }
+        Some(result)
     }
 
     /// What `work` returns, in bounded time. An error of the lane itself is [`Error::Unavailable`] if `work` surely
@@ -92,6 +143,11 @@ impl Lane {
     }
 }
 
+/// A connection after a panic: SQLite has rolled back what was not committed.
+fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -130,6 +186,40 @@ mod tests {
         lane.run(|_| Ok(())).await.unwrap();
         // `Unavailable` promised that it never ran.
         assert!(has_run.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_call_runs_here_unless_the_connection_is_in_use() {
+        let lane = lane(Doubt::None);
+        let here = std::thread::current().id();
+        assert_eq!(lane.here(|_| std::thread::current().id()), Some(here));
+        assert_eq!(lane.here(|_| may_wait()), Some(false));
+        assert!(may_wait(), "only the call itself is in a hurry");
+
+        let (begin, has_begun) = mpsc::channel();
+        let (go, hung) = mpsc::channel::<()>();
+        let hang = move |_: &mut Connection| {
+            begin.send(may_wait()).unwrap();
+            let _ = hung.recv();
+        };
+        lane.jobs.send(Box::new(hang)).unwrap();
+        assert!(has_begun.recv().unwrap(), "the thread may wait for others");
+        assert_eq!(lane.here(|_| ()), None);
+        drop(go);
+        while lane.here(|_| ()).is_none() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn after_a_long_call_the_next_ones_are_left_to_the_thread() {
+        let lane = lane(Doubt::None);
+        let long = |_: &mut Connection| std::thread::sleep(LONG + Duration::from_millis(1));
+        assert_eq!(lane.here(long), Some(()));
+        for call in 0..WARY {
+            assert_eq!(lane.here(|_| ()), None, "{call}");
+        }
+        assert_eq!(lane.here(|_| ()), Some(()));
     }
 
     #[tokio::test]
