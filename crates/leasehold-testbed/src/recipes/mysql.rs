@@ -58,6 +58,8 @@ impl Recipe for Mysql {
             programs::on_path("mysql", "mariadbd")?,
             "--no-defaults",
             option("--datadir=", node.data),
+            // A server that starts deletes the temporary tables of all others in the same folder.
+            option("--tmpdir=", node.data),
             option("--socket=", &node.data.join("socket")),
             option("--pid-file=", &node.data.join("pid")),
             option("--init-file=", &node.data.join("first.sql")),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline};
 
 use super::call::{Times, Written};
+use super::pending::{Pending, Try};
 use super::plan::Planned;
 use super::reply::{Basis, Called, Reply, undo};
-use super::table::{Pending, Table, Try};
+use super::table::Table;
 use super::watch::Learnt;
 use super::{Inner, jittered};
 use crate::host::Host;

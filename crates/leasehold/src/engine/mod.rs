@@ -7,6 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `table.rs` | what the engine knows: cached records, queued operations, waiters in line |
+//! | `pending.rs` | an operation on its way to an answer |
 //! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
 //! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
@@ -26,6 +27,7 @@ mod conclude;
 mod leases;
 mod look;
 mod measures;
+mod pending;
 mod plan;
 mod purge;
 mod reply;
@@ -46,10 +48,11 @@ use crate::{Error, Result};
 
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
+use pending::Pending;
 pub use purge::Purged;
 pub use reply::{Called, Reply};
 pub use several::Several;
-use table::{Pending, Table};
+use table::Table;
 pub use watch::{Events, Happened, Missed};
 
 /// Limits of an engine. Everything is bounded.

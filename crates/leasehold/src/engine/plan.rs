@@ -9,8 +9,8 @@ use leasehold_core::{
     Sightings, apply,
 };
 
-use super::table::{Entry, Head, Pending, Table};
-use crate::Error;
+use super::pending::{Head, Pending};
+use super::table::{Entry, Table};
 use crate::host::Host;
 use crate::store::{Write, WriteId};
 
@@ -275,30 +275,5 @@ impl Chain<'_> {
         let decision = apply(self.record.as_deref(), &reserve, &self.now);
         head.refresh_at = Some(boot + RESERVATION / 2);
         self.change(decision.change);
-    }
-}
-
-impl Pending {
-    /// What to tell a caller for whom a write was never answered, when running the operation again came to this.
-    pub(super) fn honest(&self, outcome: Outcome) -> Result<Outcome, Error> {
-        let refused = matches!(
-            outcome,
-            Outcome::Fenced | Outcome::Expired | Outcome::NotHeld | Outcome::Denied
-        );
-        if refused && !self.tries.is_empty() {
-            return Err(Error::Indeterminate(
-                "an answer of the store was lost, and the lease has changed since: look before you try again".into(),
-            ));
-        }
-        Ok(outcome)
-    }
-
-    /// Whether running it again is safe although an earlier run may have landed.
-    pub(super) fn is_repeatable(&self) -> bool {
-        match &self.operation {
-            Operation::Put(put) => put.nonce.is_some(),
-            Operation::Remove | Operation::Break(_) => false,
-            _ => true,
-        }
     }
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{BootTime, Clock, Fence, Held, Name, Operation, Outcome, Reserve, Sightings};
-use tokio::sync::{Notify, oneshot};
+use leasehold_core::{BootTime, Clock, Held, Name, Operation, Sightings};
+use tokio::sync::Notify;
 
 use super::measures::Measures;
+use super::pending::Pending;
 use super::watch::{Learnt, Watch};
-use super::{Config, Reply, Stats, closing};
-use crate::store::{Stored, WriteId};
+use super::{Config, Stats, closing};
+use crate::store::Stored;
 use crate::{Error, Result};
 
 /// How long a renewal waits for company.
@@ -93,84 +94,6 @@ pub(super) struct Cached {
     /// they may be refused by what it showed.
     pub(super) confirmed: u64,
     pub(super) seen: Sightings,
-}
-
-/// An operation that has not been answered yet. Large, and handed on often: so it stays on the heap.
-pub(super) struct Pending {
-    pub(super) id: u64,
-    pub(super) operation: Operation,
-    /// Waits in line until then.
-    pub(super) wait_until: Option<BootTime>,
-    /// Writes that carried it and were never answered.
-    pub(super) tries: Vec<Try>,
-    /// Set while it is first in line.
-    pub(super) head: Option<Head>,
-    /// `None`: the engine's own.
-    pub(super) reply: Option<oneshot::Sender<Result<Reply>>>,
-}
-
-/// A write that was never answered.
-pub(super) struct Try {
-    pub(super) write: WriteId,
-    pub(super) base: Option<WriteId>,
-    pub(super) outcome: Outcome,
-    pub(super) sent: BootTime,
-    /// The record has moved on since, so that it can no longer be told whether this write landed.
-    pub(super) untold: bool,
-}
-
-/// What the first in line remembers.
-pub(super) struct Head {
-    pub(super) since: BootTime,
-    /// The highest fence when it got there: a higher one means that it was passed over.
-    pub(super) fence: Fence,
-    /// When to refresh its reservation.
-    pub(super) refresh_at: Option<BootTime>,
-}
-
-impl Pending {
-    pub(super) fn new(
-        id: u64,
-        operation: Operation,
-        wait_until: Option<BootTime>,
-        reply: Option<oneshot::Sender<Result<Reply>>>,
-    ) -> Box<Self> {
-        Box::new(Self {
-            id,
-            operation,
-            wait_until,
-            tries: Vec::new(),
-            head: None,
-            reply,
-        })
-    }
-
-    /// Whether its caller has gone away.
-    pub(super) fn is_gone(&self) -> bool {
-        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
-    }
-
-    pub(super) fn refuse(self, error: Error) {
-        if let Some(reply) = self.reply {
-            let _ = reply.send(Err(error));
-        }
-    }
-
-    /// What withdraws the reservation that it made while first in line.
-    fn withdrawal(&self) -> Option<Operation> {
-        self.head.as_ref()?.refresh_at?;
-        match &self.operation {
-            Operation::Acquire(acquire) => {
-                let (nonce, mode) = (acquire.nonce, acquire.mode);
-                Some(Operation::Reserve(Reserve {
-                    nonce,
-                    mode,
-                    span: Duration::ZERO,
-                }))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Entry {
