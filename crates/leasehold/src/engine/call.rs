@@ -80,6 +80,8 @@ impl Inner {
         let mut table = self.table();
         table.gathering = false;
         let calls = self.collect(&mut table);
+        // Nothing was left to ask the store for, and no answer of it will tell whoever closes the engine.
+        self.tell_idle(&table);
         drop(table);
         if let Some(calls) = calls {
             self.start(calls);

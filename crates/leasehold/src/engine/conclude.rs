@@ -275,6 +275,11 @@ impl Inner {
             table.after_call(name);
         }
         table.evict(&self.config);
+        self.tell_idle(table);
+    }
+
+    /// Tells whoever closes the engine, once nothing is left to do.
+    pub(super) fn tell_idle(&self, table: &Table) {
         if table.is_closed() && table.is_idle() {
             self.idle.notify_waiters();
         }
