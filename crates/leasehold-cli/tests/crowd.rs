@@ -1,6 +1,6 @@
 //! A service that very many connect to, in a test of its own: it leaves little of a machine to others.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
@@ -68,6 +68,64 @@ impl Drop for Service {
         self.process.kill().expect("it was running");
         self.process.wait().expect("it ends");
     }
+}
+
+#[test]
+fn whoever_does_not_read_its_events_costs_little() {
+    const READERS: usize = 100;
+    const CHANGES: usize = 12_000;
+    /// The most memory that each may cost, in KiB: what was handed to it and is on its way.
+    const EACH_KIB: usize = 160;
+    /// The most that all of it may cost, in KiB: the locks, and what is kept for those who come back.
+    const ALL_KIB: usize = 40 * 1024;
+    let service = Service::start();
+    let mut crowd = Vec::new();
+    for _ in 0..READERS {
+        let mut stream = TcpStream::connect(&service.address).unwrap();
+        let subscribe = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
+        stream.write_all(subscribe).unwrap();
+        // One byte of it, and no more.
+        stream.read_exact(&mut [0]).unwrap();
+        crowd.push(stream);
+    }
+    let before = service.memory();
+    // On one connection, with names of 400 bytes.
+    let mut caller = TcpStream::connect(&service.address).unwrap();
+    let mut answers = BufReader::new(caller.try_clone().unwrap());
+    for turn in 0..CHANGES {
+        let target = format!("/locks/{turn:0400}?nonce=n");
+        let head = "Host: x\r\nContent-Length: 0\r\n\r\n";
+        let request = format!("POST {target} HTTP/1.1\r\n{head}");
+        caller.write_all(request.as_bytes()).unwrap();
+        assert_eq!(answer(&mut answers), "HTTP/1.1 200 OK");
+    }
+    let grown = service.memory().saturating_sub(before);
+    println!("{grown} KiB, with {READERS} that have not read any of {CHANGES} events");
+    assert!(grown < ALL_KIB + READERS * EACH_KIB, "{grown} KiB");
+    // They are there, and it is for want of reading that they have nothing.
+    let page = service.ask("GET", "/metrics");
+    let subscribed = format!("leasehold_event_subscribers {READERS}");
+    assert!(page.lines().any(|line| line == subscribed), "{page}");
+}
+
+/// The first line of an answer, which is read to its end.
+fn answer(from: &mut impl BufRead) -> String {
+    let mut line = || {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let first = line();
+    let mut length = 0;
+    loop {
+        match line().to_ascii_lowercase().split_once(": ") {
+            Some(("content-length", bytes)) => length = bytes.parse().unwrap(),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    from.read_exact(&mut vec![0; length]).unwrap();
+    first
 }
 
 #[test]

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use leasehold::core::Text;
 use leasehold::engine::Engine;
+use leasehold::together::Together;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -202,14 +203,12 @@ where
         }
     });
     http1::Builder::new()
-        // Answers are small: cheaper copied behind their head than gathered by the kernel.
-        .writev(false)
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_header_size(config.max_head)
         .max_buf_size(BUFFER.max(config.max_head))
         .serve_connection(
-            TokioIo::new(Unstalled::new(stream, config.write_timeout)),
+            TokioIo::new(Together::new(Unstalled::new(stream, config.write_timeout))),
             answer,
         )
 }

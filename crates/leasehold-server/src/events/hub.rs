@@ -16,11 +16,12 @@ use super::ring::Ring;
 use super::{Filter, Stream};
 use crate::history::History;
 
-/// Subscribers are woken in so many groups, one after the other, so that requests find their way between them.
-const GROUPS: usize = 32;
-/// The pause between two groups.
+/// So many subscribers are woken at once, and then the next, so that requests find their way between them.
+const AT_ONCE: usize = 2;
+/// The pause between them.
 const STEP: Duration = Duration::from_millis(1);
-/// The shortest time between two rounds: what happens meanwhile is sent together.
+/// The shortest time between two rounds: what happens meanwhile is sent together. With many subscribers a round takes
+/// longer by itself, and they get more at a time: it is the writes that cost, not the bytes.
 const ROUND: Duration = Duration::from_millis(25);
 /// For how long events are kept once nobody subscribes: whoever comes back within it has missed nothing.
 const LINGER: Duration = Duration::from_secs(60);
@@ -31,7 +32,8 @@ pub(crate) struct Hub {
     /// What was. It is told what happens too.
     pub(crate) history: History,
     state: Mutex<State>,
-    groups: [Group; GROUPS],
+    /// Subscribers that have seen everything, to be woken when there is more.
+    waiting: Mutex<HashMap<u64, Waker>>,
     /// Told when the ring has something new.
     fresh: Arc<Notify>,
     told: Counter,
@@ -56,12 +58,6 @@ struct State {
     closed: bool,
 }
 
-/// Subscribers that wait to be woken together.
-#[derive(Default)]
-struct Group {
-    waiting: Mutex<HashMap<u64, Waker>>,
-}
-
 impl Hub {
     pub(crate) fn new(engine: Engine) -> Arc<Self> {
         Arc::new(Self {
@@ -73,7 +69,7 @@ impl Hub {
                 filling: None,
                 closed: false,
             }),
-            groups: Default::default(),
+            waiting: Mutex::default(),
             fresh: Arc::default(),
             told: Counter::default(),
             missed: Counter::default(),
@@ -127,9 +123,7 @@ impl Hub {
             filling.abort();
         }
         drop(state);
-        self.groups.iter().for_each(|group| {
-            group.wake();
-        });
+        self.all_waiting().for_each(Waker::wake);
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -153,19 +147,23 @@ impl Hub {
 
     /// Has a subscriber woken when there is something new.
     pub(super) fn wake_later(&self, number: u64, waker: &Waker) {
-        let mut waiting = self.group(number).waiting();
-        waiting.insert(number, waker.clone());
+        self.waiting().insert(number, waker.clone());
     }
 
     pub(super) fn leave(&self, number: u64) {
-        self.group(number).waiting().remove(&number);
+        self.waiting().remove(&number);
         let mut state = self.state();
         state.subscribers -= 1;
         state.left = Instant::now();
     }
 
-    fn group(&self, number: u64) -> &Group {
-        &self.groups[number as usize % GROUPS]
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those who wait: whoever has been woken says so again.
+    fn all_waiting(&self) -> impl Iterator<Item = Waker> + use<> {
+        std::mem::take(&mut *self.waiting()).into_values()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -182,18 +180,19 @@ impl Hub {
         idle
     }
 
-    /// Wakes everybody, group after group, whenever there is something new.
-    async fn wake_groups(hub: Weak<Self>, fresh: Arc<Notify>) {
+    /// Tells everybody, a few at a time, whenever there is something new.
+    async fn tell(hub: Weak<Self>, fresh: Arc<Notify>) {
         let mut round = Instant::now();
         loop {
             fresh.notified().await;
             tokio::time::sleep_until(round).await;
             round = Instant::now() + ROUND;
             let Some(hub) = hub.upgrade() else { return };
-            for group in &hub.groups {
-                if group.wake() {
-                    tokio::time::sleep(STEP).await;
-                }
+            hub.state().ring.publish();
+            let mut waiting = hub.all_waiting().peekable();
+            while waiting.peek().is_some() {
+                waiting.by_ref().take(AT_ONCE).for_each(Waker::wake);
+                tokio::time::sleep(STEP).await;
             }
         }
     }
@@ -207,23 +206,9 @@ impl Drop for Hub {
     }
 }
 
-impl Group {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes all that wait; whether there were any.
-    fn wake(&self) -> bool {
-        let waiting = std::mem::take(&mut *self.waiting());
-        let any = !waiting.is_empty();
-        waiting.into_values().for_each(Waker::wake);
-        any
-    }
-}
-
 /// Takes down what the engine tells, until nobody has subscribed for a while.
 async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
-    let waking = Hub::wake_groups(hub.clone(), fresh.clone());
+    let telling = Hub::tell(hub.clone(), fresh.clone());
     let filling = async {
         while let Some(told) = events.next().await {
             let Some(hub) = hub.upgrade() else { return };
@@ -250,7 +235,7 @@ async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
         }
     };
     tokio::select! {
-        () = waking => {}
+        () = telling => {}
         () = filling => {}
         () = idle => {}
     }

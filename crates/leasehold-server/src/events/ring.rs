@@ -1,6 +1,6 @@
 //! Recent events, numbered.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 
 use hyper::body::Bytes;
@@ -15,6 +15,8 @@ const EVENTS: usize = 16_384;
 const BYTES: usize = 8 * 1024 * 1024;
 /// About how many bytes are sent at once.
 const CHUNK: usize = 64 * 1024;
+/// How many of these are kept for the next reader.
+const JOINED: usize = 16;
 
 /// Recent events, each written down once. Their numbers only mean something within one `epoch`.
 pub(super) struct Ring {
@@ -23,8 +25,10 @@ pub(super) struct Ring {
     oldest: u64,
     events: VecDeque<Entry>,
     bytes: usize,
-    /// What was read last: many read the same.
-    joined: Option<(u64, u64, Bytes)>,
+    /// Readers see what came before this number.
+    published: u64,
+    /// What those read who hear of everything, by where it begins: many read the same.
+    joined: HashMap<u64, (Bytes, u64)>,
 }
 
 struct Entry {
@@ -51,7 +55,8 @@ impl Ring {
             oldest: 1,
             events: VecDeque::new(),
             bytes: 0,
-            joined: None,
+            published: 1,
+            joined: HashMap::new(),
         }
     }
 
@@ -87,25 +92,27 @@ impl Ring {
         }
     }
 
+    /// Lets everybody read what has come until now.
+    pub(super) fn publish(&mut self) {
+        self.published = self.next();
+        self.joined.clear();
+    }
+
     /// What somebody at this place has not seen and may hear of.
     pub(super) fn read(&mut self, from: u64, filter: &Filter) -> Read {
         let Some(skip) = from.checked_sub(self.oldest) else {
             return Read::Missed;
         };
-        let unread = self.events.iter().skip(skip as usize);
-        if unread.len() == 0 {
+        if from >= self.published {
             return Read::Nothing;
         }
-        if filter.admits_all()
-            && let Some((start, end, bytes)) = &self.joined
-            && *start == from
-            && *end == self.next()
-        {
-            return Read::Events(bytes.clone(), *end);
+        let all = filter.admits_all();
+        if all && let Some((bytes, next)) = self.joined.get(&from) {
+            return Read::Events(bytes.clone(), *next);
         }
         let (mut bytes, mut next) = (Vec::new(), from);
-        for entry in unread {
-            if bytes.len() >= CHUNK {
+        for entry in self.events.iter().skip(skip as usize) {
+            if next == self.published || bytes.len() >= CHUNK {
                 break;
             }
             next += 1;
@@ -114,8 +121,12 @@ impl Ring {
             }
         }
         let bytes = Bytes::from(bytes);
-        if filter.admits_all() {
-            self.joined = Some((from, next, bytes.clone()));
+        if all {
+            // Slow readers are at places of their own.
+            if self.joined.len() == JOINED {
+                self.joined.clear();
+            }
+            self.joined.insert(from, (bytes.clone(), next));
         }
         Read::Events(bytes, next)
     }
@@ -155,6 +166,8 @@ mod tests {
         assert!(matches!(ring.read(start, &all()), Read::Nothing));
         told(&mut ring, "a");
         told(&mut ring, "b");
+        assert!(matches!(ring.read(start, &all()), Read::Nothing));
+        ring.publish();
         let Read::Events(bytes, next) = ring.read(start, &all()) else {
             panic!("there are two");
         };

@@ -102,11 +102,35 @@ pub(crate) mod rfc3339 {
     use std::borrow::Cow;
 
     use jiff::Timestamp;
+    use jiff::tz::Offset;
     use leasehold_core::Time;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:.6}", timestamp(*time)))
+        serializer.serialize_str(std::str::from_utf8(&written(*time)).expect("digits are text"))
+    }
+
+    /// Every answer has some of these: digit by digit, which is several times as fast as to format them.
+    fn written(time: Time) -> [u8; 27] {
+        let at = Offset::UTC.to_datetime(timestamp(time));
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let mut put = |end: usize, mut number: u32| {
+            for digit in text[..end].iter_mut().rev() {
+                if number == 0 {
+                    break;
+                }
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        };
+        put(4, at.year().unsigned_abs().into());
+        put(7, at.month().unsigned_abs().into());
+        put(10, at.day().unsigned_abs().into());
+        put(13, at.hour().unsigned_abs().into());
+        put(16, at.minute().unsigned_abs().into());
+        put(19, at.second().unsigned_abs().into());
+        put(26, at.subsec_nanosecond().unsigned_abs() / 1_000);
+        text
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
@@ -125,6 +149,18 @@ pub(crate) mod rfc3339 {
     fn parse(text: &str) -> Option<Time> {
         let micros = text.parse::<Timestamp>().ok()?.as_microsecond();
         u64::try_from(micros).ok().map(Time::from_micros)
+    }
+
+    #[test]
+    fn times_are_written_as_the_calendar_has_them() {
+        let (day, year) = (86_400_000_000, 31_557_600_000_000);
+        let days = (0..800).map(|number| number * day + number * 1_234_567);
+        let years = (0..250).map(|number| number * 37 * year + number);
+        for micros in days.chain(years).chain([u64::MAX]) {
+            let time = Time::from_micros(micros);
+            let text = String::from_utf8(written(time).into()).unwrap();
+            assert_eq!(text, format!("{:.6}", timestamp(time)));
+        }
     }
 
     pub(crate) mod option {

@@ -56,10 +56,11 @@ impl File {
         let connect = || {
             let mut connection = Connection::open_with_flags(&self.path, flags)?;
             connection.busy_handler(Some(patience()))?;
-            // Lasting commits; a log that shrinks again after a burst; and room for the pages of 100,000 records.
+            // Lasting commits; a log of 4 MiB before it is copied to the file, which shrinks again after a burst; and
+            // room for the pages of 100,000 records.
             connection.execute_batch(
-                "pragma synchronous = full; pragma journal_size_limit = 67108864; pragma trusted_schema = off; \
-                 pragma cache_size = -65536",
+                "pragma synchronous = full; pragma wal_autocheckpoint = 4096; pragma journal_size_limit = 67108864; \
+                 pragma trusted_schema = off; pragma cache_size = -65536",
             )?;
             Ok(connection)
         };
