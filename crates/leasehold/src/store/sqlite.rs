@@ -25,6 +25,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,6 +50,8 @@ use lane::Lane;
 
 /// The most records that a caller's own thread reads or writes: a few milliseconds' worth.
 const FEW: usize = 128;
+/// After so many changed pages, about, the log is copied to the file.
+const LOG: usize = 2_048;
 
 /// Records in a SQLite file.
 ///
@@ -73,8 +76,10 @@ pub struct Sqlite {
     writer: Lane,
     /// Loads: never behind a commit, nor behind a long search.
     reader: Lane,
-    /// Searches.
+    /// Searches, and copies the log to the file.
     finder: Lane,
+    /// About how many pages the log has got since that was begun.
+    logged: AtomicUsize,
     clock: Arc<StoreClock>,
     file: Arc<File>,
 }
@@ -133,9 +138,25 @@ impl Sqlite {
             writer: Lane::spawn("sqlite-writer", lane::Doubt::MayHaveWritten, first)?,
             reader: Lane::spawn("sqlite-reader", lane::Doubt::None, file.connect()?)?,
             finder: Lane::spawn("sqlite-finder", lane::Doubt::None, file.connect()?)?,
+            logged: AtomicUsize::new(0),
             clock: Arc::new(clock),
             file: Arc::new(file),
         })
+    }
+
+    /// So many records are to be written. Has the log copied to the file when there is much in it: first beside the
+    /// writer, and then what that has added meanwhile, while it stands still, since only then does the log begin anew.
+    fn logging(&self, records: usize) {
+        // Each has a page of its own, and so has the time of the commit.
+        let pages = records + 1;
+        if self.logged.fetch_add(pages, Ordering::Relaxed) + pages >= LOG {
+            self.logged.store(0, Ordering::Relaxed);
+            let writer = self.writer.queue();
+            self.finder.queue().put(move |connection| {
+                file::copy_log(connection);
+                writer.put(file::copy_log);
+            });
+        }
     }
 
     fn answer<T>(&self, value: T) -> Answer<T> {
@@ -177,6 +198,7 @@ impl Store for Sqlite {
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
+        self.logging(writes.len());
         if writes.len() <= FEW {
             let swap =
                 |connection: &mut _| statements::swap(&self.file, &self.clock, connection, &writes);
@@ -220,6 +242,42 @@ impl Store for Sqlite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::WriteId;
+
+    fn write(number: usize) -> Write {
+        let record = serde_json::json!({ "fence": 1, "holders": [], "body": "" });
+        Write {
+            name: Name::lock(format!("{number:064}")).unwrap(),
+            expect: None,
+            put: Some((
+                WriteId(number as u128),
+                serde_json::from_value(record).unwrap(),
+            )),
+            body_changed: true,
+        }
+    }
+
+    /// How many pages the log has.
+    fn pages(connection: &mut rusqlite::Connection) -> Result<u32> {
+        let pages = connection.query_row("pragma wal_checkpoint(passive)", [], |row| row.get(1));
+        Ok(pages.expect("it has a log"))
+    }
+
+    #[tokio::test]
+    async fn the_log_is_copied_to_the_file_and_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(folder.path().join("leases.db")).await.unwrap();
+        for batch in 0..LOG / 100 + 1 {
+            let writes = (0..100).map(|number| write(100 * batch + number));
+            store.swap(writes.collect()).await.unwrap();
+        }
+        // Both have done what was asked of them: the one has asked the other.
+        store.finder.run(|_| Ok(())).await.unwrap();
+        store.writer.run(|_| Ok(())).await.unwrap();
+        store.swap(vec![write(1_000_000)]).await.unwrap();
+        let pages = store.writer.run(pages).await.unwrap();
+        assert!(pages < 20, "{pages} pages are in the log");
+    }
 
     #[test]
     fn urls_name_paths_as_they_stand() {

@@ -56,10 +56,10 @@ impl File {
         let connect = || {
             let mut connection = Connection::open_with_flags(&self.path, flags)?;
             connection.busy_handler(Some(patience()))?;
-            // Lasting commits; a log of 4 MiB before it is copied to the file, which shrinks again after a burst; and
-            // room for the pages of 100,000 records.
+            // Lasting commits; a log that a commit itself copies to the file only when it has become so long that nobody
+            // else can have done it, and that shrinks again after a burst; and room for the pages of 100,000 records.
             connection.execute_batch(
-                "pragma synchronous = full; pragma wal_autocheckpoint = 4096; pragma journal_size_limit = 67108864; \
+                "pragma synchronous = full; pragma wal_autocheckpoint = 16384; pragma journal_size_limit = 67108864; \
                  pragma trusted_schema = off; pragma cache_size = -65536",
             )?;
             Ok(connection)
@@ -213,6 +213,15 @@ fn make(path: &Path) -> Result<Metadata> {
         )));
     }
     Ok(found)
+}
+
+/// Copies as much of the log to the file as others who read and write leave it. What fails is tried again, by a commit at
+/// last.
+pub(super) fn copy_log(connection: &mut Connection) {
+    let copied = connection.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()));
+    if let Err(error) = copied {
+        tracing::debug!(%error, "the log could not be copied");
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {

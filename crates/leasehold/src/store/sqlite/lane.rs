@@ -33,6 +33,16 @@ pub(super) fn may_wait() -> bool {
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
+/// Where a lane's thread takes what it does from.
+pub(super) struct Queue(SyncSender<Job>);
+
+impl Queue {
+    /// Has the thread do this some time, unless there is too much to do.
+    pub(super) fn put(&self, work: impl FnOnce(&mut Connection) + Send + 'static) {
+        let _ = self.0.try_send(Box::new(work));
+    }
+}
+
 /// What an unanswered call that had begun may have done.
 #[derive(Clone, Copy)]
 pub(super) enum Doubt {
@@ -70,6 +80,10 @@ impl Lane {
             doubt,
             wary: AtomicU32::new(0),
         })
+    }
+
+    pub(super) fn queue(&self) -> Queue {
+        Queue(self.jobs.clone())
     }
 
     /// Runs it on the caller's thread: waking another one and being woken by it takes longer than a commit. `None` if
