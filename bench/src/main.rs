@@ -85,6 +85,7 @@ fn main() -> Result<()> {
     let results = rounds::run(plan)?;
     report::print(&results);
     if let Some(folder) = args.out {
+        std::fs::create_dir_all(&folder)?;
         report::write(&results, &folder)?;
     }
     Ok(())

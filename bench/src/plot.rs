@@ -1,69 +1,75 @@
-//! The picture in the README: cycles in a second, as bars.
+//! The picture in the README: bars, each group of them on a scale of its own.
 
 use std::fmt::Write as _;
 
-use crate::goals::{Cell, Results, median};
+use crate::goals::{Results, median};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 210.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 6.0;
 
-/// What stands together.
-const GROUPS: [(&str, usize, &[&str]); 4] = [
+/// Whose cycles in a second stand together, with 64 connections or tasks.
+const RATES: [(&str, &[&str]); 4] = [
     (
-        "In memory, 64 connections",
-        64,
+        "In memory, 64 connections: cycles/s",
         &["service, memory", "Redis"],
     ),
     (
-        "Every answer on the disk, 64 connections",
-        64,
+        "Every answer on the disk, 64 connections: cycles/s",
         &["service, SQLite", "Redis, every write synced", "etcd"],
     ),
     (
-        "On PostgreSQL, 64 tasks",
-        64,
+        "On PostgreSQL, 64 tasks: cycles/s",
         &["library, PostgreSQL", "PostgreSQL, a row"],
     ),
     (
-        "On Redis, 64 tasks",
-        64,
+        "On Redis, 64 tasks: cycles/s",
         &["library, Redis", "Redis, a script"],
     ),
 ];
 
+/// From a release to the next in line.
+const HAND_OVER: (&str, &[&str]) = (
+    "From a release to the next of eight in line, in µs: less is better",
+    &["hand-over, memory", "hand-over, SQLite", "hand-over, etcd"],
+);
+
 /// An SVG for light and dark pages.
 pub(crate) fn draw(results: &Results) -> String {
-    let find = |who: &str, callers| {
-        results
-            .cells
-            .iter()
-            .find(|cell| cell.who == who && cell.callers == callers)
+    let rate = |who: &&str| {
+        let mut cells = results.cells.iter();
+        let cell = cells.find(|cell| cell.who == *who && cell.callers == 64)?;
+        let ours = who.starts_with("service") || who.starts_with("library");
+        Some(Bar::new(who, ours, median(&cell.all(|sample| sample.rate))))
     };
-    let rate = |cell: &Cell| median(&cell.all(|sample| sample.rate));
-    let most = results.cells.iter().map(rate).fold(1.0, f64::max);
+    let time = |what: &&str| {
+        let mut figures = results.figures.iter();
+        let (_, seen) = figures.find(|(name, _)| name == what)?;
+        let p50: Vec<_> = seen.iter().map(|figure| figure.p50).collect();
+        let who = what.trim_start_matches("hand-over, ");
+        Some(Bar::new(who, who != "etcd", median(&p50)))
+    };
     let mut body = String::new();
-    let mut y = 10.0;
-    for (title, callers, contestants) in GROUPS {
-        y += 22.0;
-        let _ = writeln!(
-            body,
-            r#"<text class="title" x="0" y="{y:.0}">{title}</text>"#
+    let mut y = 0.0;
+    for (title, contestants) in RATES {
+        group(
+            &mut body,
+            &mut y,
+            title,
+            contestants.iter().filter_map(rate),
         );
-        y += 10.0;
-        for who in contestants {
-            let Some(cell) = find(who, callers) else {
-                continue;
-            };
-            let ours = who.starts_with("service") || who.starts_with("library");
-            bar(&mut body, y, who, rate(cell), most, ours);
-            y += BAR + GAP;
-        }
     }
+    let (title, contestants) = HAND_OVER;
+    group(
+        &mut body,
+        &mut y,
+        title,
+        contestants.iter().filter_map(time),
+    );
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0} {height:.0}" font-family="sans-serif" font-size="13" role="img">
-<title>Lock cycles (acquire with a fence, release) in a second</title>
+<title>Leasehold next to Redis, etcd and PostgreSQL: lock cycles (acquire with a fence, release) in a second, and hand-over</title>
 <style>text {{ fill: #333 }} .title {{ font-weight: bold }} .ours {{ fill: #0a7d5a }} .theirs {{ fill: #9aa5b1 }}
 @media (prefers-color-scheme: dark) {{ text {{ fill: #ddd }} .ours {{ fill: #2fbf8f }} .theirs {{ fill: #5b6672 }} }}</style>
 {body}</svg>
@@ -72,18 +78,49 @@ pub(crate) fn draw(results: &Results) -> String {
     )
 }
 
-fn bar(body: &mut String, y: f64, who: &str, rate: f64, most: f64, ours: bool) {
-    let class = if ours { "ours" } else { "theirs" };
-    let width = (WIDTH - LEFT - 90.0) * rate / most;
-    let (text, end) = (y + BAR - 4.0, LEFT + width + 6.0);
-    let called = if ours {
-        "Leasehold ".to_owned() + who
-    } else {
-        who.to_owned()
-    };
+struct Bar {
+    called: String,
+    class: &'static str,
+    value: f64,
+}
+
+impl Bar {
+    fn new(who: &str, ours: bool, value: f64) -> Self {
+        let (called, class) = match ours {
+            true => (format!("Leasehold, {who}"), "ours"),
+            false => (who.to_owned(), "theirs"),
+        };
+        Self {
+            called,
+            class,
+            value,
+        }
+    }
+}
+
+/// A title, and its bars.
+fn group(body: &mut String, y: &mut f64, title: &str, bars: impl Iterator<Item = Bar>) {
+    let bars: Vec<_> = bars.collect();
+    let most = bars.iter().map(|bar| bar.value).fold(1.0, f64::max);
+    *y += 26.0;
     let _ = writeln!(
         body,
-        r#"<text x="{x:.0}" y="{text:.0}" text-anchor="end">{called}</text><rect class="{class}" x="{LEFT:.0}" y="{y:.0}" width="{width:.0}" height="{BAR:.0}" rx="3"/><text x="{end:.0}" y="{text:.0}">{rate:.0}/s</text>"#,
-        x = LEFT - 8.0,
+        r#"<text class="title" x="0" y="{y:.0}">{title}</text>"#
     );
+    *y += 10.0;
+    for Bar {
+        called,
+        class,
+        value,
+    } in bars
+    {
+        let width = (WIDTH - LEFT - 90.0) * value / most;
+        let (text, end) = (*y + BAR - 4.0, LEFT + width + 6.0);
+        let _ = writeln!(
+            body,
+            r#"<text x="{x:.0}" y="{text:.0}" text-anchor="end">{called}</text><rect class="{class}" x="{LEFT:.0}" y="{y:.0}" width="{width:.0}" height="{BAR:.0}" rx="3"/><text x="{end:.0}" y="{text:.0}">{value:.0}</text>"#,
+            x = LEFT - 8.0,
+        );
+        *y += BAR + GAP;
+    }
 }
