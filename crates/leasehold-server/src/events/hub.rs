@@ -123,7 +123,8 @@ impl Hub {
             filling.abort();
         }
         drop(state);
-        self.all_waiting().for_each(Waker::wake);
+        let waiting = std::mem::take(&mut *self.waiting());
+        waiting.into_values().for_each(Waker::wake);
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -161,11 +162,6 @@ impl Hub {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those who wait: whoever has been woken says so again.
-    fn all_waiting(&self) -> impl Iterator<Item = Waker> + use<> {
-        std::mem::take(&mut *self.waiting()).into_values()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,9 +185,13 @@ impl Hub {
             round = Instant::now() + ROUND;
             let Some(hub) = hub.upgrade() else { return };
             hub.state().ring.publish();
-            let mut waiting = hub.all_waiting().peekable();
-            while waiting.peek().is_some() {
-                waiting.by_ref().take(AT_ONCE).for_each(Waker::wake);
+            // They stay where they are until it is their turn: whoever closes the hub meanwhile wakes them too.
+            let waiting: Vec<u64> = hub.waiting().keys().copied().collect();
+            for some in waiting.chunks(AT_ONCE) {
+                for number in some {
+                    let waker = hub.waiting().remove(number);
+                    waker.into_iter().for_each(Waker::wake);
+                }
                 tokio::time::sleep(STEP).await;
             }
         }
@@ -238,5 +238,58 @@ async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
         () = telling => {}
         () = filling => {}
         () = idle => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation};
+    use leasehold::engine::Patience;
+    use leasehold::store;
+    use tokio::sync::mpsc;
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::access::caller::Caller;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn a_hub_that_is_closed_in_the_middle_of_a_round_ends_all_streams() {
+        let store = store::open("memory:").await.unwrap();
+        let engine = Engine::start(store).await.unwrap();
+        let hub = Hub::new(engine.clone());
+        let (heard, mut first) = mpsc::unbounded_channel();
+        let mut reading = JoinSet::new();
+        for _ in 0..200 {
+            let filter = Filter::new(Caller::default(), "").unwrap();
+            let mut stream = Hub::join(&hub, filter, None, HOUR);
+            let heard = heard.clone();
+            reading.spawn(async move {
+                while let Some(bytes) = std::future::poll_fn(|cx| stream.poll_next(cx)).await {
+                    heard.send(bytes).unwrap();
+                }
+            });
+        }
+        for _ in 0..200 {
+            first.recv().await.expect("a greeting");
+        }
+        let name = Name::lock("a").unwrap();
+        let acquire = Operation::Acquire(Acquire {
+            nonce: Hash::of(&[b"nonce"]),
+            owner: "me".into(),
+            principal: None,
+            ttl: HOUR,
+            mode: Mode::Exclusive,
+            fence: None,
+            floor: Fence::default(),
+            in_state: None,
+        });
+        let _granted = engine.perform(&name, acquire, Patience::NONE).await;
+        first.recv().await.expect("the first hears of it");
+        hub.close();
+        tokio::time::timeout(Duration::from_secs(10), reading.join_all())
+            .await
+            .expect("all of them end");
     }
 }

@@ -76,8 +76,10 @@ pub struct Sqlite {
     writer: Lane,
     /// Loads: never behind a commit, nor behind a long search.
     reader: Lane,
-    /// Searches, and copies the log to the file.
+    /// Searches.
     finder: Lane,
+    /// Copies the log to the file, which may take a slow disk seconds.
+    copier: Lane,
     /// About how many pages the log has got since that was begun.
     logged: AtomicUsize,
     clock: Arc<StoreClock>,
@@ -138,6 +140,7 @@ impl Sqlite {
             writer: Lane::spawn("sqlite-writer", lane::Doubt::MayHaveWritten, first)?,
             reader: Lane::spawn("sqlite-reader", lane::Doubt::None, file.connect()?)?,
             finder: Lane::spawn("sqlite-finder", lane::Doubt::None, file.connect()?)?,
+            copier: Lane::spawn("sqlite-copier", lane::Doubt::None, file.connect()?)?,
             logged: AtomicUsize::new(0),
             clock: Arc::new(clock),
             file: Arc::new(file),
@@ -152,7 +155,7 @@ impl Sqlite {
         if self.logged.fetch_add(pages, Ordering::Relaxed) + pages >= LOG {
             self.logged.store(0, Ordering::Relaxed);
             let writer = self.writer.queue();
-            self.finder.queue().put(move |connection| {
+            self.copier.queue().put(move |connection| {
                 file::copy_log(connection);
                 writer.put(file::copy_log);
             });
@@ -272,7 +275,7 @@ mod tests {
             store.swap(writes.collect()).await.unwrap();
         }
         // Both have done what was asked of them: the one has asked the other.
-        store.finder.run(|_| Ok(())).await.unwrap();
+        store.copier.run(|_| Ok(())).await.unwrap();
         store.writer.run(|_| Ok(())).await.unwrap();
         store.swap(vec![write(1_000_000)]).await.unwrap();
         let pages = store.writer.run(pages).await.unwrap();
