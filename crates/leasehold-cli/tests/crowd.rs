@@ -53,6 +53,13 @@ impl Service {
         answer
     }
 
+    fn metric(&self, name: &str) -> u64 {
+        let page = self.ask("GET", "/metrics");
+        let mut lines = page.lines().filter_map(|line| line.split_once(' '));
+        let found = lines.find(|(metric, _)| *metric == name);
+        found.expect("a metric").1.parse().expect("a number")
+    }
+
     /// The memory that it takes up, in KiB.
     fn memory(&self) -> usize {
         let status = format!("/proc/{}/status", self.process.id());
@@ -102,10 +109,10 @@ fn whoever_does_not_read_its_events_costs_little() {
     let grown = service.memory().saturating_sub(before);
     println!("{grown} KiB, with {READERS} that have not read any of {CHANGES} events");
     assert!(grown < ALL_KIB + READERS * EACH_KIB, "{grown} KiB");
-    // They are there, and it is for want of reading that they have nothing.
-    let page = service.ask("GET", "/metrics");
-    let subscribed = format!("leasehold_event_subscribers {READERS}");
-    assert!(page.lines().any(|line| line == subscribed), "{page}");
+    // They are still there, or were disconnected for not reading.
+    let there = service.metric("leasehold_event_subscribers")
+        + service.metric("leasehold_stalled_connections_total");
+    assert_eq!(there, READERS as u64);
 }
 
 /// The first line of an answer, which is read to its end.
@@ -155,10 +162,7 @@ fn ten_thousand_connections_keep_nobody_out() {
         let held = service.ask("POST", &format!("/locks/{turn}?nonce=other"));
         assert!(held.starts_with("HTTP/1.1 409"), "{held}");
     }
-    let page = service.ask("GET", "/metrics");
-    let mut lines = page.lines();
-    let open = lines.find_map(|line| line.strip_prefix("leasehold_connections "));
-    let open: u64 = open.unwrap().parse().unwrap();
+    let open = service.metric("leasehold_connections");
     // Half a body is waited for ten seconds, the others may stay for a minute.
     assert!(open > many / 2, "{open} of {many} are connected");
 }
