@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub struct Together<S> {
     stream: S,
     /// The others have had their turn.
-    ready: bool,
+    yielded: bool,
 }
 
 impl<S> Together<S> {
@@ -21,14 +21,14 @@ impl<S> Together<S> {
     pub fn new(stream: S) -> Self {
         Self {
             stream,
-            ready: false,
+            yielded: false,
         }
     }
 
     /// Lets the others go first.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.ready {
-            self.ready = true;
+        if !self.yielded {
+            self.yielded = true;
             return pin!(tokio::task::yield_now()).poll(context);
         }
         Poll::Ready(())
@@ -41,7 +41,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.poll_turn(context));
+        ready!(self.poll_turn(context));
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -50,7 +50,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.poll_turn(context));
+        ready!(self.poll_turn(context));
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
@@ -59,7 +59,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.ready = false;
+        self.yielded = false;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

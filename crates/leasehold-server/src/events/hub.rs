@@ -21,7 +21,7 @@ const AT_ONCE: usize = 2;
 /// The pause between them.
 const STEP: Duration = Duration::from_millis(1);
 /// The shortest time between two rounds: what happens meanwhile is sent together. With many subscribers a round takes
-/// longer by itself, and they get more at a time: it is the writes that cost, not the bytes.
+/// longer by itself, and they get more at a time: it is the writes that cost most.
 const ROUND: Duration = Duration::from_millis(25);
 /// For how long events are kept once nobody subscribes: whoever comes back within it has missed nothing.
 const LINGER: Duration = Duration::from_secs(60);

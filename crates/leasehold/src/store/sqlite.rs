@@ -51,7 +51,7 @@ use lane::Lane;
 /// The most records that a caller's own thread reads or writes: a few milliseconds' worth.
 const FEW: usize = 128;
 /// After so many changed pages, about, the log is copied to the file.
-const LOG: usize = 2_048;
+const LOG_PAGES: usize = 2_048;
 
 /// Records in a SQLite file.
 ///
@@ -149,10 +149,10 @@ impl Sqlite {
 
     /// So many records are to be written. Has the log copied to the file when there is much in it: first beside the
     /// writer, and then what that has added meanwhile, while it stands still, since only then does the log begin anew.
-    fn logging(&self, records: usize) {
+    fn count_logged(&self, records: usize) {
         // Each has a page of its own, and so has the time of the commit.
         let pages = records + 1;
-        if self.logged.fetch_add(pages, Ordering::Relaxed) + pages >= LOG {
+        if self.logged.fetch_add(pages, Ordering::Relaxed) + pages >= LOG_PAGES {
             self.logged.store(0, Ordering::Relaxed);
             let writer = self.writer.queue();
             self.copier.queue().put(move |connection| {
@@ -201,7 +201,7 @@ impl Store for Sqlite {
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        self.logging(writes.len());
+        self.count_logged(writes.len());
         if writes.len() <= FEW {
             let swap =
                 |connection: &mut _| statements::swap(&self.file, &self.clock, connection, &writes);
@@ -270,7 +270,7 @@ mod tests {
     async fn the_log_is_copied_to_the_file_and_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let store = Sqlite::open(folder.path().join("leases.db")).await.unwrap();
-        for batch in 0..LOG / 100 + 1 {
+        for batch in 0..LOG_PAGES / 100 + 1 {
             let writes = (0..100).map(|number| write(100 * batch + number));
             store.swap(writes.collect()).await.unwrap();
         }
