@@ -19,6 +19,7 @@ pub mod access;
 mod acquire;
 mod answer;
 mod audit;
+mod awake;
 mod body;
 mod dashboard;
 mod events;

@@ -106,7 +106,7 @@ mod tests {
         let writes = names.iter().zip(bodies).map(|(name, body)| Write {
             name: name.clone(),
             expect: None,
-            put: Some((WriteId(1), old(body))),
+            put: Some((WriteId(1), old(body).into())),
             body_changed: true,
         });
         store.swap(writes.collect()).await.unwrap();

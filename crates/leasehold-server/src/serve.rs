@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::Config;
+use crate::awake::Awake;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::purge;
@@ -52,6 +53,9 @@ pub async fn serve(
     let events = Hub::new(engine.clone());
     let counting = (events.clone(), metrics.clone());
     background.spawn(async move { counting.0.history.keep_counting(&counting.1).await });
+    let awake: Arc<Awake> = Arc::default();
+    let staying = awake.clone();
+    background.spawn(async move { staying.keep().await });
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }
@@ -67,6 +71,7 @@ pub async fn serve(
             config: Arc::new(config),
             events: events.clone(),
             metrics,
+            awake,
         },
         open: JoinSet::new(),
         seats: Seats::default(),

@@ -16,6 +16,7 @@ use crate::access::caller::{Caller, Need};
 use crate::access::meter::Waiting;
 use crate::answer::{self, Answer};
 use crate::audit::{About, Witness};
+use crate::awake::Awake;
 use crate::events::Hub;
 use crate::history::Deed;
 use crate::metrics::{Asked, Metrics};
@@ -33,6 +34,7 @@ pub(crate) struct Service {
     pub(crate) config: Arc<Config>,
     pub(crate) events: Arc<Hub>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) awake: Arc<Awake>,
 }
 
 /// A request and what is known of its coming.
@@ -64,6 +66,7 @@ impl Service {
         seat: &Seat,
     ) -> Answer {
         let arrival = self.engine.host().boot_time();
+        self.awake.asked();
         if !seat.begin() {
             // The connection is being closed: nothing of this request happens.
             std::future::pending::<()>().await;
@@ -88,6 +91,7 @@ impl Service {
         if !answer.body().is_stream() {
             seat.end(now);
         }
+        self.awake.answered();
         let took = now.since(arrival);
         self.metrics.answered(asked, trouble, took);
         if let Some(traced) = traced {

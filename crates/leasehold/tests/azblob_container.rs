@@ -55,7 +55,7 @@ async fn people_can_read_what_is_stored() {
     let current = load_one(&*store, &name).await.expect("it is there");
     swap_one(&*store, replace(&name, &current, every.clone())).await;
     let current = load_one(&*store, &name).await.expect("it is there");
-    assert_eq!(current.record, every);
+    assert_eq!(*current.record, every);
 }
 
 #[tokio::test]

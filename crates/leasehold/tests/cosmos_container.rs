@@ -73,7 +73,7 @@ async fn people_can_read_what_is_stored() {
 
     // What is no more is not there any more.
     let current = load_one(&*store, &name).await.expect("it is there");
-    assert_eq!(current.record, stored);
+    assert_eq!(*current.record, stored);
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = item(&cosmos);
     assert_eq!(seen["owner"], "");

@@ -60,7 +60,7 @@ pub(super) fn release_of(fence: Fence) -> Operation {
 pub(super) async fn stored(bench: &Bench, name: &Name) -> Option<Record> {
     load(&*bench.store().await, name)
         .await
-        .map(|stored| stored.record)
+        .map(|stored| Record::clone(&stored.record))
 }
 
 async fn only_the_principal_acts(bench: Bench) {

@@ -1,5 +1,6 @@
 //! What `find` promises.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Kind, Mode, Name, State};
@@ -165,7 +166,7 @@ async fn an_item_moves_from_state_to_state(bench: Bench) {
     find_names(&*store, &in_state("A"), there).await;
     let mut current = load(&*store, &name).await.expect("it is there");
     for (next, after) in [(Some("B"), 1), (None, 2), (Some("A"), 3)] {
-        current.record.state = next.map(|label| State {
+        Arc::make_mut(&mut current.record).state = next.map(|label| State {
             label: label.into(),
             since: NOW + Duration::from_micros(after),
         });

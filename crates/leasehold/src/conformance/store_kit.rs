@@ -61,7 +61,7 @@ pub(super) fn write(name: &Name, expect: Option<&Version>, record: &Record) -> W
     Write {
         name: name.clone(),
         expect: expect.cloned(),
-        put: Some((new_id(), record.clone())),
+        put: Some((new_id(), record.clone().into())),
         body_changed: true,
     }
 }
@@ -109,7 +109,9 @@ pub(super) async fn load(store: &dyn Store, name: &Name) -> Option<Stored> {
 }
 
 pub(super) async fn stored_body(store: &dyn Store, name: &Name) -> Option<Text> {
-    load(store, name).await.map(|stored| stored.record.body)
+    load(store, name)
+        .await
+        .map(|stored| stored.record.body.clone())
 }
 
 /// All pages of a query, one after the other.

@@ -66,7 +66,7 @@ async fn creates_only_where_nothing_is(bench: Bench) {
     let version = put(&*store, &name, None, &record("first")).await;
     let current = load(&*store, &name).await.expect("it is there");
     assert_eq!(
-        (&current.version, &current.record),
+        (&current.version, &*current.record),
         (&version, &record("first"))
     );
     let second = swap(&*store, write(&name, None, &record("second"))).await;
@@ -246,13 +246,13 @@ async fn keeps_a_body_that_did_not_change(bench: Bench) {
     let renewal = Write {
         name: name.clone(),
         expect: Some(first.clone()),
-        put: Some((id, current.clone())),
+        put: Some((id, current.clone().into())),
         body_changed: false,
     };
     let swapped = swap(&*store, renewal.clone()).await;
     assert!(matches!(swapped, Swapped::Written { .. }), "{swapped:?}");
     let stored = load(&*store, &name).await.expect("it is there");
-    assert_eq!((stored.version.write, &stored.record), (id, &current));
+    assert_eq!((stored.version.write, &*stored.record), (id, &current));
     let late = swap(&*store, renewal).await;
     assert_eq!(
         late,

@@ -43,7 +43,7 @@ pub(super) struct Times {
 pub(super) struct Written {
     pub(super) name: Name,
     pub(super) base: Option<WriteId>,
-    pub(super) put: Option<(WriteId, Record)>,
+    pub(super) put: Option<(WriteId, Arc<Record>)>,
     pub(super) planned: Vec<Planned>,
 }
 
@@ -168,14 +168,8 @@ impl Inner {
         name: &Name,
         boot: BootTime,
     ) -> Option<(Write, Vec<Planned>)> {
-        if let Some(entry) = table.entries.get_mut(name) {
-            entry.listed = false;
-        }
         let (load, answered) = match table.plan(name, boot, &*self.host) {
-            Plan::Write(write, planned) => {
-                table.entries.get_mut(name)?.busy = true;
-                return Some((write, planned));
-            }
+            Plan::Write(write, planned) => return Some((write, planned)),
             Plan::Load(answered) => (true, answered),
             Plan::Answer(answered) => (false, answered),
         };

@@ -249,8 +249,8 @@ impl Table {
         let seen = known.map_or(&none, |cached| &cached.seen);
         let newer = known.is_some_and(|cached| cached.confirmed > number);
         let record = match known.filter(|_| newer) {
-            Some(cached) => cached.stored.as_ref().map(|stored| &stored.record),
-            None => Some(&stored.record),
+            Some(cached) => cached.stored.as_ref().map(|stored| &*stored.record),
+            None => Some(&*stored.record),
         };
         let decision = apply(record, wanted, &self.clock.now(received, seen));
         if !matches!(decision.outcome, Outcome::Granted(_)) {

@@ -194,7 +194,7 @@ impl Engine {
             runtime: tokio::runtime::Handle::current(),
             table: Mutex::new(Table::new(
                 clock,
-                store.blocks(),
+                store.is_dear(),
                 Arc::clone(&timer),
                 Arc::clone(&measures),
             )),

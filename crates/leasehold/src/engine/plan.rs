@@ -1,7 +1,7 @@
 //! Applies what is queued under one name, and says what the store must do for it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
@@ -54,12 +54,14 @@ impl Table {
         };
     }
 
-    /// Plans everything that is queued under a name, and for those in line.
+    /// Plans everything that is queued under a name, and for those in line. A name that is to be written is busy from
+    /// then on.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
         let stale = self.clock.age(boot) > CLOCK_AGE;
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
+        entry.listed = false;
         let unsure = entry.cached.is_none() && self.surprises >= SURPRISED;
         let asked = !(entry.queue.is_empty() && entry.line.is_empty());
         if entry.load_first || ((stale || unsure) && asked) {
@@ -73,6 +75,7 @@ impl Table {
             line,
             held,
             recheck,
+            busy,
             ..
         } = entry;
         let (stored, confirmed, seen) = match &*cached {
@@ -82,7 +85,7 @@ impl Table {
         };
         let base = stored.map(|stored| &stored.record);
         let mut chain = Chain {
-            record: base.map(Cow::Borrowed),
+            record: base.cloned(),
             changed: false,
             now: self.clock.now(boot, seen),
             planned: Vec::new(),
@@ -126,11 +129,12 @@ impl Table {
         if changed && (record.is_some() || stored.is_some()) {
             // Who would be in the way once this has landed is nothing to refuse anybody with before.
             *held = None;
+            *busy = true;
             let body_changed = match (&record, base) {
                 (Some(new), Some(old)) => new.body != old.body,
                 _ => true,
             };
-            let put = record.map(|record| (WriteId(host.random()), record.into_owned()));
+            let put = record.map(|record| (WriteId(host.random()), record));
             let expect = stored.map(|stored| stored.version.clone());
             return Plan::Write(
                 Write {
@@ -155,6 +159,9 @@ impl Table {
 
     /// Puts operations back to where they came from, in their order; those who need not wait any more get an answer.
     pub(super) fn put_back(&mut self, name: &Name, planned: Vec<Planned>, boot: BootTime) {
+        if planned.is_empty() {
+            return;
+        }
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
@@ -184,7 +191,7 @@ fn drop_gone(entry: &mut Entry) -> u64 {
 
 /// A record, and the operations that have been applied to it one after another.
 struct Chain<'a> {
-    record: Option<Cow<'a, Record>>,
+    record: Option<Arc<Record>>,
     changed: bool,
     now: Now<'a>,
     planned: Vec<Planned>,
@@ -212,7 +219,7 @@ impl Chain<'_> {
     fn change(&mut self, change: Change) {
         match change {
             Change::None => return,
-            Change::Write(record) => self.record = Some(Cow::Owned(record)),
+            Change::Write(record) => self.record = Some(Arc::new(record)),
             Change::Delete => self.record = None,
         }
         self.changed = true;

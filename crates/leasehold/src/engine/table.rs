@@ -102,19 +102,25 @@ impl Entry {
         self.queue.is_empty() && self.line.is_empty() && !self.busy
     }
 
-    /// Whether an operation may wait a moment for others, so that they share a commit: a renewal of a ttl next to which
-    /// that moment is nothing.
-    fn may_linger(&self, operation: &Operation) -> bool {
-        let Operation::Renew(renew) = operation else {
-            return false;
-        };
-        let known = || {
-            let stored = self.cached.as_ref()?.stored.as_ref()?;
-            let mut holders = stored.record.holders.iter();
-            Some(holders.find(|holder| holder.fence == renew.fence)?.ttl)
-        };
-        let ttl = renew.ttl.or_else(known);
-        ttl.is_some_and(|ttl| ttl >= 100 * LINGER)
+    /// Puts it among those that have to be loaded, or that have something to plan, unless it has to wait.
+    fn make_ready(
+        &mut self,
+        name: &Name,
+        urgent: bool,
+        ready: &mut VecDeque<Name>,
+        to_load: &mut VecDeque<Name>,
+    ) {
+        if self.busy || self.listed || self.backing_off {
+            return;
+        }
+        self.listed = true;
+        if self.load_first {
+            to_load.push_back(name.clone());
+        } else if urgent {
+            ready.push_front(name.clone());
+        } else {
+            ready.push_back(name.clone());
+        }
     }
 
     fn body_bytes(&self) -> usize {
@@ -124,6 +130,21 @@ impl Entry {
             .and_then(|cached| cached.stored.as_ref());
         stored.map_or(0, |stored| stored.record.body.len())
     }
+}
+
+/// Whether an operation may wait a moment for others, so that they share a commit: a renewal of a ttl next to which
+/// that moment is nothing.
+fn may_linger(entry: Option<&Entry>, operation: &Operation) -> bool {
+    let Operation::Renew(renew) = operation else {
+        return false;
+    };
+    let known = || {
+        let stored = entry?.cached.as_ref()?.stored.as_ref()?;
+        let mut holders = stored.record.holders.iter();
+        Some(holders.find(|holder| holder.fence == renew.fence)?.ttl)
+    };
+    let ttl = renew.ttl.or_else(known);
+    ttl.is_some_and(|ttl| ttl >= 100 * LINGER)
 }
 
 impl Table {
@@ -188,17 +209,18 @@ impl Table {
     pub(super) fn enqueue(&mut self, name: &Name, pending: Box<Pending>, boot: BootTime) {
         // Those who hold come before those who want to: their time is running.
         let urgent = !matches!(pending.operation, Operation::Acquire(_));
+        let patient = self.lingers && may_linger(self.entries.get(name), &pending.operation);
+        if !patient {
+            self.end_patience(boot);
+        }
         let entry = self.entries.entry(name.clone()).or_default();
-        let patient = self.lingers && entry.may_linger(&pending.operation);
         let free = !(entry.busy || entry.listed || entry.backing_off || entry.load_first);
         entry.recently_used = true;
         entry.queue.push_back(pending);
         self.counts.queued += 1;
-        if !patient {
-            self.end_patience(boot);
-        } else if boot.since(self.renewed) >= LINGER {
+        if patient && boot.since(self.renewed) >= LINGER {
             self.renewed = boot;
-        } else if free && self.ready.is_empty() {
+        } else if patient && free && self.ready.is_empty() {
             entry.listed = true;
             if self.patient.is_empty() {
                 self.set_timer(name, Some(boot + LINGER));
@@ -206,7 +228,7 @@ impl Table {
             self.patient.push(name.clone());
             return;
         }
-        self.make_ready(name, urgent);
+        entry.make_ready(name, urgent, &mut self.ready, &mut self.to_load);
     }
 
     /// A call of the store is about to be made, or time is up: renewals come along.
@@ -226,19 +248,8 @@ impl Table {
 
     /// Has this name planned as soon as a call of the store is free for it.
     pub(super) fn make_ready(&mut self, name: &Name, urgent: bool) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        if entry.busy || entry.listed || entry.backing_off {
-            return;
-        }
-        entry.listed = true;
-        if entry.load_first {
-            self.to_load.push_back(name.clone());
-        } else if urgent {
-            self.ready.push_front(name.clone());
-        } else {
-            self.ready.push_back(name.clone());
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.make_ready(name, urgent, &mut self.ready, &mut self.to_load);
         }
     }
 
@@ -361,7 +372,7 @@ impl Table {
             None => (None, Sightings::default()),
         };
         seen.note(
-            stored.as_ref().map(|stored| &stored.record),
+            stored.as_ref().map(|stored| &*stored.record),
             &self.clock,
             received,
         );
@@ -377,8 +388,8 @@ impl Table {
             let old = before.as_ref().and_then(|before| before.as_ref());
             let new = entry.cached.as_ref().and_then(|now| now.stored.as_ref());
             self.measures.landed(
-                old.map(|stored| &stored.record),
-                new.map(|stored| &stored.record),
+                old.map(|stored| &*stored.record),
+                new.map(|stored| &*stored.record),
                 || self.clock.interval(received).latest,
             );
         }

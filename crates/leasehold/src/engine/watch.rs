@@ -69,7 +69,7 @@ pub(super) struct Watch {
 pub(super) struct Seen {
     name: Name,
     before: Before,
-    after: Option<Record>,
+    after: Option<Arc<Record>>,
     at: Time,
     received: BootTime,
     /// The fences of holders that are over although nobody has written so; and how long the others have at least.
@@ -83,7 +83,7 @@ enum Before {
     Unknown,
     /// The same: nothing happened.
     Same,
-    Known(Option<Record>),
+    Known(Option<Arc<Record>>),
 }
 
 /// How a version of a record came to be known.
@@ -303,11 +303,11 @@ impl Watcher {
         if let Some(at) = held.at.take() {
             self.timers.remove(&(at, seen.name.clone()));
         }
-        let after = seen.after.as_ref();
+        let after = seen.after.as_deref();
         let mut told = match &seen.before {
             Before::Unknown => latest(after).into_iter().collect(),
             Before::Same => Vec::new(),
-            Before::Known(before) => events(before.as_ref(), after),
+            Before::Known(before) => events(before.as_deref(), after),
         };
         let known = |event: &Event| matches!(event, Event::Ended { fence, .. } if held.over.contains(fence));
         told.retain(|event| !known(event));

@@ -1,6 +1,7 @@
 //! Where records are kept: the [`Store`] trait, and the table of backends that drives URLs, help and tests.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -86,9 +87,13 @@ pub trait Store: Send + Sync + 'static {
     /// not only at those that somebody may wait for. Called again while that is so.
     fn watch(&self) {}
 
-    /// Whether a call keeps its thread until it is answered, as a commit to a local disk does. The engine then lets
-    /// everybody who is ready come along, and renewals wait a moment for company.
+    /// Whether a call keeps its thread until it is answered. The engine then lets everybody who is ready come along.
     fn blocks(&self) -> bool {
+        false
+    }
+
+    /// Whether a write costs so much, as a commit to a local disk does, that renewals should wait a moment for company.
+    fn is_dear(&self) -> bool {
         false
     }
 
@@ -168,8 +173,16 @@ pub struct Version {
 pub struct Stored {
     /// Its version.
     pub version: Version,
-    /// The record.
-    pub record: Record,
+    /// The record, shared with whoever has read or written it.
+    pub record: Arc<Record>,
+}
+
+impl Stored {
+    /// A record that was read.
+    pub fn new(version: Version, record: Record) -> Self {
+        let record = Arc::new(record);
+        Self { version, record }
+    }
 }
 
 /// One write of a batch.
@@ -180,7 +193,7 @@ pub struct Write {
     /// The version that it must still have; `None`: there must be none.
     pub expect: Option<Version>,
     /// What to put in its place, under which id; `None` deletes it.
-    pub put: Option<(WriteId, Record)>,
+    pub put: Option<(WriteId, Arc<Record>)>,
     /// Whether the body differs from the expected version's. If not, it need not be moved.
     pub body_changed: bool,
 }

@@ -108,7 +108,7 @@ impl Postgres {
             return;
         };
         for (write, swapped) in writes.iter().zip(swapped) {
-            let put = write.put.as_ref().map(|(_, record)| record);
+            let put = write.put.as_ref().map(|(_, record)| &**record);
             if matches!(swapped, Swapped::Written { .. }) && herald.is_worth_telling(put) {
                 herald.changed(&write.name);
             }

@@ -49,8 +49,7 @@ impl Columns {
             let kind = Kind::parse(kind).ok_or("there is no such kind")?;
             let name = Name::new(kind, name)?;
             let version = Version { write, tag: None };
-            let record = self.record()?;
-            Ok((name, Stored { version, record }))
+            Ok((name, Stored::new(version, self.record()?)))
         };
         read().map_err(|problem: Problem| {
             Error::Corrupt(format!(

@@ -234,6 +234,10 @@ impl Store for Sqlite {
         true
     }
 
+    fn is_dear(&self) -> bool {
+        true
+    }
+
     async fn check(&self) -> Result<Vec<Check>> {
         let file = self.file.clone();
         self.writer

@@ -35,16 +35,20 @@ impl Host for Still {
     }
 }
 
-/// A store whose calls block.
-struct Blocking(Memory);
+/// A store whose commits are dear.
+struct Dear(Memory);
 
 #[async_trait]
-impl Store for Blocking {
+impl Store for Dear {
     fn facts(&self) -> Facts {
         self.0.facts()
     }
 
     fn blocks(&self) -> bool {
+        true
+    }
+
+    fn is_dear(&self) -> bool {
         true
     }
 
@@ -64,7 +68,7 @@ impl Store for Blocking {
 async fn start() -> (Arc<Still>, Engine) {
     let host = Arc::new(Still(AtomicU64::new(3_600_000_000)));
     let epoch = Time::from_micros(1_800_000_000_000_000);
-    let store = Arc::new(Blocking(Memory::with_clock(host.clone(), epoch)));
+    let store = Arc::new(Dear(Memory::with_clock(host.clone(), epoch)));
     let engine = Engine::start_with(store, host.clone(), Config::default()).await;
     (host, engine.unwrap())
 }

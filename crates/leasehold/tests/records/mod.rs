@@ -88,7 +88,7 @@ pub(crate) fn create(name: &Name, record: Record) -> Write {
     Write {
         name: name.clone(),
         expect: None,
-        put: Some((write_id(), record)),
+        put: Some((write_id(), record.into())),
         body_changed: true,
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn replace(name: &Name, stored: &Stored, record: Record) -> Write {
         name: name.clone(),
         expect: Some(stored.version.clone()),
         body_changed: stored.record.body != record.body,
-        put: Some((write_id(), record)),
+        put: Some((write_id(), record.into())),
     }
 }
 

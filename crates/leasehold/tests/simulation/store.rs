@@ -17,7 +17,7 @@ use super::world::{Machine, Moment, World};
 pub(crate) struct Version {
     pub(crate) name: Name,
     pub(crate) at: Moment,
-    pub(crate) record: Record,
+    pub(crate) record: Arc<Record>,
 }
 
 /// What the store does wrong on purpose, to see that it is noticed.

@@ -51,7 +51,7 @@ pub(super) fn read(name: &Name, content: &[u8], etag: Option<Text>) -> Result<St
     let (write, record) = content.shown.read().map_err(corrupt)?;
     let tag = Some(etag.ok_or_else(|| corrupt("the blob has no ETag"))?);
     let version = Version { write, tag };
-    Ok(Stored { version, record })
+    Ok(Stored::new(version, record))
 }
 
 /// An ETag as a condition takes it: headers have it in quotes, listings may not.
@@ -181,7 +181,7 @@ mod tests {
             let entry = Entry::read(Kind::Lock, &metadata, tag.clone()).expect("it is ours");
             let version = Version { write: id, tag };
             assert_eq!((entry.name, &entry.state), (name.clone(), &record.state));
-            assert_eq!(entry.stored, Some(Stored { version, record }));
+            assert_eq!(entry.stored, Some(Stored::new(version, record)));
         }
     }
 

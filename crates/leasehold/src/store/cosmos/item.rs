@@ -138,7 +138,7 @@ impl Item<'_> {
         let (write, record) = self.shown.read().map_err(corrupt)?;
         let tag = self.etag.map(Into::into);
         let version = Version { write, tag };
-        Ok((name, Stored { version, record }))
+        Ok((name, Stored::new(version, record)))
     }
 }
 

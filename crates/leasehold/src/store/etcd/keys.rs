@@ -86,7 +86,7 @@ impl Keys {
         let revision = number(&pair["mod_revision"]).ok_or_else(failure::odd)?;
         let tag = Some(tag(revision, &record));
         let version = Version { write, tag };
-        Ok((name, Stored { version, record }))
+        Ok((name, Stored::new(version, record)))
     }
 }
 

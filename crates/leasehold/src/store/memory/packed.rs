@@ -135,7 +135,7 @@ pub(super) fn unpack(packed: &[u8]) -> Stored {
         },
     };
     let version = Version { write, tag: None };
-    Stored { version, record }
+    Stored::new(version, record)
 }
 
 /// What every packed record starts with.

@@ -128,8 +128,7 @@ fn every_record_comes_back_as_it_was() {
 }
 
 fn stored(write: WriteId, record: Record) -> Stored {
-    let version = Version { write, tag: None };
-    Stored { version, record }
+    Stored::new(Version { write, tag: None }, record)
 }
 
 #[test]
@@ -204,7 +203,7 @@ fn random_writes_leave_what_a_map_would_hold() {
                 .as_ref()
                 .map(|stored| stored.version.clone())
                 .filter(|_| known),
-            put: random.percent(70).then(|| (id, record(random))),
+            put: random.percent(70).then(|| (id, record(random).into())),
             body_changed: true,
         };
         let swapped = records.swap(&write);
@@ -214,7 +213,7 @@ fn random_writes_leave_what_a_map_would_hold() {
         }
         assert_eq!(swapped, Swapped::Written { tag: None });
         match write.put {
-            Some((id, record)) => map.insert(name, stored(id, record)),
+            Some((id, record)) => map.insert(name, stored(id, Record::clone(&record))),
             None => map.remove(&name),
         };
         if turn % 20 == 0 {

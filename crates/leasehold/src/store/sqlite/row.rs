@@ -122,7 +122,7 @@ fn read(row: &Row<'_>) -> Result<(Name, Stored), Problem> {
         write: WriteId(u128::from_be_bytes(id)),
         tag: None,
     };
-    Ok((name, Stored { version, record }))
+    Ok((name, Stored::new(version, record)))
 }
 
 fn optional<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, Problem> {

@@ -1,0 +1,133 @@
+//! Keeps the thread awake while the next request is likely to be here soon.
+//!
+//! A thread that sleeps takes as long to wake as a request takes to be answered, on a virtual machine several times as
+//! long. So after an answer it looks for more for a moment before it sleeps, as long as that turns out to be worth it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// How long to look for another request.
+const LOOK: Duration = Duration::from_micros(100);
+/// After how many answers to try it again, at most, when it was not worth it.
+const RARELY: u32 = 256;
+
+/// When to stay awake.
+#[derive(Default)]
+pub(crate) struct Awake {
+    requests: AtomicU64,
+    /// Nobody looks for requests but the system.
+    asleep: AtomicBool,
+    /// How many answers to let pass before looking again.
+    pass: AtomicU32,
+    look: Notify,
+}
+
+impl Awake {
+    /// A request is here.
+    pub(crate) fn asked(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is answered.
+    pub(crate) fn answered(&self) {
+        if !self.asleep.load(Ordering::Relaxed) {
+            return;
+        }
+        let pass = self.pass.load(Ordering::Relaxed);
+        if pass > 0 {
+            self.pass.store(pass - 1, Ordering::Relaxed);
+        } else if self.asleep.swap(false, Ordering::Relaxed) {
+            self.look.notify_one();
+        }
+    }
+
+    /// Stays awake as long as it is worth it, for as long as it is polled. On a runtime with more than one thread
+    /// another one may sleep in its place, so there it does nothing.
+    pub(crate) async fn keep(&self) {
+        if tokio::runtime::Handle::current().metrics().num_workers() > 1 {
+            return;
+        }
+        let mut pause = 0;
+        loop {
+            self.pass.store(pause, Ordering::Relaxed);
+            self.asleep.store(true, Ordering::Relaxed);
+            self.look.notified().await;
+            pause = match self.look().await {
+                true => 0,
+                false => (2 * pause + 1).min(RARELY),
+            };
+        }
+    }
+
+    /// Looks until nothing has come for a while; whether anything came at all.
+    async fn look(&self) -> bool {
+        let (before, mut since) = (self.requests.load(Ordering::Relaxed), Instant::now());
+        let mut seen = before;
+        while since.elapsed() < LOOK {
+            tokio::task::yield_now().await;
+            let requests = self.requests.load(Ordering::Relaxed);
+            if requests != seen {
+                (seen, since) = (requests, Instant::now());
+            }
+        }
+        seen != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Whoever keeps it awake, once it is asleep for the first time.
+    async fn asleep() -> Arc<Awake> {
+        let awake: Arc<Awake> = Arc::default();
+        let kept = awake.clone();
+        tokio::spawn(async move { kept.keep().await });
+        sleeps(&awake).await;
+        awake
+    }
+
+    async fn sleeps(awake: &Awake) {
+        while !awake.asleep.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How many answers pass before it looks for more.
+    async fn passing(awake: &Awake) -> u32 {
+        let mut answers = 0;
+        while awake.asleep.load(Ordering::Relaxed) {
+            awake.answered();
+            answers += 1;
+        }
+        answers - 1
+    }
+
+    #[tokio::test]
+    async fn who_looks_in_vain_looks_more_and_more_rarely() {
+        let awake = asleep().await;
+        for passed in [0, 1, 3, 7, 15, 31, 63, 127, 255, 256, 256] {
+            assert_eq!(passing(&awake).await, passed);
+            sleeps(&awake).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_finds_something_looks_after_the_next_answer_again() {
+        let awake = asleep().await;
+        for _ in 0..3 {
+            passing(&awake).await;
+            sleeps(&awake).await;
+        }
+        passing(&awake).await;
+        // It has begun to look, as whoever was told before us has had a turn.
+        tokio::task::yield_now().await;
+        awake.asked();
+        sleeps(&awake).await;
+        assert_eq!(passing(&awake).await, 0);
+    }
+}
