@@ -79,6 +79,15 @@ impl Inner {
     fn call_gathered(self: &Arc<Self>) {
         let mut table = self.table();
         table.gathering = false;
+        // Where loading is a matter of this thread alone, what is loaded is written together with the rest.
+        if self.blocks
+            && let Some(load) = self.next_load(&mut table)
+        {
+            drop(table);
+            let _runtime = self.runtime.enter();
+            self.load(self.host.boot_time(), load);
+            table = self.table();
+        }
         let calls = self.collect(&mut table);
         // Nothing was left to ask the store for, and no answer of it will tell whoever closes the engine.
         self.tell_idle(&table);
@@ -112,22 +121,27 @@ impl Inner {
             return None;
         }
         let may_swap = table.swapping < self.facts.in_flight && !table.ready.is_empty();
-        let may_load = table.loading < self.facts.in_flight;
         let planned = self.host.boot_time();
         let swap = may_swap.then(|| self.next_swap(table, planned)).flatten();
         // Planning may have found names that have to be loaded.
-        let load = (may_load && !table.to_load.is_empty()).then(|| {
-            table.loading += 1;
-            table.counts.loads += 1;
-            Load {
-                names: table.take_to_load(self.facts.batch),
-                number: table.next_number(),
-            }
-        });
+        let load = self.next_load(table);
         (swap.is_some() || load.is_some()).then_some(Calls {
             planned,
             swap,
             load,
+        })
+    }
+
+    /// What has to be loaded, as one call, if one is free for it.
+    fn next_load(&self, table: &mut Table) -> Option<Load> {
+        if table.loading >= self.facts.in_flight || table.to_load.is_empty() {
+            return None;
+        }
+        table.loading += 1;
+        table.counts.loads += 1;
+        Some(Load {
+            names: table.take_to_load(self.facts.batch),
+            number: table.next_number(),
         })
     }
 

@@ -54,15 +54,21 @@ impl Table {
         };
     }
 
+    /// Whether a name that was never seen is taken not to be in the store.
+    pub(super) fn guesses(&self) -> bool {
+        self.surprises < SURPRISED
+    }
+
     /// Plans everything that is queued under a name, and for those in line. A name that is to be written is busy from
     /// then on.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
         let stale = self.clock.age(boot) > CLOCK_AGE;
+        let guesses = self.guesses();
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
         entry.listed = false;
-        let unsure = entry.cached.is_none() && self.surprises >= SURPRISED;
+        let unsure = entry.cached.is_none() && !guesses;
         let asked = !(entry.queue.is_empty() && entry.line.is_empty());
         if entry.load_first || ((stale || unsure) && asked) {
             return Plan::Load(Vec::new());

@@ -213,7 +213,9 @@ impl Table {
         if !patient {
             self.end_patience(boot);
         }
+        let guesses = self.guesses();
         let entry = self.entries.entry(name.clone()).or_default();
+        entry.load_first |= entry.cached.is_none() && !guesses;
         let free = !(entry.busy || entry.listed || entry.backing_off || entry.load_first);
         entry.recently_used = true;
         entry.queue.push_back(pending);

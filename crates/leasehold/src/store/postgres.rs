@@ -122,7 +122,7 @@ impl Store for Postgres {
         Facts {
             margin: self.margin,
             batch: 256,
-            in_flight: 4,
+            in_flight: 2,
             poll: match self.herald {
                 Some(_) => Duration::from_millis(200),
                 None => Duration::from_millis(100),

@@ -139,7 +139,7 @@ impl Store for Redis {
         Facts {
             margin: self.options.margin,
             batch: 256,
-            in_flight: 2,
+            in_flight: 4,
             poll: Duration::from_millis(100),
         }
     }

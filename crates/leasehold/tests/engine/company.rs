@@ -1,4 +1,4 @@
-//! Where a commit is dear, renewals wait a moment for company.
+//! Who shares a commit with whom.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use leasehold::store::memory::Memory;
 use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
 use tokio::task::JoinHandle;
 
-use crate::support::{LONG, acquire, granted, name, outcome, release};
+use crate::support::{self, LONG, acquire, granted, name, outcome, release};
 
 /// A clock that moves when it is told to.
 struct Still(AtomicU64);
@@ -152,4 +152,35 @@ async fn a_short_lease_is_renewed_at_once() {
     for _ in 0..3 {
         assert!(is_renewed(&renew(&engine, &name, fence).await.unwrap()));
     }
+}
+
+#[tokio::test]
+async fn names_that_are_loaded_first_share_a_commit_with_the_others() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let names = ["a", "b", "c", "d", "e"].map(name);
+    let before = support::engine(store.clone()).await;
+    for name in &names {
+        let fence = take(&before, name, LONG).await;
+        assert_eq!(
+            outcome(&before, name, release(fence)).await,
+            Outcome::Released
+        );
+    }
+    let engine = support::engine(store).await;
+    let mut fences = Vec::new();
+    // After so many wrong guesses it does not guess any more that a name it has never seen is new.
+    for name in &names[..4] {
+        fences.push(take(&engine, name, LONG).await);
+    }
+    let before = engine.stats();
+    let asked = vec![
+        (names[0].clone(), release(fences[0])),
+        (names[4].clone(), acquire("me", LONG)),
+    ];
+    for reply in engine.perform_all(asked, None).await {
+        assert!(reply.is_ok());
+    }
+    let after = engine.stats();
+    let calls = (after.loads - before.loads, after.swaps - before.swaps);
+    assert_eq!(calls, (1, 1));
 }
