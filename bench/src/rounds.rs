@@ -64,6 +64,8 @@ struct Bench {
     started: Instant,
     /// One thread: the other processor is for the servers.
     runtime: Runtime,
+    /// What libraries run on: the kind that most programs have, also with one thread.
+    of_libraries: Runtime,
     folder: tempfile::TempDir,
     on_memory: Service,
     on_sqlite: Service,
@@ -80,6 +82,10 @@ impl Bench {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let of_libraries = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let folder = tempfile::tempdir()?;
         let sqlite = format!("sqlite:{}", folder.path().join("leases.db").display());
         let volatile = Server::builder("redis").arg("--appendonly").arg("no");
@@ -93,6 +99,7 @@ impl Bench {
             etcd: runtime.block_on(Server::start("etcd"))?,
             postgres: runtime.block_on(Server::start("postgres"))?,
             runtime,
+            of_libraries,
             folder,
             results: Results::default(),
         })
@@ -147,13 +154,13 @@ impl Bench {
         let measured = self.plan.measured;
         let service = format!("http://{}", self.on_memory.address);
         let (postgres, redis) = (self.postgres.url(), self.redis.url());
-        let connect = |url: &str| self.runtime.block_on(leasehold::connect(url));
+        let connect = |url: &str| self.of_libraries.block_on(leasehold::connect(url));
         let (on_postgres, on_redis, remote) =
             (connect(&postgres)?, connect(&redis)?, connect(&service)?);
-        let crates = self.runtime.block_on(RedisCrate::connect(&redis))?;
+        let crates = self.of_libraries.block_on(RedisCrate::connect(&redis))?;
         for _ in 0..self.plan.runs {
             for callers in CALLERS {
-                let sample = self.runtime.block_on(library::cycles(
+                let sample = self.of_libraries.block_on(library::cycles(
                     &on_postgres,
                     callers,
                     NAMES,
@@ -164,17 +171,17 @@ impl Bench {
                     load::cycles(at(&self.postgres), callers, measured, Postgres::default)?;
                 self.note("PostgreSQL, a row", callers, sample);
                 let sample = self
-                    .runtime
+                    .of_libraries
                     .block_on(library::cycles(&on_redis, callers, NAMES, measured))?;
                 self.note("library, Redis", callers, sample);
                 let sample = self.raw_redis(&self.redis, callers)?;
                 self.note("Redis, a script", callers, sample);
                 let sample = self
-                    .runtime
+                    .of_libraries
                     .block_on(library::cycles(&remote, callers, NAMES, measured))?;
                 self.note("client of the service", callers, sample);
                 let sample = self
-                    .runtime
+                    .of_libraries
                     .block_on(library::cycles(&crates, callers, NAMES, measured))?;
                 self.note("redis crate", callers, sample);
             }
@@ -220,12 +227,15 @@ impl Bench {
         ];
         for (store, few, many) in stores {
             self.progress(&format!("filling {store} with a million names"));
-            let client = |url, names| self.runtime.block_on(standing::client_among(url, names));
+            let client = |url, names| {
+                self.of_libraries
+                    .block_on(standing::client_among(url, names))
+            };
             let (few, many) = (client(&few, FEW)?, client(&many, MANY)?);
             for _ in 0..self.plan.runs {
                 for (client, names, called) in [(&few, FEW, "1,000"), (&many, MANY, "1,000,000")] {
                     let cycles = library::cycles(client, 64, names, 2 * self.plan.measured);
-                    let sample = self.runtime.block_on(cycles)?;
+                    let sample = self.of_libraries.block_on(cycles)?;
                     self.note(&format!("{store}, {called} names"), 64, sample);
                 }
             }

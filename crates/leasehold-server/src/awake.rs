@@ -72,7 +72,7 @@ impl Awake {
                 (seen, since) = (requests, Instant::now());
             }
         }
-        seen != before
+        self.requests.load(Ordering::Relaxed) != before
     }
 }
 
@@ -124,9 +124,10 @@ mod tests {
             sleeps(&awake).await;
         }
         passing(&awake).await;
-        // It has begun to look, as whoever was told before us has had a turn.
-        tokio::task::yield_now().await;
-        awake.asked();
+        for _ in 0..100 {
+            awake.asked();
+            tokio::task::yield_now().await;
+        }
         sleeps(&awake).await;
         assert_eq!(passing(&awake).await, 0);
     }
