@@ -3,6 +3,7 @@
 //! A thread that sleeps takes as long to wake as a request takes to be answered, on a virtual machine several times as
 //! long. So after an answer it looks for more for a moment before it sleeps, as long as that turns out to be worth it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ impl Awake {
 
     /// Stays awake as long as it is worth it, for as long as it is polled. On a runtime with more than one thread
     /// another one may sleep in its place, so there it does nothing.
-    pub(crate) async fn keep(&self) {
+    pub(crate) async fn keep(self: Arc<Self>) {
         if tokio::runtime::Handle::current().metrics().num_workers() > 1 {
             return;
         }
@@ -78,15 +79,12 @@ impl Awake {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     /// Whoever keeps it awake, once it is asleep for the first time.
     async fn asleep() -> Arc<Awake> {
         let awake: Arc<Awake> = Arc::default();
-        let kept = awake.clone();
-        tokio::spawn(async move { kept.keep().await });
+        tokio::spawn(awake.clone().keep());
         sleeps(&awake).await;
         awake
     }

@@ -54,8 +54,7 @@ pub async fn serve(
     let counting = (events.clone(), metrics.clone());
     background.spawn(async move { counting.0.history.keep_counting(&counting.1).await });
     let awake: Arc<Awake> = Arc::default();
-    let staying = awake.clone();
-    background.spawn(async move { staying.keep().await });
+    background.spawn(awake.clone().keep());
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }

@@ -53,9 +53,8 @@ impl Inner {
         self.drive_from(self.table());
     }
 
-    /// The same, by whoever has the lock already. A store that answers at once is answered for at once, without a hop
-    /// to another task. Before a call that blocks, or while another is under way, all tasks that are ready may queue
-    /// what they want: fewer and larger calls.
+    /// The same, by whoever has the lock already. Before a call that blocks, or while another is under way, all tasks
+    /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
         if self.blocks || table.swapping > 0 {
             if self.may_call(&table) && !std::mem::replace(&mut table.gathering, true) {

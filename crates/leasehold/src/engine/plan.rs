@@ -63,14 +63,12 @@ impl Table {
     /// then on.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
         let stale = self.clock.age(boot) > CLOCK_AGE;
-        let guesses = self.guesses();
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
         entry.listed = false;
-        let unsure = entry.cached.is_none() && !guesses;
         let asked = !(entry.queue.is_empty() && entry.line.is_empty());
-        if entry.load_first || ((stale || unsure) && asked) {
+        if entry.load_first || (stale && asked) {
             return Plan::Load(Vec::new());
         }
         self.counts.queued -= drop_gone(entry);
