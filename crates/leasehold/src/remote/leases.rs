@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use leasehold_core::{Kind, Mode, Name, View};
 
 use super::work::locks_only;
-use super::{ANSWER, Answered, Ask, Remote, Repeat};
+use super::{ANSWER, Answered, Ask, Remote, Repeat, wait_left};
 use crate::leases::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
     Claimed, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
@@ -26,7 +26,7 @@ impl Leases for Remote {
         let wait = request.wait.min(MAX_WAIT);
         let answered = self
             .call(Repeat::Safe, wait + ANSWER, |elapsed| {
-                self.ask_to_acquire(&request, wait.saturating_sub(elapsed))
+                self.ask_to_acquire(&request, wait_left(wait, elapsed))
             })
             .await?;
         match self.read::<Lease>(&answered) {

@@ -246,6 +246,12 @@ impl Remote {
     }
 }
 
+/// What is left of a wait, in milliseconds as it is sent: one that has begun counts, or the wait would end too soon.
+fn wait_left(wait: Duration, elapsed: Duration) -> Duration {
+    let micros = wait.saturating_sub(elapsed).as_micros();
+    Duration::from_millis(u64::try_from(micros.div_ceil(1_000)).unwrap_or(u64::MAX))
+}
+
 impl Answered {
     /// What the answer says, if it says anything that a service would.
     fn read<T: DeserializeOwned>(&self, url: &ServiceUrl) -> Result<T> {
@@ -267,5 +273,19 @@ impl Answered {
             "{url} does not answer like a Leasehold service (status {}): check the URL",
             self.status.as_u16()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_does_not_end_before_it_is_over() {
+        let wait = Duration::from_millis(150);
+        for (micros, left) in [(0, 150), (1, 150), (999, 150), (1_000, 149), (150_000, 0)] {
+            let left = Duration::from_millis(left);
+            assert_eq!(wait_left(wait, Duration::from_micros(micros)), left);
+        }
     }
 }

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use leasehold_core::{Kind, Name};
 
 use super::leases::json;
-use super::{ANSWER, Answered, Ask, Remote, Repeat};
+use super::{ANSWER, Answered, Ask, Remote, Repeat, wait_left};
 use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, PutRequest};
 use crate::wire::{Items, MAX_WAIT, NamedLease, NamedLeases, Names, Removed, Stored, Trouble};
 use crate::{Error, Result, duration};
@@ -30,7 +30,7 @@ impl Remote {
                     .route("/locks")
                     .with("ttl", &duration::format(request.ttl))
                     .with("owner", &request.owner)
-                    .with("wait", &duration::format(wait.saturating_sub(elapsed))),
+                    .with("wait", &duration::format(wait_left(wait, elapsed))),
                 nonce: Some(request.nonce.clone()),
                 body: body.clone(),
             })
@@ -54,7 +54,7 @@ impl Remote {
         let wait = request.wait.min(MAX_WAIT);
         let answered = self
             .call(Repeat::Never, wait + ANSWER, |elapsed| {
-                self.ask_to_claim(&request, wait.saturating_sub(elapsed))
+                self.ask_to_claim(&request, wait_left(wait, elapsed))
             })
             .await?;
         let claimed: Items = self.read(&answered)?;
