@@ -32,6 +32,10 @@ use clap::Parser;
 
 use speak::http::Http;
 
+/// The one that our service has: libraries are measured with what a program that cares for speed would take.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 fn fail<T>(why: &str) -> Result<T> {

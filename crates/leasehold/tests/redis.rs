@@ -35,7 +35,7 @@ async fn people_can_read_what_is_stored() {
         .expect("a hash");
     assert_eq!(record["body"], "step 3");
     assert!(
-        record["holders"].contains(&std::process::id().to_string()),
+        record["record"].contains(&std::process::id().to_string()),
         "{record:?}"
     );
     let ttl: i64 = redis::cmd("TTL")

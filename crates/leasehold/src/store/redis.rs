@@ -6,8 +6,8 @@
 //! may forget, and then a fence may come twice. `leasehold doctor` says how it is.
 //!
 //! # Stored form
-//! A hash for each record, `leasehold:lock:NAME`, with a field for everything that it has (`HGETALL` shows it to people); an
-//! empty field stands for nothing. `leasehold:names:lock` is the sorted set of all names, `leasehold:state:lock:STATE` that of
+//! A hash for each record, `leasehold:lock:NAME` (`HGETALL` shows it to people): the version, the record as JSON, and where it
+//! has them its body and its state. `leasehold:names:lock` is the sorted set of all names, `leasehold:state:lock:STATE` that of
 //! the work items in a state, oldest first.
 //!
 //! # Set-up

@@ -35,7 +35,8 @@ while true do
             and tonumber(since) == tonumber(after_since) and name <= after_name
         if not passed and string.sub(name, 1, #prefix) == prefix then
             local key = all .. ':' .. kind .. ':' .. name
-            local held = tonumber(redis.call('HGET', key, 'held_until') or '-1')
+            local record = redis.call('HGET', key, 'record') or ''
+            local held = tonumber(string.match(record, '^{"held_until":(%d+),') or '-1')
             if held >= least and held <= most then
                 records = records + 1
                 found[#found + 1] = name

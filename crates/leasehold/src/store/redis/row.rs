@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{Name, Record, Stamp, Text, Time};
+use leasehold_core::{
+    Ended, Fence, Hash, Holder, Name, Record, Reservation, Stamp, State, Text, Time,
+};
 use redis::{Cmd, FromRedisValue as _, Value};
+use serde::{Deserialize, Serialize};
 
-use crate::store::sql::{Columns, json};
-use crate::store::{Stored, Write, WriteId, held_until};
+use crate::store::sql::json;
+use crate::store::{Stored, Version, Write, WriteId, held_until};
 use crate::{Error, Result};
 
 /// The key of a record's hash.
@@ -16,21 +19,46 @@ pub(super) fn key(prefix: &str, name: &Name) -> String {
     format!("{prefix}:{}:{name}", name.kind().as_str())
 }
 
-/// Adds what `swap.lua` takes for one write. An empty text stands for nothing.
+/// What a record has besides body and state, as it stands in one field.
+#[derive(Serialize, Deserialize)]
+struct Kept<'r> {
+    /// Only searched by, never read. `find.lua` expects it first.
+    held_until: u64,
+    fence: Fence,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<Cow<'r, Ended>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Cow<'r, Reservation>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    put: Option<Hash>,
+    /// The check of a fence looks from here on, so nothing may follow.
+    holders: Cow<'r, [Holder]>,
+}
+
+impl<'r> Kept<'r> {
+    fn of(record: &'r Record) -> Self {
+        Self {
+            held_until: held_until(record).as_micros().min(i64::MAX as u64),
+            fence: record.fence,
+            last: record.last.as_ref().map(Cow::Borrowed),
+            next: record.next.as_ref().map(Cow::Borrowed),
+            put: record.put,
+            holders: Cow::Borrowed(&record.holders),
+        }
+    }
+}
+
+/// Adds what `swap.lua` takes for one write.
 pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
     let expected = write.expect.as_ref();
     call.arg(expected.map_or_else(String::new, |version| version.write.to_string()));
     let Some((id, record)) = &write.put else {
-        call.arg("").arg("").arg("").arg("").arg("").arg(0);
+        call.arg("").arg("").arg(0);
         return Ok(());
     };
-    let last = record.last.as_ref().map(json).transpose()?;
-    let rare = rare(write, record)?;
+    let rare = rare(write, record);
     call.arg(id.to_string())
-        .arg(record.fence.get())
-        .arg(held_until(record).as_micros().min(i64::MAX as u64))
-        .arg(json(&record.holders)?)
-        .arg(last.unwrap_or_default())
+        .arg(json(&Kept::of(record))?)
         .arg(2 * rare.len());
     for (field, value) in &rare {
         call.arg(*field).arg(&**value);
@@ -40,60 +68,59 @@ pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
 
 /// Fields that few records have, those of the state first, as the script expects them. The body stays where it does not
 /// come.
-fn rare<'w>(write: &Write, record: &'w Record) -> Result<Vec<(&'static str, Cow<'w, str>)>> {
+fn rare<'w>(write: &Write, record: &'w Record) -> Vec<(&'static str, Cow<'w, str>)> {
     let mut fields: Vec<(_, Cow<'w, str>)> = Vec::new();
     if let Some(state) = &record.state {
         let since = state.since.as_micros().cast_signed();
         fields.push(("state", (*state.label).into()));
         fields.push(("state_since", since.to_string().into()));
     }
-    if let Some(next) = &record.next {
-        fields.push(("next", json(next)?.into()));
-    }
-    if let Some(put) = record.put {
-        fields.push(("put", put.to_string().into()));
-    }
     if write.body_changed && !(write.expect.is_none() && record.body.is_empty()) {
         fields.push(("body", (*record.body).into()));
     }
-    Ok(fields)
+    fields
 }
 
 /// The record in a hash; none in an empty one.
 pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
-    let corrupt =
-        |problem: &str| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}"));
-    let mut fields: BTreeMap<String, String> =
-        BTreeMap::from_redis_value(hash).map_err(|_| corrupt("it is no hash of texts"))?;
-    if fields.is_empty() {
-        return Ok(None);
-    }
-    let mut field = |key: &str| fields.remove(key).filter(|text| !text.is_empty());
-    let number = |text: Option<String>, key: &str| match text {
-        None => Ok(None),
-        Some(text) => text
-            .parse::<i64>()
-            .map(Some)
-            .map_err(|_| corrupt(&format!("`{key}` is no number"))),
+    let read = || -> Result<Option<Stored>, Problem> {
+        let mut fields: BTreeMap<String, String> = BTreeMap::from_redis_value(hash)?;
+        if fields.is_empty() {
+            return Ok(None);
+        }
+        let write = fields.get("write").and_then(|id| WriteId::parse(id));
+        let kept: Kept<'_> =
+            serde_json::from_str(fields.get("record").ok_or("it has no `record`")?)?;
+        let since = fields.get("state_since").map(|since| since.parse::<i64>());
+        let state = match (fields.remove("state"), since.transpose()?) {
+            (None, None) => None,
+            (Some(label), Some(since)) => Some(State {
+                label: label.into(),
+                since: Time::from_micros(since.cast_unsigned()),
+            }),
+            _ => return Err("of state and state_since only one is there".into()),
+        };
+        let record = Record {
+            fence: kept.fence,
+            holders: kept.holders.into_owned(),
+            last: kept.last.map(Cow::into_owned),
+            next: kept.next.map(Cow::into_owned),
+            body: fields.remove("body").unwrap_or_default().into(),
+            state,
+            put: kept.put,
+        };
+        if !record.is_sound() {
+            return Err("its fences contradict each other".into());
+        }
+        let write = write.ok_or("`write` is no id")?;
+        let version = Version { write, tag: None };
+        Ok(Some(Stored::new(version, record)))
     };
-    let write = field("write")
-        .as_deref()
-        .and_then(WriteId::parse)
-        .ok_or_else(|| corrupt("`write` is no id"))?;
-    let columns = Columns {
-        fence: number(field("fence"), "fence")?.ok_or_else(|| corrupt("`fence` is missing"))?,
-        held_until: 0,
-        state_since: number(field("state_since"), "state_since")?,
-        state: field("state"),
-        holders: field("holders").ok_or_else(|| corrupt("`holders` is missing"))?,
-        last: field("last"),
-        next: field("next"),
-        put: field("put"),
-        body: field("body").unwrap_or_default(),
-    };
-    let (_, stored) = columns.stored(name.kind().as_str(), name.as_str(), write)?;
-    Ok(Some(stored))
+    read()
+        .map_err(|problem| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}")))
 }
+
+type Problem = Box<dyn std::error::Error>;
 
 /// The server's time, as `TIME` tells it.
 pub(super) fn stamp(seconds: &Value, micros: &Value) -> Result<Stamp> {

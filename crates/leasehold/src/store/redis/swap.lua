@@ -1,8 +1,8 @@
 -- Writes or deletes each record whose version still matches; a loser gets the current record back.
 -- KEYS: one hash for each write. ARGV: prefix of all keys, who writes if subscribers are to be told or "", how many of the
 -- subscribers are the writer's own, then for each write:
---   expected write id or "", new write id or "" to delete, fence, held_until, holders, last,
---   how many values follow, and these: fields that few records have, each with its value, `state` and `state_since` first.
+--   expected write id or "", new write id or "" to delete, record, how many values follow, and these: fields that few
+--   records have, each with its value, `state` and `state_since` first.
 -- Returns the time, and of each loser its number and hash.
 local prefix, writer, own = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local answer, told, at = redis.call('TIME'), {}, 4
@@ -32,31 +32,30 @@ local function index(key, is_new, id, old_state, state, since)
 end
 
 for number, key in ipairs(KEYS) do
-    local id, more = ARGV[at + 1], tonumber(ARGV[at + 6])
-    local found = redis.call('HMGET', key, 'write', 'state', 'next', 'put')
+    local id, more = ARGV[at + 1], tonumber(ARGV[at + 3])
+    local found = redis.call('HMGET', key, 'write', 'state')
     local old_state = found[2]
     if (found[1] or '') ~= ARGV[at] then
         answer[#answer + 1] = number
         answer[#answer + 1] = redis.call('HGETALL', key)
     else
-        local state = more > 0 and ARGV[at + 7] == 'state' and ARGV[at + 8]
+        local state = more > 0 and ARGV[at + 4] == 'state' and ARGV[at + 5]
         if id == '' then
             redis.call('DEL', key)
         else
-            if old_state or found[3] or found[4] then
-                redis.call('HDEL', key, 'state', 'state_since', 'next', 'put')
+            if old_state and not state then
+                redis.call('HDEL', key, 'state', 'state_since')
             end
-            redis.call('HSET', key, 'write', id, 'fence', ARGV[at + 2], 'held_until', ARGV[at + 3],
-                'holders', ARGV[at + 4], 'last', ARGV[at + 5], unpack(ARGV, at + 7, at + 6 + more))
+            redis.call('HSET', key, 'write', id, 'record', ARGV[at + 2], unpack(ARGV, at + 4, at + 3 + more))
         end
         if id == '' or not found[1] or old_state or state then
-            index(key, not found[1], id, old_state, state, ARGV[at + 10])
+            index(key, not found[1], id, old_state, state, ARGV[at + 7])
         end
         if writer ~= '' then
             told[#told + 1] = rest(key)
         end
     end
-    at = at + 7 + more
+    at = at + 4 + more
 end
 if told[1] then
     redis.call('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
