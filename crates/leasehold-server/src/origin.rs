@@ -2,10 +2,13 @@
 
 use hyper::HeaderMap;
 use hyper::Method;
-use hyper::header::{HOST, ORIGIN};
+use hyper::header::{HOST, HeaderName, ORIGIN};
 use leasehold::wire::Trouble;
 
 use crate::refused::Refused;
+
+/// Where a browser says whether a page of the same site asks.
+static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a change that a page of another site has asked for. Browsers say where a request comes from, and no page can
 /// make them lie; programs that are no browsers say nothing.
@@ -13,7 +16,7 @@ pub(crate) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refused>
     if method == Method::GET || method == Method::HEAD {
         return Ok(());
     }
-    let own = match (headers.get("sec-fetch-site"), headers.get(ORIGIN)) {
+    let own = match (headers.get(&SITE), headers.get(ORIGIN)) {
         (None, None) => true,
         (Some(site), _) => site == "same-origin" || site == "none",
         (None, Some(origin)) => {

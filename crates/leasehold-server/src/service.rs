@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
@@ -26,6 +27,8 @@ use crate::refused::Refused;
 use crate::route::Route;
 use crate::seats::Seat;
 use crate::traces::Traced;
+
+static NONCE: HeaderName = HeaderName::from_static(NONCE_HEADER);
 
 /// What every connection shares.
 #[derive(Clone)]
@@ -268,7 +271,7 @@ impl Service {
 impl Call<'_> {
     /// The nonce, from the URL or from its header.
     pub(crate) fn nonce(&self) -> Result<Option<Nonce>> {
-        let mut headers = self.headers.get_all(NONCE_HEADER).into_iter();
+        let mut headers = self.headers.get_all(&NONCE).into_iter();
         let header = headers.next();
         if headers.next().is_some() || (header.is_some() && self.query.has("nonce")) {
             return Err(Error::invalid("the nonce is there twice: give it once"));

@@ -133,7 +133,6 @@
 //! | what a lease is, and every decision about it | [`core`] |
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
-//! | messages to many, sent together | [`together`] |
 
 pub mod client;
 #[cfg(feature = "conformance")]
@@ -150,8 +149,6 @@ mod remote;
 pub mod store;
 #[cfg(any(feature = "etcd", feature = "http"))]
 mod tls;
-#[cfg(feature = "http")]
-pub mod together;
 #[cfg(feature = "http")]
 pub mod wire;
 

@@ -19,7 +19,6 @@ use tokio_rustls::TlsConnector;
 
 use super::url::ServiceUrl;
 use crate::tls::{self, Stream};
-use crate::together::Together;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -43,7 +42,7 @@ pub(super) enum Lost {
 /// One connection.
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<TokioIo<Together<Box<dyn Stream>>>, Full<Bytes>>,
+    driver: http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
 }
 
 impl Connection {
@@ -59,7 +58,7 @@ impl Connection {
                 )),
                 _ => unsent(error.to_string()),
             })?;
-        let (sender, driver) = http1::handshake(TokioIo::new(Together::new(stream)))
+        let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| unsent(error.to_string()))?;
         Ok(Self { sender, driver })
