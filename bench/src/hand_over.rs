@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
+
 use crate::Result;
 use crate::load::Protocol as _;
 use crate::speak::etcd::Etcd;
@@ -17,17 +19,16 @@ pub(crate) fn of_service(address: SocketAddr, rounds: usize) -> Result<Vec<f64>>
     let mut line: Vec<_> = (0..=WAITERS)
         .map(|_| Waiter::connect(address))
         .collect::<Result<_>>()?;
+    let mut usher = Waiter::connect(address)?;
     let mut took = Vec::new();
     for round in 0..rounds {
         let name = format!("hand-over-{round}");
-        for (place, waiter) in line.iter_mut().enumerate() {
+        line[0].ask(&name, "30s")?;
+        line[0].read()?;
+        for (before, waiter) in line[1..].iter_mut().enumerate() {
             waiter.ask(&name, "30s")?;
-            if place == 0 {
-                waiter.read()?;
-            } else {
-                // So that they stand in this order.
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            // So that they stand in this order.
+            while usher.waiters(&name)? <= before {}
         }
         for place in 0..WAITERS {
             let sent = Instant::now();
@@ -49,20 +50,20 @@ pub(crate) async fn of_etcd(port: u16, rounds: usize) -> Result<Vec<f64>> {
     for round in 0..rounds {
         let name = format!("hand-over-{round}");
         let mut key = etcd.lock(&name).await?;
-        let mut line = Vec::new();
+        let mut line = JoinSet::new();
         for _ in 0..WAITERS {
             // Whoever has the same lease would hold it already.
             let (waiter, name) = (etcd.other().await?, name.clone());
-            line.push(tokio::spawn(async move { waiter.lock(&name).await }));
+            line.spawn(async move { waiter.lock(&name).await });
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        for next in line {
+        for _ in 0..WAITERS {
             let sent = Instant::now();
             let leaving = {
                 let etcd = etcd.clone();
                 tokio::spawn(async move { etcd.unlock(&key).await })
             };
-            key = next.await??;
+            key = line.join_next().await.expect("somebody waits")??;
             took.push(sent.elapsed().as_secs_f64() * 1e6);
             leaving.await??;
         }
@@ -133,5 +134,14 @@ impl Waiter {
 
     fn read(&mut self) -> Result<()> {
         Ok(self.http.read(&mut self.stream)?)
+    }
+
+    /// How many wait for a lock.
+    fn waiters(&mut self, name: &str) -> Result<usize> {
+        let mut out = Vec::new();
+        Http::look(name, &mut out);
+        self.stream.write_all(&out)?;
+        self.read()?;
+        Ok(self.http.waiters)
     }
 }

@@ -10,6 +10,8 @@ use crate::load::Protocol;
 #[derive(Default)]
 pub(crate) struct Http {
     fence: String,
+    /// How many wait for the lock that was looked at last.
+    pub(crate) waiters: usize,
 }
 
 impl Http {
@@ -20,6 +22,11 @@ impl Http {
             out,
             "POST /locks/{name}?nonce={nonce}&ttl={ttl}&wait={seconds}s HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
         );
+    }
+
+    /// Asks who has a lock.
+    pub(crate) fn look(name: &str, out: &mut Vec<u8>) {
+        let _ = write!(out, "GET /locks/{name} HTTP/1.1\r\nHost: leases\r\n\r\n");
     }
 
     /// Goes on holding what was taken last.
@@ -42,6 +49,8 @@ impl Http {
             }
             filled += read;
             if self.answer(&input[..filled])?.is_some() {
+                let waiters = after(&input[..filled], b"\"waiters\":");
+                self.waiters = waiters.map_or(0, |count| count.parse().unwrap_or(0));
                 return Ok(());
             }
         }

@@ -54,15 +54,15 @@ impl Inner {
     }
 
     /// The same, by whoever has the lock already. Before a call that blocks, or while another is under way, all tasks
-    /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for.
+    /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for, and neither where
+    /// nobody has come of late.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
-        if self.blocks || table.swapping > 0 {
-            if self.may_call(&table) && !std::mem::replace(&mut table.gathering, true) {
-                let inner = Arc::clone(self);
-                self.runtime.spawn(async move {
-                    tokio::task::yield_now().await;
-                    inner.call_gathered();
-                });
+        if table.swapping > 0 || (self.blocks && !table.expects_nobody()) {
+            return self.gather(table);
+        }
+        if self.blocks {
+            if self.may_call(&table) && !table.gathering {
+                self.call_gathered(table);
             }
             return;
         }
@@ -73,11 +73,22 @@ impl Inner {
         }
     }
 
+    /// Has the store called once everybody who is ready has had a turn.
+    fn gather(self: &Arc<Self>, mut table: MutexGuard<'_, Table>) {
+        if self.may_call(&table) && !std::mem::replace(&mut table.gathering, true) {
+            let inner = Arc::clone(self);
+            self.runtime.spawn(async move {
+                tokio::task::yield_now().await;
+                inner.call_gathered(inner.table());
+            });
+        }
+    }
+
     /// Calls the store for all who were ready, and leaves those who are by then to another task: this one's thread has
     /// answers to deliver.
-    fn call_gathered(self: &Arc<Self>) {
-        let mut table = self.table();
+    fn call_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
         table.gathering = false;
+        table.note_company();
         // Where loading is a matter of this thread alone, what is loaded is written together with the rest.
         if self.blocks
             && let Some(load) = self.next_load(&mut table)
@@ -93,7 +104,7 @@ impl Inner {
         drop(table);
         if let Some(calls) = calls {
             self.start(calls);
-            self.drive();
+            self.gather(self.table());
         }
     }
 

@@ -19,6 +19,11 @@ use crate::{Error, Result};
 /// How long a renewal waits for company.
 const LINGER: Duration = Duration::from_millis(10);
 
+/// After how many calls for one operation alone nobody is expected to come along…
+const ALONE: u32 = 4;
+/// …and after how many it is tried again.
+const TRIES: u32 = 16;
+
 /// Everything that the engine knows, behind one lock that is only ever held for a moment.
 pub(super) struct Table {
     pub(super) clock: Clock,
@@ -35,6 +40,8 @@ pub(super) struct Table {
     pub(super) surprises: u8,
     /// A task is about to call the store.
     pub(super) gathering: bool,
+    /// How many calls in a row were for one operation alone.
+    alone: u32,
     /// Names that must be loaded before anything can be planned.
     pub(super) to_load: VecDeque<Name>,
     pub(super) timers: BTreeSet<(BootTime, Name)>,
@@ -161,6 +168,7 @@ impl Table {
             lingers,
             surprises: 0,
             gathering: false,
+            alone: 0,
             entries: IndexMap::default(),
             ready: VecDeque::new(),
             to_load: VecDeque::new(),
@@ -203,6 +211,19 @@ impl Table {
             return full("waiters");
         }
         Ok(())
+    }
+
+    /// The store is about to be called: is it for more than one?
+    pub(super) fn note_company(&mut self) {
+        self.alone = match self.counts.queued {
+            0 | 1 => self.alone.wrapping_add(1),
+            _ => 0,
+        };
+    }
+
+    /// Whether nobody is likely to come along: nobody has of late. Now and then it is tried all the same.
+    pub(super) fn expects_nobody(&self) -> bool {
+        self.alone >= ALONE && !self.alone.is_multiple_of(TRIES)
     }
 
     /// Queues an operation under its name.

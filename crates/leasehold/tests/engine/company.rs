@@ -1,7 +1,9 @@
 //! Who shares a commit with whom.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -184,4 +186,50 @@ async fn names_that_are_loaded_first_share_a_commit_with_the_others() {
     let after = engine.stats();
     let calls = (after.loads - before.loads, after.swaps - before.swaps);
     assert_eq!(calls, (1, 1));
+}
+
+/// Whether a lease is granted without anybody else having had a turn.
+async fn granted_at_once(engine: &Engine, name: &Name) -> bool {
+    let mut reply = pin!(engine.perform(name, acquire("me", LONG), Patience::NONE));
+    let at_once = reply.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let (at_once, reply) = match at_once {
+        Poll::Ready(reply) => (true, reply),
+        Poll::Pending => (false, reply.await),
+    };
+    let fence = granted(reply).fence;
+    let released = outcome(engine, name, release(fence)).await;
+    assert_eq!(released, Outcome::Released);
+    at_once
+}
+
+#[tokio::test]
+async fn whoever_was_alone_for_a_while_waits_for_nobody_until_there_is_company_again() {
+    let engine = support::engine(Arc::new(Memory::new())).await;
+    let names: Vec<_> = (0..41).map(|number| name(&format!("n{number}"))).collect();
+    let mut at_once = Vec::new();
+    for name in &names {
+        at_once.push(granted_at_once(&engine, name).await);
+    }
+    // A turn is a take and a release.
+    assert!(at_once[..2].iter().all(|at_once| !at_once));
+    assert!(at_once[2..8].iter().all(|at_once| *at_once));
+    let tried = at_once[2..].iter().filter(|at_once| !**at_once).count();
+    assert!(
+        (1..=5).contains(&tried),
+        "it is tried again, rarely: {tried}"
+    );
+    for shared in [false, true] {
+        let before = engine.stats().swaps;
+        let tasks = names.iter().map(|name| {
+            let (engine, name) = (engine.clone(), name.clone());
+            tokio::spawn(async move { granted_at_once(&engine, &name).await })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        for task in tasks {
+            let at_once = task.await.unwrap();
+            assert!(!(shared && at_once), "there was company");
+        }
+        let commits = engine.stats().swaps - before;
+        assert_eq!(commits == 2, shared, "{commits} commits");
+    }
 }
