@@ -1,10 +1,13 @@
 //! What is measured, in which order, how often: one after another, and then all of it again.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_testbed::Server;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::goals::{Figure, Results};
 use crate::library::{self, RedisCrate};
@@ -15,7 +18,7 @@ use crate::speak::etcd;
 use crate::speak::http::Http;
 use crate::speak::postgres::Postgres;
 use crate::speak::redis::Redis;
-use crate::{Result, hand_over, standing};
+use crate::{Result, fail, hand_over, standing};
 
 /// What to measure.
 pub(crate) struct Plan {
@@ -62,6 +65,8 @@ pub(crate) fn run(plan: Plan) -> Result<Results> {
 struct Bench {
     plan: Plan,
     started: Instant,
+    /// Somebody wants it to end.
+    interrupted: Arc<AtomicBool>,
     /// One thread: the other processor is for the servers.
     runtime: Runtime,
     /// What libraries run on: the kind that most programs have, also with one thread.
@@ -92,6 +97,7 @@ impl Bench {
         Ok(Self {
             plan,
             started,
+            interrupted: interrupted()?,
             on_memory: Service::start("memory:")?,
             on_sqlite: Service::start(&sqlite)?,
             redis: runtime.block_on(volatile.start())?,
@@ -105,20 +111,27 @@ impl Bench {
         })
     }
 
-    fn progress(&self, what: &str) {
+    /// Tells what was done, and goes on unless told to end.
+    fn progress(&self, what: &str) -> Result<()> {
         let seconds = self.started.elapsed().as_secs_f64();
         eprintln!("{seconds:>5.0} s  {what}");
         let _ = std::io::stderr().flush();
+        match self.interrupted.load(Ordering::Relaxed) {
+            true => fail("interrupted"),
+            false => Ok(()),
+        }
     }
 
-    fn note(&mut self, who: &str, callers: usize, sample: Sample) {
-        self.progress(&format!("{who:<28} {callers:>3}  {sample}"));
+    fn note(&mut self, who: &str, callers: usize, sample: Sample) -> Result<()> {
+        self.progress(&format!("{who:<28} {callers:>3}  {sample}"))?;
         self.results.note(who, callers, sample);
+        Ok(())
     }
 
-    fn figure(&mut self, what: &str, figure: Figure) {
-        self.progress(&format!("{what:<28} {figure}"));
+    fn figure(&mut self, what: &str, figure: Figure) -> Result<()> {
+        self.progress(&format!("{what:<28} {figure}"))?;
         self.results.figure(what, figure);
+        Ok(())
     }
 
     fn raw_redis(&self, server: &Server, callers: usize) -> Result<Sample> {
@@ -134,16 +147,16 @@ impl Bench {
                     load::cycles(service.address, callers, measured, Http::default)
                 };
                 let sample = http(&self.on_memory)?;
-                self.note("service, memory", callers, sample);
+                self.note("service, memory", callers, sample)?;
                 let sample = self.raw_redis(&self.redis, callers)?;
-                self.note("Redis", callers, sample);
+                self.note("Redis", callers, sample)?;
                 let sample = http(&self.on_sqlite)?;
-                self.note("service, SQLite", callers, sample);
+                self.note("service, SQLite", callers, sample)?;
                 let sample = self.raw_redis(&self.durable_redis, callers)?;
-                self.note("Redis, every write synced", callers, sample);
+                self.note("Redis, every write synced", callers, sample)?;
                 let cycles = etcd::cycles(self.etcd.port(), callers, measured);
                 let sample = self.runtime.block_on(cycles)?;
-                self.note("etcd", callers, sample);
+                self.note("etcd", callers, sample)?;
             }
         }
         Ok(())
@@ -166,24 +179,24 @@ impl Bench {
                     NAMES,
                     measured,
                 ))?;
-                self.note("library, PostgreSQL", callers, sample);
+                self.note("library, PostgreSQL", callers, sample)?;
                 let sample =
                     load::cycles(at(&self.postgres), callers, measured, Postgres::default)?;
-                self.note("PostgreSQL, a row", callers, sample);
+                self.note("PostgreSQL, a row", callers, sample)?;
                 let sample = self
                     .of_libraries
                     .block_on(library::cycles(&on_redis, callers, NAMES, measured))?;
-                self.note("library, Redis", callers, sample);
+                self.note("library, Redis", callers, sample)?;
                 let sample = self.raw_redis(&self.redis, callers)?;
-                self.note("Redis, a script", callers, sample);
+                self.note("Redis, a script", callers, sample)?;
                 let sample = self
                     .of_libraries
                     .block_on(library::cycles(&remote, callers, NAMES, measured))?;
-                self.note("client of the service", callers, sample);
+                self.note("client of the service", callers, sample)?;
                 let sample = self
                     .of_libraries
                     .block_on(library::cycles(&crates, callers, NAMES, measured))?;
-                self.note("redis crate", callers, sample);
+                self.note("redis crate", callers, sample)?;
             }
         }
         Ok(())
@@ -194,12 +207,12 @@ impl Bench {
         const ROUNDS: usize = 40;
         for _ in 0..self.plan.runs {
             let took = hand_over::of_service(self.on_memory.address, ROUNDS)?;
-            self.figure("hand-over, memory", Figure::micros(took));
+            self.figure("hand-over, memory", Figure::micros(took))?;
             let took = hand_over::of_service(self.on_sqlite.address, ROUNDS)?;
-            self.figure("hand-over, SQLite", Figure::micros(took));
+            self.figure("hand-over, SQLite", Figure::micros(took))?;
             let handing = hand_over::of_etcd(self.etcd.port(), ROUNDS);
             let took = self.runtime.block_on(handing)?;
-            self.figure("hand-over, etcd", Figure::micros(took));
+            self.figure("hand-over, etcd", Figure::micros(took))?;
         }
         Ok(())
     }
@@ -209,9 +222,9 @@ impl Bench {
         const PAIRS: usize = 200;
         for _ in 0..self.plan.runs {
             let late = hand_over::after_death(self.on_memory.address, PAIRS)?;
-            self.figure("take-over, memory", Figure::micros(late));
+            self.figure("take-over, memory", Figure::micros(late))?;
             let late = hand_over::after_death(self.on_sqlite.address, PAIRS)?;
-            self.figure("take-over, SQLite", Figure::micros(late));
+            self.figure("take-over, SQLite", Figure::micros(late))?;
         }
         Ok(())
     }
@@ -226,7 +239,7 @@ impl Bench {
             ("PostgreSQL", self.postgres.url(), other.url()),
         ];
         for (store, few, many) in stores {
-            self.progress(&format!("filling {store} with a million names"));
+            self.progress(&format!("filling {store} with a million names"))?;
             let client = |url, names| {
                 self.of_libraries
                     .block_on(standing::client_among(url, names))
@@ -236,7 +249,7 @@ impl Bench {
                 for (client, names, called) in [(&few, FEW, "1,000"), (&many, MANY, "1,000,000")] {
                     let cycles = library::cycles(client, 64, names, 2 * self.plan.measured);
                     let sample = self.of_libraries.block_on(cycles)?;
-                    self.note(&format!("{store}, {called} names"), 64, sample);
+                    self.note(&format!("{store}, {called} names"), 64, sample)?;
                 }
             }
         }
@@ -251,8 +264,8 @@ impl Bench {
             let (memory, sqlite) = (&self.on_memory, &self.on_sqlite);
             let on_memory = standing::renewing(memory.address, memory.id(), LEASES, measured)?;
             let on_sqlite = standing::renewing(sqlite.address, sqlite.id(), LEASES, measured)?;
-            self.figure("idle leases, memory", Figure::share(on_memory));
-            self.figure("idle leases, SQLite", Figure::share(on_sqlite));
+            self.figure("idle leases, memory", Figure::share(on_memory))?;
+            self.figure("idle leases, SQLite", Figure::share(on_sqlite))?;
         }
         Ok(())
     }
@@ -270,10 +283,39 @@ impl Bench {
         load::hold(at(&redis), MANY, Redis::default)?;
         let after = [resident(service.id())?, resident(process)?];
         let each = |who: usize| (after[who] - before[who]) / MANY as f64;
-        self.figure("memory of a lock", Figure::bytes(each(0)));
-        self.figure("memory of a lock, Redis", Figure::bytes(each(1)));
+        self.figure("memory of a lock", Figure::bytes(each(0)))?;
+        self.figure("memory of a lock, Redis", Figure::bytes(each(1)))?;
         Ok(())
     }
+}
+
+/// Set by Ctrl-C and by SIGTERM: what was started is ended, and its folders are removed, only where this program ends by
+/// itself.
+fn interrupted() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let seen = interrupted.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let (Ok(mut interrupt), Ok(mut end)) = (
+                signal(SignalKind::interrupt()),
+                signal(SignalKind::terminate()),
+            ) else {
+                return;
+            };
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = end.recv() => {}
+                }
+                seen.store(true, Ordering::Relaxed);
+                eprintln!("         ends after this measurement");
+            }
+        });
+    });
+    Ok(interrupted)
 }
 
 fn at(server: &Server) -> std::net::SocketAddr {
