@@ -139,7 +139,7 @@ impl Store for Redis {
         Facts {
             margin: self.options.margin,
             batch: 256,
-            in_flight: 4,
+            in_flight: 8,
             poll: Duration::from_millis(100),
         }
     }
