@@ -206,8 +206,6 @@ where
         }
     });
     http1::Builder::new()
-        // Head and body of an answer are short: together in one buffer they cost less than side by side.
-        .writev(false)
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_header_size(config.max_head)
