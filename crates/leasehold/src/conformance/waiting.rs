@@ -82,6 +82,8 @@ async fn a_waiter_that_went_away_leaves_nothing(bench: Bench) {
         let waiter = tokio::spawn(async move { asked.of(&*waiting).await });
         tokio::time::sleep(Duration::from_millis(30)).await;
         waiter.abort();
+        // It is gone, and so is its connection if it had one, not merely told to go.
+        assert!(waiter.await.is_err_and(|gone| gone.is_cancelled()));
     }
     release(&*leases, &name, first.fence).await;
     // One of them may have been granted in the very moment that it went: that is released again, well within its ttl.
