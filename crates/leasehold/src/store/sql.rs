@@ -59,14 +59,6 @@ impl Columns {
     }
 
     fn record(self) -> Result<Record, Problem> {
-        let state = match (self.state, self.state_since) {
-            (None, None) => None,
-            (Some(label), Some(since)) => Some(State {
-                label: label.into(),
-                since: Time::from_micros(since.cast_unsigned()),
-            }),
-            _ => return Err("of state and state_since only one is there".into()),
-        };
         let fence = u64::try_from(self.fence)?;
         let put = self.put.as_deref();
         let record = Record {
@@ -75,7 +67,7 @@ impl Columns {
             last: optional(self.last.as_deref())?,
             next: optional(self.next.as_deref())?,
             body: self.body.into(),
-            state,
+            state: state(self.state, self.state_since)?,
             put: put
                 .map(|hex| Hash::parse(hex).ok_or("put is no hash"))
                 .transpose()?,
@@ -87,7 +79,20 @@ impl Columns {
     }
 }
 
-type Problem = Box<dyn std::error::Error>;
+/// What keeps a record from making sense.
+pub(super) type Problem = Box<dyn std::error::Error>;
+
+/// The state in its two columns.
+pub(super) fn state(label: Option<String>, since: Option<i64>) -> Result<Option<State>, Problem> {
+    match (label, since) {
+        (None, None) => Ok(None),
+        (Some(label), Some(since)) => Ok(Some(State {
+            label: label.into(),
+            since: Time::from_micros(since.cast_unsigned()),
+        })),
+        _ => Err("of state and state_since only one is there".into()),
+    }
+}
 
 /// A part of a record as JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {

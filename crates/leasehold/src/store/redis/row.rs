@@ -4,13 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{
-    Ended, Fence, Hash, Holder, Name, Record, Reservation, Stamp, State, Text, Time,
-};
+use leasehold_core::{Ended, Fence, Hash, Holder, Name, Record, Reservation, Stamp, Text, Time};
 use redis::{Cmd, FromRedisValue as _, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::store::sql::json;
+use crate::store::sql::{Problem, json, state};
 use crate::store::{Stored, Version, Write, WriteId, held_until};
 use crate::{Error, Result};
 
@@ -92,21 +90,13 @@ pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
         let kept: Kept<'_> =
             serde_json::from_str(fields.get("record").ok_or("it has no `record`")?)?;
         let since = fields.get("state_since").map(|since| since.parse::<i64>());
-        let state = match (fields.remove("state"), since.transpose()?) {
-            (None, None) => None,
-            (Some(label), Some(since)) => Some(State {
-                label: label.into(),
-                since: Time::from_micros(since.cast_unsigned()),
-            }),
-            _ => return Err("of state and state_since only one is there".into()),
-        };
         let record = Record {
             fence: kept.fence,
             holders: kept.holders.into_owned(),
             last: kept.last.map(Cow::into_owned),
             next: kept.next.map(Cow::into_owned),
             body: fields.remove("body").unwrap_or_default().into(),
-            state,
+            state: state(fields.remove("state"), since.transpose()?)?,
             put: kept.put,
         };
         if !record.is_sound() {
@@ -119,8 +109,6 @@ pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
     read()
         .map_err(|problem| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}")))
 }
-
-type Problem = Box<dyn std::error::Error>;
 
 /// The server's time, as `TIME` tells it.
 pub(super) fn stamp(seconds: &Value, micros: &Value) -> Result<Stamp> {
