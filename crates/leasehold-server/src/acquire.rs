@@ -79,7 +79,7 @@ impl Service {
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let several = self.engine.acquire_all(request, principal).await;
-        self.waited(call.arrival, wait);
+        self.waited(call.arrival, wait).await;
         match several? {
             Several::Granted(granted) => {
                 self.granted(&call.caller, "acquire", &owner, &granted);
@@ -104,7 +104,7 @@ impl Service {
         let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
         let operation = Operation::Acquire(acquire);
         let reply = self.perform(&call.caller, name, operation, patience).await;
-        self.waited(call.arrival, patience.wait);
+        self.waited(call.arrival, patience.wait).await;
         Ok((call.arrival, reply?))
     }
 }

@@ -185,11 +185,13 @@ impl Service {
 }
 
 impl Service {
-    /// Notes how long one took that was ready to wait in line.
-    pub(crate) fn waited(&self, arrival: BootTime, wait: Duration) {
+    /// Notes how long one took that was ready to wait in line, and lets its connection look whether it is still there:
+    /// who left meanwhile drops this, and what it was given goes to the next.
+    pub(crate) async fn waited(&self, arrival: BootTime, wait: Duration) {
         if !wait.is_zero() {
             let took = self.engine.host().boot_time().since(arrival);
             self.metrics.waited(took);
+            tokio::task::yield_now().await;
         }
     }
 

@@ -61,7 +61,7 @@ impl Service {
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let claimed = self.engine.claim(request, principal).await;
-        self.waited(call.arrival, wait);
+        self.waited(call.arrival, wait).await;
         let claimed = claimed?;
         self.granted(&call.caller, "claim", &owner, &claimed);
         let items = acquire::leases(call.arrival, &claimed);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Answer, PATIENCE, Server};
 use async_trait::async_trait;
 use leasehold::Result;
-use leasehold::core::Name;
-use leasehold::engine::{self, Engine};
+use leasehold::core::{Fence, Name, Operation, Release, Who};
+use leasehold::engine::{self, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::store::{self, Answer as Told, Facts, Page, Query, Store, Stored, Swapped, Write};
@@ -96,6 +96,27 @@ async fn a_waiter_that_disconnects_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_waiter_that_disconnects_at_its_turn_is_passed_over() {
+    let engine = Engine::start(Arc::new(Hanging::default())).await.unwrap();
+    let server = Server::start_with(engine, Config::default()).await;
+    let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
+    let target = "/locks/job?nonce=gone&ttl=1h&wait=5m";
+    let waiting = server.begin("POST", target, "", b"").await;
+    server.wait_for_waiters("job", 1).await;
+    // The service shares this thread, and this store answers at once: the turn comes, and the waiter goes before it is told.
+    let (job, fence) = (Name::lock("job").unwrap(), Fence::new(fence).unwrap());
+    let release = Operation::Release(Release {
+        who: Who::Fence(fence),
+        principal: None,
+    });
+    let released = server.engine.perform(&job, release, Patience::NONE).await;
+    assert_eq!(server.engine.waiters(&job), 0);
+    drop(waiting);
+    released.unwrap().take();
+    server.post("/locks/job?nonce=next&wait=10s").await.ok();
+}
+
+#[tokio::test]
 async fn shutting_down_answers_those_who_wait() {
     let mut server = Server::start_on_sqlite().await;
     server.acquire("/locks/job?nonce=first&ttl=1h").await;
@@ -158,6 +179,7 @@ async fn slow_heads_and_bodies_are_cut_off() {
 }
 
 /// A store that stops answering when told to.
+#[derive(Default)]
 struct Hanging {
     memory: Memory,
     hangs: AtomicBool,
@@ -195,10 +217,7 @@ impl Store for Hanging {
 
 #[tokio::test]
 async fn a_store_that_hangs_is_a_problem_in_bounded_time() {
-    let store = Arc::new(Hanging {
-        memory: Memory::new(),
-        hangs: false.into(),
-    });
+    let store = Arc::new(Hanging::default());
     let mut limits = engine::Config::default();
     limits.timeout = Duration::from_millis(200);
     let engine = Engine::start_with(store.clone(), Machine::shared(), limits).await;
