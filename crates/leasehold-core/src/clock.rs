@@ -9,6 +9,10 @@ use crate::{BootTime, Interval, Stamp, Time};
 /// The most by which two honest clocks are taken to drift apart: 500 parts per million.
 const DRIFT_PER_MILLION: u64 = 500;
 
+/// By so much two writers that both know the store's time may differ in it: a call may take seconds, and what it tells
+/// of the time is as wide as it took.
+pub(crate) const LITTLE: Duration = Duration::from_secs(5);
+
 fn drift(span: Duration) -> Duration {
     Duration::from_micros(micros(span).saturating_mul(DRIFT_PER_MILLION) / 1_000_000)
 }
@@ -241,11 +245,12 @@ impl Now<'_> {
     }
 
     /// Whether the expiry that is written for this holder means nothing, because the clock that it was counted by has
-    /// stepped since: this process saw it step, or no renewal by the present clock could have put it that far ahead.
+    /// stepped since: this process saw it step, or no renewal by the present clock could have put it that far ahead,
+    /// even by somebody who knew the time less well.
     pub(crate) fn doubts(&self, holder: &Holder) -> bool {
         let counted_from = holder.expires_at - holder.ttl;
         self.doubt.is_some_and(|step| counted_from <= step)
-            || counted_from > self.interval.latest + self.margin
+            || counted_from > self.interval.latest + self.margin + LITTLE
     }
 
     /// Whether the store's clock was seen to step in this last span.

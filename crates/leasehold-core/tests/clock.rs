@@ -235,6 +235,19 @@ fn a_clock_that_was_once_years_ahead_locks_nothing_for_years() {
 }
 
 #[test]
+fn whoever_knew_the_time_less_well_has_its_whole_lease() {
+    let mut clock = Clock::new(boot(0), boot(2), stamp(100), secs(0));
+    let record = granted(&clock, 2);
+    assert_eq!(record.holders[0].expires_at, at(112));
+    // The answer to the write was quick: the time is known exactly, and two seconds behind what was written.
+    clock.observe(boot(2), boot(2), stamp(100));
+    let mut seen = Sightings::none();
+    seen.note(Some(&record), &clock, boot(2));
+    assert!(!take(Some(&record), "b", &clock, 14, &seen));
+    assert!(take(Some(&record), "b", &clock, 15, &seen));
+}
+
+#[test]
 fn nothing_is_purged_within_a_retention_of_a_step() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use super::{Decision, end, pruned};
-use crate::clock::Now;
+use crate::clock::{LITTLE, Now};
 use crate::operation::{Outcome, Renew, Renewal, Update};
 use crate::record::{Fence, Hash, How, Record, State, Text};
-
-/// By so much two writers that both know the store's time may differ in it: a call may take seconds, and what it tells
-/// of the time is as wide as it took.
-const LITTLE: Duration = Duration::from_secs(5);
 
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
     if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
