@@ -327,6 +327,8 @@ impl Table {
         entry.load_first |= entry.look.is_some();
         if entry.load_first || !(entry.queue.is_empty() && entry.line.is_empty()) {
             self.make_ready(name, true);
+        } else {
+            self.leave_alone(name);
         }
     }
 

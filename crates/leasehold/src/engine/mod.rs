@@ -11,6 +11,7 @@
 //! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
 //! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
+//! | `forget.rs` | keeps what is remembered within bounds |
 //! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
 //! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
 //! | `claim.rs` | leases work items of a state, and waits for some |
@@ -24,6 +25,7 @@
 mod call;
 mod claim;
 mod conclude;
+mod forget;
 mod leases;
 mod look;
 mod measures;
@@ -61,7 +63,7 @@ pub use watch::{Events, Happened, Missed};
 pub struct Config {
     /// How long an operation may take, waiting in line not included, before it ends with an error.
     pub timeout: Duration,
-    /// Records kept in memory.
+    /// Records kept in memory; of a store that [lies there itself](Store::is_near), held ones and few others.
     pub cache: usize,
     /// Bytes of bodies kept in memory.
     pub cache_bytes: usize,
@@ -194,7 +196,7 @@ impl Engine {
             runtime: tokio::runtime::Handle::current(),
             table: Mutex::new(Table::new(
                 clock,
-                store.is_dear(),
+                &*store,
                 Arc::clone(&timer),
                 Arc::clone(&measures),
             )),

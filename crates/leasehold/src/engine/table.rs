@@ -13,7 +13,7 @@ use super::measures::Measures;
 use super::pending::Pending;
 use super::watch::{Learnt, Watch};
 use super::{Config, Stats, closing};
-use crate::store::Stored;
+use crate::store::{Store, Stored};
 use crate::{Error, Result};
 
 /// How long a renewal waits for company.
@@ -57,8 +57,12 @@ pub(super) struct Table {
     pub(super) measures: Arc<Measures>,
     /// Set while somebody watches.
     pub(super) watch: Option<Watch>,
-    cached_bytes: usize,
-    eviction_hand: usize,
+    pub(super) cached_bytes: usize,
+    pub(super) eviction_hand: usize,
+    /// Whether only the names that came free last are remembered…
+    pub(super) forgets_free: bool,
+    /// …which are these, each with the call that showed it so.
+    pub(super) free: VecDeque<(Name, u64)>,
     numbers: u64,
     closed: bool,
 }
@@ -91,7 +95,7 @@ pub(super) struct Entry {
     /// When to look at it again.
     pub(super) wake_at: Option<BootTime>,
     pub(super) poll_at: Option<BootTime>,
-    recently_used: bool,
+    pub(super) recently_used: bool,
 }
 
 /// A record as last seen.
@@ -130,7 +134,7 @@ impl Entry {
         }
     }
 
-    fn body_bytes(&self) -> usize {
+    pub(super) fn body_bytes(&self) -> usize {
         let stored = self
             .cached
             .as_ref()
@@ -157,7 +161,7 @@ fn may_linger(entry: Option<&Entry>, operation: &Operation) -> bool {
 impl Table {
     pub(super) fn new(
         clock: Clock,
-        lingers: bool,
+        store: &dyn Store,
         timer: Arc<Notify>,
         measures: Arc<Measures>,
     ) -> Self {
@@ -165,7 +169,7 @@ impl Table {
             clock,
             patient: Vec::new(),
             renewed: BootTime::default(),
-            lingers,
+            lingers: store.is_dear(),
             surprises: 0,
             gathering: false,
             alone: 0,
@@ -183,6 +187,8 @@ impl Table {
             watch: None,
             cached_bytes: 0,
             eviction_hand: 0,
+            forgets_free: store.is_near(),
+            free: VecDeque::new(),
             numbers: 0,
             closed: false,
         }
@@ -438,44 +444,6 @@ impl Table {
             if self.timers.first().is_some_and(|(first, _)| *first == at) {
                 self.timer.notify_one();
             }
-        }
-    }
-
-    /// Forgets a name of which nothing is known and nothing asked.
-    pub(super) fn tidy(&mut self, name: &Name) {
-        let forgettable = self
-            .entries
-            .get(name)
-            .is_some_and(|entry| entry.is_quiet() && !entry.listed && entry.cached.is_none());
-        if forgettable {
-            self.set_timer(name, None);
-            self.entries.swap_remove(name);
-        }
-    }
-
-    /// Keeps the cache within its bounds: names not used for a while go first.
-    pub(super) fn evict(&mut self, config: &Config) {
-        let mut tries = 2 * self.entries.len().min(64);
-        while tries > 0
-            && (self.entries.len() > config.cache || self.cached_bytes > config.cache_bytes)
-        {
-            tries -= 1;
-            self.eviction_hand = if self.eviction_hand < self.entries.len() {
-                self.eviction_hand
-            } else {
-                0
-            };
-            let Some((name, entry)) = self.entries.get_index_mut(self.eviction_hand) else {
-                return;
-            };
-            if !entry.is_quiet() || entry.listed || std::mem::take(&mut entry.recently_used) {
-                self.eviction_hand += 1;
-                continue;
-            }
-            let name = name.clone();
-            self.cached_bytes -= entry.body_bytes();
-            self.set_timer(&name, None);
-            self.entries.swap_remove_index(self.eviction_hand);
         }
     }
 

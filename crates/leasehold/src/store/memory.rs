@@ -132,6 +132,10 @@ impl Store for Memory {
         true
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     async fn check(&self) -> Result<Vec<Check>> {
         Ok(vec![Check::yellow(
             "leases are in this process's memory: they are gone when it ends",

@@ -97,6 +97,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Whether its records lie in this process's memory. An engine then remembers few that are free:
+    /// looking again costs less.
+    fn is_near(&self) -> bool {
+        false
+    }
+
     /// Makes sure that tables, indexes and the like are there. Idempotent.
     async fn init(&self) -> Result<()> {
         Ok(())

@@ -66,6 +66,25 @@ async fn the_cache_is_bounded_in_records_and_bytes() {
     assert!(engine.stats().cached <= 100, "{:?}", engine.stats());
 }
 
+#[tokio::test]
+async fn of_a_store_in_memory_few_free_names_are_remembered_until_somebody_watches() {
+    let engine = memory().await;
+    let take_many = async |who: &str, and_release: bool| {
+        for number in 0..3_000 {
+            let name = name(&format!("{who} {number}"));
+            let grant = take(&engine, &name, who).await;
+            if and_release {
+                outcome(&engine, &name, release(grant.fence)).await;
+            }
+        }
+        engine.stats().cached
+    };
+    assert_eq!(take_many("free", true).await, 2_000);
+    assert_eq!(take_many("held", false).await, 5_000);
+    let _events = engine.subscribe();
+    assert_eq!(take_many("watched", true).await, 8_000);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
     let store = Faulty::new(Memory::new());
