@@ -67,7 +67,10 @@ impl Service {
             ttl: query.duration("ttl")?.unwrap_or(self.config.default_ttl),
             wait: query.wait()?,
         };
-        let text = body::read_text(call.body, NAMES_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(NAMES_BYTES, self.config.body_timeout)
+            .await?;
         if request.names.is_empty() {
             request.names = names_in(&text)?;
         } else if !text.trim_ascii().is_empty() {
@@ -101,7 +104,10 @@ impl Service {
             within: None,
         };
         // An unread body would hide that the caller has gone.
-        let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let _ = call
+            .body
+            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .await?;
         let operation = Operation::Acquire(acquire);
         let reply = self.perform(&call.caller, name, operation, patience).await;
         self.waited(call.arrival, patience.wait).await;

@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use hyper::{Response, StatusCode};
+use hyper::{HeaderMap, Response, StatusCode};
 use leasehold::core::Name;
 use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
@@ -79,7 +79,40 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-pub(crate) type Answer = Response<AnswerBody>;
+/// An answer, before it is put into HTTP: among many others it never is.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    content_type: HeaderValue,
+    /// What else is in its head.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: AnswerBody,
+}
+
+impl Answer {
+    fn new(json: Bytes, content_type: HeaderValue) -> Self {
+        Self {
+            status: StatusCode::OK,
+            content_type,
+            headers: HeaderMap::new(),
+            body: AnswerBody {
+                json,
+                replies: Vec::new(),
+                stream: None,
+            },
+        }
+    }
+
+    /// As it is sent.
+    pub(crate) fn into_response(self) -> Response<AnswerBody> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        *headers = self.headers;
+        headers.insert(CONTENT_TYPE, self.content_type);
+        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+        response
+    }
+}
 
 /// An answer that rests on nothing.
 pub(crate) fn ok(value: &impl Serialize) -> Answer {
@@ -89,38 +122,52 @@ pub(crate) fn ok(value: &impl Serialize) -> Answer {
 /// An answer that tells a reply, and takes it only when it is written.
 pub(crate) fn telling(reply: Reply, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
-    answer.body_mut().replies = vec![reply];
+    answer.body.replies = vec![reply];
     answer
 }
 
 /// The same with several replies.
 pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
-    answer.body_mut().replies = replies.into_iter().map(|(_, reply)| reply).collect();
+    answer.body.replies = replies.into_iter().map(|(_, reply)| reply).collect();
+    answer
+}
+
+/// Many answers in one, each with its status.
+pub(crate) fn many(answers: Vec<Answer>) -> Answer {
+    let length: usize = answers
+        .iter()
+        .map(|answer| answer.body.json.len() + 32)
+        .sum();
+    let mut bytes = Vec::with_capacity(16 + length);
+    let mut replies = Vec::with_capacity(answers.len());
+    bytes.extend_from_slice(b"{\"answers\":[");
+    for (number, answer) in answers.into_iter().enumerate() {
+        if number > 0 {
+            bytes.push(b',');
+        }
+        bytes.extend_from_slice(b"{\"status\":");
+        bytes.extend_from_slice(answer.status.as_str().as_bytes());
+        bytes.extend_from_slice(b",\"body\":");
+        bytes.extend_from_slice(&answer.body.json);
+        bytes.push(b'}');
+        replies.extend(answer.body.replies);
+    }
+    bytes.extend_from_slice(b"]}");
+    let mut answer = Answer::new(bytes.into(), JSON);
+    answer.body.replies = replies;
     answer
 }
 
 /// An answer that is no JSON.
 pub(crate) fn text(content_type: &'static str, text: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(AnswerBody {
-        json: text.into(),
-        replies: Vec::new(),
-        stream: None,
-    });
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    answer
+    Answer::new(text.into(), HeaderValue::from_static(content_type))
 }
 
 /// An answer that goes on for as long as somebody reads it.
 pub(crate) fn streaming(stream: Stream) -> Answer {
-    let mut answer = Response::new(AnswerBody {
-        json: Bytes::new(),
-        replies: Vec::new(),
-        stream: Some(Box::new(stream)),
-    });
-    answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    let mut answer = Answer::new(Bytes::new(), HeaderValue::from_static("text/event-stream"));
+    answer.body.stream = Some(Box::new(stream));
     answer
 }
 
@@ -133,7 +180,7 @@ pub(crate) fn problem(refused: &Refused) -> Answer {
             let detail = format!("this route takes {allow}");
             let mut answer = problem_document(&Problem::new(Trouble::MethodNotAllowed, detail));
             answer
-                .headers_mut()
+                .headers
                 .insert(ALLOW, HeaderValue::from_static(allow));
             answer
         }
@@ -148,28 +195,22 @@ fn problem_document(problem: &Problem) -> Answer {
         _ => problem.retry_after.map(|millis| millis.div_ceil(1_000)),
     };
     if problem.trouble == Trouble::Unauthorized {
-        let headers = answer.headers_mut();
+        let headers = &mut answer.headers;
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if let Some(seconds) = retry_after {
-        answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+        answer.headers.insert(RETRY_AFTER, seconds.into());
     }
     answer
 }
 
 fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -> Answer {
-    let mut bytes = Vec::with_capacity(256);
+    let mut bytes = Vec::with_capacity(512);
     serde_json::to_writer(&mut bytes, value).expect("answers have text keys and do not fail");
-    let mut answer = Response::new(AnswerBody {
-        json: bytes.into(),
-        replies: Vec::new(),
-        stream: None,
-    });
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, content_type);
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    answer
+    Answer {
+        status,
+        ..Answer::new(bytes.into(), content_type)
+    }
 }
 
 #[cfg(test)]
@@ -218,7 +259,7 @@ mod tests {
     #[tokio::test]
     async fn grants_are_taken_when_their_answer_is_written() {
         let written = async |answer: Answer| {
-            let body = answer.into_body().collect().await.unwrap();
+            let body = answer.body.collect().await.unwrap();
             assert_eq!(body.to_bytes(), "\"granted\"");
         };
         assert_eq!(held_after(written).await, 2);

@@ -18,7 +18,6 @@ use crate::follow::{self, Followed};
 use crate::metrics::Asked;
 use crate::refused::Refused;
 use crate::route::Route;
-use crate::service::Peer;
 
 /// A log of every change, renewals included, and of every refusal of a right. Lines are written before the answer is;
 /// no nonce, token or body is ever in one. A file that was moved away is made anew. Cheap to clone.
@@ -210,21 +209,21 @@ pub(crate) struct Witness<'a> {
     audit: &'a Audit,
     asked: Asked,
     name: Option<Name>,
-    pub(crate) who: Caller,
+    who: Caller,
 }
 
 impl<'a> Witness<'a> {
-    pub(crate) fn new(audit: &'a Audit, asked: Asked, route: &Route, peer: &Peer) -> Self {
+    pub(crate) fn new(audit: &'a Audit, route: &Route, who: &Caller) -> Self {
         Self {
             audit,
-            asked,
+            asked: Asked::from(route),
             name: route.name().cloned(),
-            who: Caller::anybody(peer),
+            who: who.clone(),
         }
     }
 
     /// What the core has refused is written down already.
-    pub(crate) fn tell(self, refused: &Refused) {
+    pub(crate) fn tell(&self, refused: &Refused) {
         if let Refused::Problem(problem) = refused
             && matches!(problem.trouble, Trouble::Unauthorized | Trouble::Denied)
         {

@@ -1,8 +1,8 @@
-//! Reads a request's body, within bounds of size and time.
+//! A request's body, read within bounds of size and time.
 
 use std::time::Duration;
 
-use http_body::Body;
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use leasehold::Error;
@@ -14,23 +14,42 @@ use crate::refused::Refused;
 /// How much more than the limit is read and thrown away, so that a client that still sends gets to see the answer.
 const DISCARD: usize = 1024 * 1024;
 
-/// The whole body, at most `limit` bytes.
-pub(crate) async fn read(
-    body: Incoming,
-    limit: usize,
-    timeout: Duration,
-) -> Result<Vec<u8>, Refused> {
-    if body.is_end_stream() {
-        return Ok(Vec::new());
+/// What comes with a request.
+pub(crate) enum Body {
+    /// It is still to be read.
+    Coming(Incoming),
+    /// It came as a part of another request's.
+    Here(String),
+}
+
+impl Body {
+    /// The whole body, at most `limit` bytes.
+    pub(crate) async fn read(self, limit: usize, timeout: Duration) -> Result<Vec<u8>, Refused> {
+        match self {
+            Self::Here(text) if text.len() <= limit => Ok(text.into_bytes()),
+            Self::Here(_) => Err(too_large(limit)),
+            Self::Coming(body) if body.is_end_stream() => Ok(Vec::new()),
+            Self::Coming(body) => Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
+                .await
+                .unwrap_or_else(|_| {
+                    Err(Refused::new(
+                        Trouble::RequestTimeout,
+                        "the request's body did not arrive in time",
+                    ))
+                }),
+        }
     }
-    Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
-        .await
-        .unwrap_or_else(|_| {
-            Err(Refused::new(
-                Trouble::RequestTimeout,
-                "the request's body did not arrive in time",
-            ))
-        })
+
+    /// The same as text.
+    pub(crate) async fn read_text(
+        self,
+        limit: usize,
+        timeout: Duration,
+    ) -> Result<String, Refused> {
+        let bytes = self.read(limit, timeout).await?;
+        String::from_utf8(bytes)
+            .map_err(|_| Error::invalid("the request's body is not UTF-8 text").into())
+    }
 }
 
 async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
@@ -49,21 +68,14 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
         }
     }
     if total > limit {
-        let detail = format!("the request's body is larger than the {limit} bytes allowed here");
-        return Err(Refused::new(Trouble::TooLarge, detail));
+        return Err(too_large(limit));
     }
     Ok(bytes)
 }
 
-/// The same as text.
-pub(crate) async fn read_text(
-    body: Incoming,
-    limit: usize,
-    timeout: Duration,
-) -> Result<String, Refused> {
-    let bytes = read(body, limit, timeout).await?;
-    String::from_utf8(bytes)
-        .map_err(|_| Error::invalid("the request's body is not UTF-8 text").into())
+fn too_large(limit: usize) -> Refused {
+    let detail = format!("the request's body is larger than the {limit} bytes allowed here");
+    Refused::new(Trouble::TooLarge, detail)
 }
 
 /// What a body says in JSON.

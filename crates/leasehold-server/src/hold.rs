@@ -49,7 +49,10 @@ impl Service {
         let within = within
             .unwrap_or(HEARTBEATS_WITHIN)
             .min(HEARTBEATS_WITHIN_MOST);
-        let text = body::read_text(call.body, HEARTBEATS_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(HEARTBEATS_BYTES, self.config.body_timeout)
+            .await?;
         let asked = heartbeats(&text, call.caller.principal())?;
         let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
         let allowed: Vec<_> = asked.iter().map(may).collect();
@@ -86,7 +89,10 @@ impl Service {
         let state = query.get("state");
         let then_release = query.flag("release")?.unwrap_or(false);
         let keep = keep_body(query)?;
-        let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .await?;
         if keep && !text.is_empty() {
             return Err(Error::invalid("`body=keep` and a body: give one of them").into());
         }

@@ -34,6 +34,7 @@ mod purge;
 mod query;
 mod refused;
 mod release;
+mod requests;
 mod route;
 mod seats;
 mod serve;

@@ -52,8 +52,14 @@ impl<'a> Query<'a> {
     /// Reads a query string as forms write it: `+` is a space.
     pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self> {
         let mut query = Self::default();
-        for part in raw.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        let mut rest = raw.unwrap_or_default();
+        while !rest.is_empty() {
+            let (part, after) = split(rest, b'&');
+            rest = after;
+            if part.is_empty() {
+                continue;
+            }
+            let (key, value) = split(part, b'=');
             let (key, value) = (decode_value("query", key)?, decode_value(key, value)?);
             if query.has(&key) && key != "name" {
                 return Err(Error::invalid(format!(
@@ -139,8 +145,17 @@ impl<'a> Query<'a> {
     }
 }
 
+/// What is before the first of these bytes, and after it. Queries are short: looking at each byte takes less time than to
+/// prepare a search.
+fn split(text: &str, at: u8) -> (&str, &str) {
+    match text.bytes().position(|byte| byte == at) {
+        Some(position) => (&text[..position], &text[position + 1..]),
+        None => (text, ""),
+    }
+}
+
 fn decode_value<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
-    if raw.contains(['%', '+']) {
+    if raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         decode_bytes(what, raw, true).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(raw))

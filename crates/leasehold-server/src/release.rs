@@ -38,7 +38,10 @@ impl Service {
         call.query
             .only(&["name", "fence", "nonce", "force", "reason", "now"])?;
         let parameters = parameters(&call)?;
-        let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .await?;
         let how = match (parameters, text.trim_ascii().is_empty()) {
             (Some(how), true) => how,
             (None, true) => BreakHow::default(),

@@ -20,6 +20,8 @@ pub(crate) enum Route {
     Heartbeat(Name, Fence),
     /// Renew many.
     Heartbeats,
+    /// Answer many requests.
+    Requests,
     /// Write the body.
     Update(Name, Fence),
     /// Let go, or open a gate again: by fence.
@@ -205,7 +207,8 @@ fn service(verb: Verb, path: &str) -> Found {
     match (path, verb) {
         ("/claims", Verb::Write) => Ok(Route::Claim),
         ("/heartbeats", Verb::Write) => Ok(Route::Heartbeats),
-        ("/claims" | "/heartbeats", _) => Err(Refused::Method(WRITE)),
+        ("/requests", Verb::Write) => Ok(Route::Requests),
+        ("/claims" | "/heartbeats" | "/requests", _) => Err(Refused::Method(WRITE)),
         ("/login", Verb::Write) => Ok(Route::LogIn),
         ("/logout", Verb::Write) => Ok(Route::LogOut),
         ("/login" | "/logout", _) => Err(Refused::Method(WRITE)),
@@ -350,6 +353,7 @@ mod tests {
                 Route::Dashboard(dashboard::find("/").expect("the page")),
             ),
             ("POST /claims", Route::Claim),
+            ("POST /requests", Route::Requests),
             ("GET /events", Route::Events),
             ("GET /metrics", Route::Metrics),
             ("GET /docs", Route::Docs(Part::Page)),
@@ -409,6 +413,7 @@ mod tests {
             ("GET /items/a", WRITE_DELETE),
             ("POST /gates/a/1", DELETE),
             ("GET /claims", WRITE),
+            ("GET /requests", WRITE),
             ("POST /readyz", READ),
             ("POST /events", READ),
             ("POST /", READ),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, Response};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
 use leasehold::engine::{Engine, Patience, Reply, refusal};
 use leasehold::wire::{NONCE_HEADER, Sharing};
@@ -15,15 +15,17 @@ use leasehold::{Error, Result};
 use crate::Config;
 use crate::access::caller::{Caller, Need};
 use crate::access::meter::Waiting;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, AnswerBody};
 use crate::audit::{About, Witness};
 use crate::awake::Awake;
+use crate::body::Body;
 use crate::events::Hub;
 use crate::history::Deed;
 use crate::metrics::{Asked, Metrics};
 use crate::origin;
 use crate::query::Query;
 use crate::refused::Refused;
+use crate::requests;
 use crate::route::Route;
 use crate::seats::Seat;
 use crate::traces::Traced;
@@ -46,7 +48,7 @@ pub(crate) struct Call<'a> {
     /// Who sent it.
     pub(crate) caller: Caller,
     pub(crate) headers: &'a HeaderMap,
-    pub(crate) body: Incoming,
+    pub(crate) body: Body,
     /// When its head was here: what a client may believe in counts from before this.
     pub(crate) arrival: BootTime,
 }
@@ -67,7 +69,7 @@ impl Service {
         request: Request<Incoming>,
         peer: &Peer,
         seat: &Seat,
-    ) -> Answer {
+    ) -> Response<AnswerBody> {
         let arrival = self.engine.host().boot_time();
         self.awake.asked();
         if !seat.begin() {
@@ -91,7 +93,7 @@ impl Service {
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
         let now = self.engine.host().boot_time();
-        if !answer.body().is_stream() {
+        if !answer.body.is_stream() {
             seat.end(now);
         }
         self.awake.answered();
@@ -104,11 +106,11 @@ impl Service {
         tracing::debug!(
             method = %parts.method,
             path = parts.uri.path(),
-            status = answer.status().as_u16(),
+            status = answer.status.as_u16(),
             micros = took.as_micros(),
             "request"
         );
-        answer
+        answer.into_response()
     }
 
     async fn dispatch(
@@ -126,31 +128,34 @@ impl Service {
         if let Some(traced) = traced {
             traced.asks(*asked, &route);
         }
-        let witness = self.config.audit.as_ref();
-        let mut witness = witness.map(|audit| Witness::new(audit, *asked, &route, peer));
-        let answer = match self.identify(parts, peer, &route) {
-            Ok(caller) => {
-                if let Some(witness) = &mut witness {
-                    witness.who = caller.clone();
-                }
-                let call = Call {
-                    query,
-                    caller,
-                    headers: &parts.headers,
-                    body,
-                    arrival,
-                };
-                self.answer_to(route, call).await
-            }
-            Err(refused) => Err(refused),
+        let caller = self.identify(parts, peer, &route).inspect_err(|refused| {
+            let witness = self.witness(&route, &Caller::anybody(peer));
+            witness.inspect(|witness| witness.tell(refused));
+        })?;
+        let call = Call {
+            query,
+            caller,
+            headers: &parts.headers,
+            body: Body::Coming(body),
+            arrival,
         };
+        match route {
+            Route::Requests => Box::pin(self.answer_many(call)).await,
+            route => self.answer_to(route, call).await,
+        }
+    }
+
+    /// Answers one request, which came by itself or among others.
+    pub(crate) async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
+        let witness = self.witness(&route, &call.caller);
+        let answer = self.answer_unseen(route, call).await;
         if let (Some(witness), Err(refused)) = (witness, &answer) {
             witness.tell(refused);
         }
         answer
     }
 
-    async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
+    async fn answer_unseen(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
         let _waiting = self.permit(&route, &call)?;
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
@@ -169,6 +174,7 @@ impl Service {
             Route::Put(name) => Box::pin(self.put(call, &name)).await,
             Route::Remove(name) => Box::pin(self.remove(call, &name)).await,
             Route::Claim => Box::pin(self.claim(call)).await,
+            Route::Requests => Err(requests::not_among_others()),
             Route::Events => self.events(&call),
             Route::Metrics => self.metrics(&call),
             Route::Totals => self.totals(&call),
@@ -193,6 +199,12 @@ impl Service {
             self.metrics.waited(took);
             tokio::task::yield_now().await;
         }
+    }
+
+    /// One who sees what is refused to somebody, where that is wanted.
+    fn witness(&self, route: &Route, who: &Caller) -> Option<Witness<'_>> {
+        let audit = self.config.audit.as_ref()?;
+        Some(Witness::new(audit, route, who))
     }
 
     /// Who asks.

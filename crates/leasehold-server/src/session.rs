@@ -48,7 +48,10 @@ impl Service {
     /// ends when the token does.
     pub(crate) async fn log_in(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
-        let text = body::read_text(call.body, LOGIN_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(LOGIN_BYTES, self.config.body_timeout)
+            .await?;
         let Login { token } = body::parse_json(&text)?;
         let Some(access) = &self.config.access else {
             return Ok(answer::ok(&Myself::of(&call.caller)));
@@ -90,7 +93,7 @@ fn with_cookie(mut answer: Answer, cookie: String) -> Answer {
     // A token that was let in has only characters that a header may have.
     if let Ok(mut value) = HeaderValue::try_from(cookie) {
         value.set_sensitive(true);
-        answer.headers_mut().insert(SET_COOKIE, value);
+        answer.headers.insert(SET_COOKIE, value);
     }
     answer
 }

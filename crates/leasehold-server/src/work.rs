@@ -8,7 +8,6 @@ use leasehold::{ClaimRequest, Error, Result};
 use crate::access::Right;
 use crate::acquire;
 use crate::answer::{self, Answer};
-use crate::body;
 use crate::refused::Refused;
 use crate::service::{Call, Service, refuse};
 
@@ -20,7 +19,10 @@ impl Service {
         call.query.only(&["name", "state", "nonce"])?;
         let state = state(&call)?.into();
         let nonce = call.nonce()?.map(|nonce| nonce.hash());
-        let text = body::read_text(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let text = call
+            .body
+            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .await?;
         let body = text.into();
         let operation = Operation::Put(Put { state, body, nonce });
         let reply = self
@@ -57,7 +59,10 @@ impl Service {
             wait: query.wait()?,
         };
         // An unread body would hide that the caller has gone.
-        let _ = body::read(call.body, limits::BODY_BYTES, self.config.body_timeout).await?;
+        let _ = call
+            .body
+            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .await?;
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let claimed = self.engine.claim(request, principal).await;

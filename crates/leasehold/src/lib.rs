@@ -146,6 +146,7 @@ mod leases;
 pub mod measure;
 #[cfg(feature = "http")]
 mod remote;
+mod side_by_side;
 pub mod store;
 #[cfg(any(feature = "etcd", feature = "http"))]
 mod tls;
@@ -162,3 +163,5 @@ pub use leases::{
 };
 #[cfg(feature = "http")]
 pub use remote::{Remote, RemoteEvents};
+#[doc(hidden)]
+pub use side_by_side::side_by_side;

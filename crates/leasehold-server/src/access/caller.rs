@@ -211,7 +211,8 @@ impl Route {
             | Self::Dashboard(_)
             | Self::LogIn
             | Self::LogOut => Need::Nothing,
-            Self::WhoAmI => Need::Somebody,
+            // Each of many requests needs what it needs by itself.
+            Self::WhoAmI | Self::Requests => Need::Somebody,
             Self::Metrics | Self::Totals => Need::OnEverything(Right::Read),
             Self::List(_) | Self::Events => Need::Within(Right::Read),
             Self::Claim => Need::Within(Right::Acquire),

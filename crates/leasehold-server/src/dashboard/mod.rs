@@ -88,9 +88,9 @@ impl Service {
         let text = if unchanged { "" } else { asset.text };
         let mut answer = answer::text(asset.kind, text);
         if unchanged {
-            *answer.status_mut() = StatusCode::NOT_MODIFIED;
+            answer.status = StatusCode::NOT_MODIFIED;
         }
-        let headers = answer.headers_mut();
+        let headers = &mut answer.headers;
         // Kept by the browser, and asked for again each time: after an update of the service nothing is mixed.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.extend(tag.map(|tag| (ETAG, tag.clone())));

@@ -17,7 +17,7 @@ mod stream;
 pub(crate) use hub::Hub;
 pub(crate) use stream::Stream;
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use leasehold::core::Name;
 
 use crate::access::Right;
@@ -69,8 +69,7 @@ impl Service {
         let last = last.map(|id| id.to_str().unwrap_or_default());
         let stream = Hub::join(&self.events, filter, last, self.config.heartbeat);
         let mut answer = answer::streaming(stream);
-        let headers = answer.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        let headers = &mut answer.headers;
         headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
         Ok(answer)
     }

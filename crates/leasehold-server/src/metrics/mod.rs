@@ -32,12 +32,13 @@ pub(crate) enum Asked {
     Put,
     Remove,
     Claim,
+    Requests,
     /// About the service itself.
     Other,
 }
 
 impl Asked {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Acquire,
         Self::AcquireAll,
         Self::Heartbeat,
@@ -51,6 +52,7 @@ impl Asked {
         Self::Put,
         Self::Remove,
         Self::Claim,
+        Self::Requests,
         Self::Other,
     ];
 
@@ -69,6 +71,7 @@ impl Asked {
             Self::Put => "put",
             Self::Remove => "remove",
             Self::Claim => "claim",
+            Self::Requests => "requests",
             Self::Other => "other",
         }
     }
@@ -90,6 +93,7 @@ impl From<&Route> for Asked {
             Route::Put(_) => Self::Put,
             Route::Remove(_) => Self::Remove,
             Route::Claim => Self::Claim,
+            Route::Requests => Self::Requests,
             Route::Events
             | Route::Metrics
             | Route::Totals

@@ -136,6 +136,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ..PLAIN
     },
     Operation {
+        id: "requests",
+        methods: WRITE,
+        path: "/requests",
+        tag: "locks",
+        summary: "Send many requests in one",
+        body: Json("Requests"),
+        answer: Answers(&["Answers"]),
+        ..PLAIN
+    },
+    Operation {
         id: "update",
         methods: WRITE,
         path: "/locks/{name}/{fence}",

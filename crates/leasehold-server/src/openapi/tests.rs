@@ -19,6 +19,7 @@ fn word(route: &Route) -> &'static str {
         Route::AcquireAll(_) => "acquire all",
         Route::Heartbeat(..) => "heartbeat",
         Route::Heartbeats => "heartbeats",
+        Route::Requests => "requests",
         Route::Update(..) => "update",
         Route::Release(..) => "release",
         Route::ReleaseByNonce(_) => "release by nonce",
@@ -44,11 +45,12 @@ fn word(route: &Route) -> &'static str {
     }
 }
 
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 27] = [
     "acquire",
     "acquire all",
     "heartbeat",
     "heartbeats",
+    "requests",
     "update",
     "release",
     "release by nonce",
@@ -164,6 +166,10 @@ fn schemas_fit_the_wire_types() {
     fits::<wire::Names>("Names");
     fits::<wire::Heartbeats>("Heartbeats");
     fits::<wire::Heartbeat>("Heartbeat");
+    fits::<wire::Requests<'static>>("Requests");
+    fits::<wire::Single<'static>>("Request");
+    fits::<wire::Answers>("Answers");
+    fits::<wire::Answer>("Answer");
     fits::<wire::BreakHow>("BreakHow");
     fits::<wire::Problem>("Problem");
     fits::<wire::Told>("Event");

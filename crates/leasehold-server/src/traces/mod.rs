@@ -145,7 +145,7 @@ impl<'s> Traced<'s> {
     /// It is answered.
     pub(crate) fn answered(mut self, answer: &Answer, trouble: Option<Trouble>) {
         let outcome = trouble.map_or("ok", Trouble::as_str);
-        self.tell(outcome, Some(answer.status()), answer.body().called());
+        self.tell(outcome, Some(answer.status), answer.body.called());
     }
 
     /// Tells it, once.

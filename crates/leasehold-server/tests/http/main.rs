@@ -22,6 +22,7 @@ mod metrics;
 mod names;
 mod openapi;
 mod remote;
+mod requests;
 mod routes;
 mod several;
 mod subscriber;

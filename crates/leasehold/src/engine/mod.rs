@@ -46,7 +46,7 @@ use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::host::{Host, Machine};
 use crate::store::{Answer, Facts, Store};
-use crate::{Error, Result};
+use crate::{Error, Result, side_by_side};
 
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
@@ -261,7 +261,7 @@ impl Engine {
                 Err(refused) => Err(refused),
             }
         });
-        join_all(answers).await
+        side_by_side(answers).await
     }
 
     /// Waits for the answer to an operation.
@@ -446,27 +446,6 @@ fn silence(timeout: Duration) -> String {
 
 fn no_answer(timeout: Duration) -> Error {
     Error::Unavailable(silence(timeout))
-}
-
-/// Runs futures side by side in one task, in order of their results.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        let mut ready = true;
-        for (future, output) in &mut pending {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *output = Some(value),
-                    std::task::Poll::Pending => ready = false,
-                }
-            }
-        }
-        if !ready {
-            return std::task::Poll::Pending;
-        }
-        std::task::Poll::Ready(pending.drain(..).filter_map(|(_, output)| output).collect())
-    })
-    .await
 }
 
 /// A moment between half and one and a half of this span from now: herds disperse.

@@ -30,6 +30,7 @@ const SPARE: usize = 128;
 const ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
 /// Why there is no answer.
+#[derive(Clone)]
 pub(super) enum Lost {
     /// TLS does not come about, now or later.
     Distrusted(String),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hyper::body::Bytes;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 
@@ -97,12 +96,7 @@ impl RemoteEvents {
         if !self.prefix.is_empty() {
             target = target.with("prefix", &self.prefix);
         }
-        let ask = Ask {
-            method: Method::GET,
-            target,
-            nonce: None,
-            body: Bytes::new(),
-        };
+        let ask = Ask::new(Method::GET, target);
         let connecting = async {
             let mut request = self.remote.request(ask)?;
             let headers = request.headers_mut();

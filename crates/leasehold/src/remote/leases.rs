@@ -109,10 +109,8 @@ impl Leases for Remote {
         };
         let answered = self
             .call(Repeat::Safe, ANSWER, |_| Ask {
-                method: Method::DELETE,
-                target: self.inner.url.lease(name, &rest),
                 nonce: nonce.clone(),
-                body: Bytes::new(),
+                ..Ask::quick(Method::DELETE, self.inner.url.lease(name, &rest))
             })
             .await?;
         Ok(self.read::<Released>(&answered)?.released)
@@ -122,10 +120,8 @@ impl Leases for Remote {
         let body = json(&BreakHow::from(how));
         let answered = self
             .call(Repeat::Never, ANSWER, |_| Ask {
-                method: Method::POST,
-                target: self.inner.url.lease(name, "/break"),
-                nonce: None,
                 body: body.clone(),
+                ..Ask::new(Method::POST, self.inner.url.lease(name, "/break"))
             })
             .await?;
         Ok(match self.read::<Broken>(&answered)? {
@@ -140,7 +136,7 @@ impl Leases for Remote {
     async fn show(&self, name: &Name) -> Result<Option<View>> {
         let answered = self
             .call(Repeat::Read, ANSWER, |_| {
-                get(self.inner.url.lease(name, ""))
+                Ask::quick(Method::GET, self.inner.url.lease(name, ""))
             })
             .await?;
         if let Ok(problem) = answered.problem(&self.inner.url)
@@ -201,11 +197,15 @@ impl Remote {
         if let Some(fence) = request.fence {
             target = target.with("fence", &fence.to_string());
         }
+        let nonce = Some(request.nonce.clone());
+        if !wait.is_zero() {
+            let alone = Ask::new(Method::POST, target);
+            return Ask { nonce, ..alone };
+        }
         Ask {
-            method: Method::POST,
-            target,
-            nonce: Some(request.nonce.clone()),
-            body: Bytes::new(),
+            nonce,
+            takes: Some(request.name.clone()),
+            ..Ask::quick(Method::POST, target)
         }
     }
 
@@ -225,10 +225,8 @@ impl Remote {
         }
         let body = request.body.as_deref().unwrap_or_default();
         Ask {
-            method: Method::POST,
-            target,
-            nonce: None,
             body: Bytes::copy_from_slice(body.as_bytes()),
+            ..Ask::quick(Method::POST, target)
         }
     }
 
@@ -250,7 +248,7 @@ impl Remote {
         if request.limit != 0 {
             target = target.with("limit", &request.limit.min(MAX_PAGE).to_string());
         }
-        get(target)
+        Ask::new(Method::GET, target)
     }
 
     async fn renew_some(
@@ -270,11 +268,10 @@ impl Remote {
         let answered = self
             .call(Repeat::Safe, within, |elapsed| {
                 let left = duration::format(within.saturating_sub(elapsed));
+                let target = self.inner.url.route("/heartbeats").with("within", &left);
                 Ask {
-                    method: Method::POST,
-                    target: self.inner.url.route("/heartbeats").with("within", &left),
-                    nonce: None,
                     body: body.clone(),
+                    ..Ask::new(Method::POST, target)
                 }
             })
             .await?;
@@ -287,15 +284,6 @@ impl Remote {
             HeartbeatAnswer::Problem(problem) => Err(problem.into()),
         });
         Ok(renewed.collect())
-    }
-}
-
-fn get(target: super::Target) -> Ask {
-    Ask {
-        method: Method::GET,
-        target,
-        nonce: None,
-        body: Bytes::new(),
     }
 }
 

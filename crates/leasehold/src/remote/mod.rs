@@ -3,6 +3,7 @@
 mod connection;
 mod events;
 mod leases;
+mod together;
 mod url;
 mod work;
 
@@ -13,13 +14,14 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use leasehold_core::{BootTime, Nonce};
+use leasehold_core::{BootTime, Name, Nonce};
 use serde::de::DeserializeOwned;
 
 use crate::host::{Host, Machine};
 use crate::wire::{NONCE_HEADER, Problem};
 use crate::{Error, Result, tls};
 use connection::{Connection, Lost, Pool};
+use together::{Goes, Together};
 use url::{ServiceUrl, Target};
 
 pub use events::RemoteEvents;
@@ -47,8 +49,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share their connections. A call that is dropped closes its connection, so that the service
-/// stops waiting for it.
+/// Cheap to clone; clones share their connections, and when many tasks ask at a time, their requests too. A call that
+/// is dropped leaves nothing: who waits in line waits no more, and a lease that was granted meanwhile is given back.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
@@ -58,6 +60,7 @@ struct Inner {
     url: ServiceUrl,
     host: Arc<dyn Host>,
     pool: Pool,
+    together: Together,
     /// The `Authorization` header.
     token: Option<HeaderValue>,
 }
@@ -68,6 +71,31 @@ struct Ask {
     target: Target,
     nonce: Option<Nonce>,
     body: Bytes,
+    /// It is answered at once, so that it may go together with others.
+    quick: bool,
+    /// What it takes, to be let go again if nobody is there any more to have it.
+    takes: Option<Name>,
+}
+
+impl Ask {
+    fn new(method: Method, target: Target) -> Self {
+        Self {
+            method,
+            target,
+            nonce: None,
+            body: Bytes::new(),
+            quick: false,
+            takes: None,
+        }
+    }
+
+    /// One that is answered at once.
+    fn quick(method: Method, target: Target) -> Self {
+        Self {
+            quick: true,
+            ..Self::new(method, target)
+        }
+    }
 }
 
 /// Whether a request may be sent again when its answer is lost.
@@ -110,6 +138,7 @@ impl Remote {
                 url,
                 host,
                 pool: Pool::new(tls),
+                together: Together::default(),
                 token: None,
             }),
         })
@@ -129,6 +158,7 @@ impl Remote {
                 url: url.clone(),
                 host: host.clone(),
                 pool: pool.another(),
+                together: Together::default(),
                 token: Some(header),
             }),
         })
@@ -179,6 +209,20 @@ impl Remote {
     }
 
     async fn attempt(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
+        match self.send(ask) {
+            Goes::Alone(ask, _under_way) => self.attempt_alone(ask, within).await,
+            Goes::Together(told, _under_way) => {
+                let url = &self.inner.url;
+                match tokio::time::timeout(within, told).await {
+                    Ok(Ok(answer)) => answer,
+                    Ok(Err(_)) => Err(Lost::Sent(format!("nobody waits for {url} any more"))),
+                    Err(_) => Err(Lost::Sent(format!("{url} did not answer in time"))),
+                }
+            }
+        }
+    }
+
+    async fn attempt_alone(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
         let Inner {
             url, host, pool, ..
         } = &*self.inner;

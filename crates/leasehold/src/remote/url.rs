@@ -17,6 +17,9 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
+/// What needs none in the value of a parameter.
+const VALUE: &AsciiSet = &UNRESERVED.remove(b'/').remove(b':').remove(b'@');
+
 /// The URL of a service, taken apart once.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceUrl {
@@ -78,6 +81,7 @@ impl ServiceUrl {
     pub(super) fn route(&self, path: &str) -> Target {
         Target {
             text: format!("{}{path}", self.base),
+            base: self.base.len(),
             parameters: false,
         }
     }
@@ -147,6 +151,8 @@ impl fmt::Display for ServiceUrl {
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     text: String,
+    /// Where the service's own part of it begins.
+    base: usize,
     parameters: bool,
 }
 
@@ -157,12 +163,17 @@ impl Target {
         self.parameters = true;
         self.text.push_str(key);
         self.text.push('=');
-        self.text.extend(utf8_percent_encode(value, UNRESERVED));
+        self.text.extend(utf8_percent_encode(value, VALUE));
         self
     }
 
     pub(super) fn into_string(self) -> String {
         self.text
+    }
+
+    /// As the service sees it, whatever lies in between.
+    pub(super) fn own_part(&self) -> &str {
+        &self.text[self.base..]
     }
 }
 
@@ -178,6 +189,7 @@ mod tests {
         assert_eq!(url.route("/locks").into_string(), "/locks");
         let url = ServiceUrl::parse("http://[::1]/below/here").unwrap();
         assert_eq!((url.host.as_str(), url.port), ("::1", 80));
+        assert_eq!(url.route("/locks").own_part(), "/locks");
         assert_eq!(url.route("/locks").into_string(), "/below/here/locks");
         let url = ServiceUrl::parse("https://db1?ca=%2Fca.pem&cert=c&key=k").unwrap();
         let files = url.tls.clone().unwrap();
@@ -207,7 +219,7 @@ mod tests {
         for (name, target) in [
             ("job", "/locks/job/1?x=%26"),
             ("#?% é", "/locks/%23%3F%25%20%C3%A9/1?x=%26"),
-            ("a/b", "/locks/1?name=a%2Fb&x=%26"),
+            ("a/b", "/locks/1?name=a/b&x=%26"),
             ("..", "/locks/1?name=..&x=%26"),
         ] {
             let name = Name::lock(name).unwrap();
@@ -217,6 +229,6 @@ mod tests {
         let gate = Name::gate("a b").unwrap();
         assert_eq!(url.lease(&gate, "/1").into_string(), "/gates/a%20b/1");
         let item = Name::lock("a/b").unwrap();
-        assert_eq!(url.item(&item).into_string(), "/items?name=a%2Fb");
+        assert_eq!(url.item(&item).into_string(), "/items?name=a/b");
     }
 }

@@ -22,17 +22,19 @@ impl Remote {
             names: names.collect(),
         });
         let answered = self
-            .call(Repeat::Safe, wait + ANSWER, |elapsed| Ask {
-                method: Method::POST,
-                target: self
+            .call(Repeat::Safe, wait + ANSWER, |elapsed| {
+                let target = self
                     .inner
                     .url
                     .route("/locks")
                     .with("ttl", &duration::format(request.ttl))
                     .with("owner", &request.owner)
-                    .with("wait", &duration::format(wait_left(wait, elapsed))),
-                nonce: Some(request.nonce.clone()),
-                body: body.clone(),
+                    .with("wait", &duration::format(wait_left(wait, elapsed)));
+                Ask {
+                    nonce: Some(request.nonce.clone()),
+                    body: body.clone(),
+                    ..Ask::new(Method::POST, target)
+                }
             })
             .await?;
         if let Ok(problem) = answered.problem(&self.inner.url)
@@ -68,15 +70,13 @@ impl Remote {
             None => Repeat::Never,
         };
         let answered = self
-            .call(repeat, ANSWER, |_| Ask {
-                method: Method::PUT,
-                target: self
-                    .inner
-                    .url
-                    .item(&request.name)
-                    .with("state", &request.state),
-                nonce: request.nonce.clone(),
-                body: Bytes::copy_from_slice(request.body.as_bytes()),
+            .call(repeat, ANSWER, |_| {
+                let target = self.inner.url.item(&request.name);
+                Ask {
+                    nonce: request.nonce.clone(),
+                    body: Bytes::copy_from_slice(request.body.as_bytes()),
+                    ..Ask::quick(Method::PUT, target.with("state", &request.state))
+                }
             })
             .await?;
         match self.read::<Stored>(&answered) {
@@ -90,11 +90,8 @@ impl Remote {
     pub(super) async fn remove_item(&self, name: &Name) -> Result<()> {
         locks_only([name])?;
         let answered = self
-            .call(Repeat::Never, ANSWER, |_| Ask {
-                method: Method::DELETE,
-                target: self.inner.url.item(name),
-                nonce: None,
-                body: Bytes::new(),
+            .call(Repeat::Never, ANSWER, |_| {
+                Ask::quick(Method::DELETE, self.inner.url.item(name))
             })
             .await?;
         self.read::<Removed>(&answered).map(drop)
@@ -116,10 +113,8 @@ impl Remote {
             target = target.with("wait", &duration::format(wait));
         }
         Ask {
-            method: Method::POST,
-            target,
             nonce: Some(request.nonce.clone()),
-            body: Bytes::new(),
+            ..Ask::new(Method::POST, target)
         }
     }
 

@@ -6,6 +6,7 @@ mod event;
 mod history;
 mod lease;
 mod problem;
+mod requests;
 mod several;
 mod view;
 
@@ -15,6 +16,7 @@ pub use lease::{
     BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
 };
 pub use problem::{Problem, Trouble};
+pub use requests::{Answer, Answers, Requests, Single};
 pub use several::{Items, NamedLease, NamedLeases, Names, Removed, Stored};
 pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
 
@@ -27,6 +29,8 @@ use serde::{Deserialize, Serialize};
 pub const NONCE_HEADER: &str = "leasehold-nonce";
 /// How many leases one call of `/heartbeats` may renew.
 pub const MAX_HEARTBEATS: usize = 1_000;
+/// How many requests one call of `/requests` may carry.
+pub const MAX_REQUESTS: usize = 256;
 /// How many names one page of a list may have.
 pub const MAX_PAGE: usize = 1_000;
 /// The longest that a call may wait in line: a day.

@@ -12,12 +12,18 @@ fn heartbeat() -> Value {
     json!({"name": "ada", "fence": FENCE, "ttl": "1m"})
 }
 
+fn single() -> Value {
+    json!({"method": "POST", "target": "/locks/ada/7?state=HALF", "body": "so far"})
+}
+
 pub(super) fn asking() -> Vec<Schema> {
     let name = || json!({"type": "string", "minLength": 1, "maxLength": 512});
     let mut names = list(name(), "Them, in any order.");
     names["maxItems"] = 64.into();
     let mut heartbeats = list(reference("Heartbeat"), "Them.");
     heartbeats["maxItems"] = leasehold::wire::MAX_HEARTBEATS.into();
+    let mut requests = list(reference("Request"), "Them, in any order.");
+    requests["maxItems"] = leasehold::wire::MAX_REQUESTS.into();
     let ttl = json!({"type": "string", "pattern": SPAN, "description": "Another ttl than before."});
     let nonce = json!({"type": "string", "minLength": 1, "maxLength": 64, "description": "What the caller acquired with."});
     vec![
@@ -42,6 +48,30 @@ pub(super) fn asking() -> Vec<Schema> {
                 ("ttl", SOMETIMES, or_null(ttl)),
             ],
             heartbeat(),
+        ),
+        schema(
+            "Requests",
+            "Many requests, each answered as if it had come by itself, side by side. Those that wait in line, and those that are not about leases, are sent by themselves.",
+            vec![("requests", ALWAYS, requests)],
+            json!({"requests": [single()]}),
+        ),
+        schema(
+            "Request",
+            "One of them.",
+            vec![
+                ("method", ALWAYS, text("`GET`, `POST` and the like.")),
+                (
+                    "target",
+                    ALWAYS,
+                    text("Path and parameters, as in a URL; a nonce is one of them."),
+                ),
+                (
+                    "body",
+                    SOMETIMES,
+                    text("What would be sent with it; empty if it is left out."),
+                ),
+            ],
+            single(),
         ),
         schema(
             "BreakHow",

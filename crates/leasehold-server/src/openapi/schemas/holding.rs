@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    ALWAYS, FENCE, FROM, SOMETIMES, Schema, UNTIL, fence, flag, list, millis, one_of, reference,
-    schema, text, time,
+    ALWAYS, FENCE, FROM, SOMETIMES, Schema, UNTIL, described, fence, flag, list, millis, one_of,
+    reference, schema, text, time,
 };
 
 fn lease_members() -> Vec<(&'static str, bool, Value)> {
@@ -161,6 +161,39 @@ pub(super) fn holding() -> Vec<Schema> {
                 ),
             ],
             json!({"broken": true, "until": UNTIL}),
+        ),
+        schema(
+            "Answers",
+            "What many requests were answered with, in the same order.",
+            vec![(
+                "answers",
+                ALWAYS,
+                list(reference("Answer"), "Each for itself."),
+            )],
+            json!({"answers": [{"status": 200, "body": lease()}]}),
+        ),
+        schema(
+            "Answer",
+            "One of them.",
+            vec![
+                (
+                    "status",
+                    ALWAYS,
+                    described(
+                        json!({"type": "integer", "minimum": 200, "maximum": 599}),
+                        "The status that it would have had by itself.",
+                    ),
+                ),
+                (
+                    "body",
+                    ALWAYS,
+                    described(
+                        json!({"type": "object"}),
+                        "The body that it would have had by itself: what that route answers, or a problem.",
+                    ),
+                ),
+            ],
+            json!({"status": 200, "body": lease()}),
         ),
         schema(
             "HeartbeatsAnswer",
