@@ -77,7 +77,7 @@ impl Service {
         let query = Query::parse(query)?;
         let route = Route::find(&method, path, &query)?;
         *asked = Asked::from(&route);
-        if matches!(*asked, Asked::Other | Asked::Requests) {
+        if !route.is_about_one_name() {
             return Err(not_among_others());
         }
         if query.has("wait") {
@@ -97,7 +97,7 @@ impl Service {
     }
 }
 
-/// Only what is about leases is.
+/// Only what is about one name is: what tells of many would be too much, many times over.
 pub(crate) fn not_among_others() -> Refused {
-    Error::invalid("this is not answered among others: send it by itself").into()
+    Error::invalid("only what is about one name goes with others: send this by itself").into()
 }

@@ -119,6 +119,11 @@ impl Route {
         }
     }
 
+    /// Whether it is about one name and no other.
+    pub(crate) fn is_about_one_name(&self) -> bool {
+        self.name().is_some() && !matches!(self, Self::AcquireAll(_))
+    }
+
     /// The route of a request. `?name=` stands for the path segment, for names that URL parsers mangle.
     pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Found {
         let verb = Verb::from(method);

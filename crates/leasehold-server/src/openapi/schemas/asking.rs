@@ -51,7 +51,7 @@ pub(super) fn asking() -> Vec<Schema> {
         ),
         schema(
             "Requests",
-            "Many requests, each answered as if it had come by itself, side by side. Those that wait in line, and those that are not about leases, are sent by themselves.",
+            "Many requests, each answered as if it had come by itself, side by side. Those that wait in line, and those that are not about one name, are sent by themselves.",
             vec![("requests", ALWAYS, requests)],
             json!({"requests": [single()]}),
         ),
