@@ -109,7 +109,9 @@ impl Answer {
         let headers = response.headers_mut();
         *headers = self.headers;
         headers.insert(CONTENT_TYPE, self.content_type);
-        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+        if !headers.contains_key(CACHE_CONTROL) {
+            headers.insert(CACHE_CONTROL, NO_STORE);
+        }
         response
     }
 }

@@ -14,7 +14,7 @@ use crate::metrics::Asked;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
-use crate::service::{Call, Service};
+use crate::service::{self, Call, Service};
 
 /// Bytes of many requests.
 const REQUESTS_BYTES: usize = 1024 * 1024;
@@ -93,7 +93,10 @@ impl Service {
             body: Body::Here(body.into_owned()),
             arrival: among.arrival,
         };
-        self.answer_to(route, call).await
+        let witness = self.witness(&route, &call.caller);
+        let answer = self.answer_to(route, call).await;
+        service::tell(witness, &answer);
+        answer
     }
 }
 

@@ -129,8 +129,9 @@ impl Service {
             traced.asks(*asked, &route);
         }
         let caller = self.identify(parts, peer, &route).inspect_err(|refused| {
-            let witness = self.witness(&route, &Caller::anybody(peer));
-            witness.inspect(|witness| witness.tell(refused));
+            if let Some(witness) = self.witness(&route, &Caller::anybody(peer)) {
+                witness.tell(refused);
+            }
         })?;
         let call = Call {
             query,
@@ -139,23 +140,17 @@ impl Service {
             body: Body::Coming(body),
             arrival,
         };
-        match route {
-            Route::Requests => Box::pin(self.answer_many(call)).await,
-            route => self.answer_to(route, call).await,
+        if route == Route::Requests {
+            return Box::pin(self.answer_many(call)).await;
         }
+        let witness = self.witness(&route, &call.caller);
+        let answer = self.answer_to(route, call).await;
+        tell(witness, &answer);
+        answer
     }
 
     /// Answers one request, which came by itself or among others.
     pub(crate) async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
-        let witness = self.witness(&route, &call.caller);
-        let answer = self.answer_unseen(route, call).await;
-        if let (Some(witness), Err(refused)) = (witness, &answer) {
-            witness.tell(refused);
-        }
-        answer
-    }
-
-    async fn answer_unseen(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
         let _waiting = self.permit(&route, &call)?;
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
@@ -202,7 +197,7 @@ impl Service {
     }
 
     /// One who sees what is refused to somebody, where that is wanted.
-    fn witness(&self, route: &Route, who: &Caller) -> Option<Witness<'_>> {
+    pub(crate) fn witness(&self, route: &Route, who: &Caller) -> Option<Witness<'_>> {
         let audit = self.config.audit.as_ref()?;
         Some(Witness::new(audit, route, who))
     }
@@ -311,6 +306,13 @@ impl Call<'_> {
     pub(crate) fn owner(&self) -> Text {
         let owner = self.query.get("owner");
         owner.map_or_else(|| self.caller.address.clone(), Into::into)
+    }
+}
+
+/// Has a witness tell of a refusal.
+pub(crate) fn tell(witness: Option<Witness<'_>>, answer: &Result<Answer, Refused>) {
+    if let (Some(witness), Err(refused)) = (witness, answer) {
+        witness.tell(refused);
     }
 }
 

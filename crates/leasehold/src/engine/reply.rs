@@ -12,6 +12,11 @@ use crate::Result;
 /// caller has gone. (A lease that was granted *again* is left to expire, because its owner may still be working.)
 #[must_use = "a fresh grant that is not taken is released"]
 pub struct Reply {
+    /// On the heap: it is large, and handed on often.
+    told: Box<Told>,
+}
+
+struct Told {
     outcome: Outcome,
     basis: Option<Basis>,
     untaken: Option<Untaken>,
@@ -36,11 +41,12 @@ pub struct Called {
 impl Reply {
     /// Without anything to release.
     pub(super) fn plain(outcome: Outcome) -> Self {
-        Self {
+        let told = Told {
             outcome,
             basis: None,
             untaken: None,
-        }
+        };
+        Self { told: told.into() }
     }
 
     /// With what it rests on, and with what undoes it unless it is taken.
@@ -51,42 +57,42 @@ impl Reply {
         name: &Name,
         inner: &Arc<Inner>,
     ) -> Self {
-        let inner = Arc::downgrade(inner);
         let untaken = undo.map(|undo| Untaken {
-            inner,
+            inner: Arc::downgrade(inner),
             name: name.clone(),
             undo: Some(undo),
         });
-        Self {
+        let told = Told {
             outcome,
             basis,
             untaken,
-        }
+        };
+        Self { told: told.into() }
     }
 
     /// What came of the operation, before deciding to take it.
     pub fn outcome(&self) -> &Outcome {
-        &self.outcome
+        &self.told.outcome
     }
 
     /// Until when a holder may believe, by this machine's boot clock.
     pub fn deadline(&self) -> Option<BootTime> {
-        self.basis?.deadline
+        self.told.basis?.deadline
     }
 
     /// The call of the store that wrote it; `None` if nothing had to be written for it.
     pub fn called(&self) -> Option<Called> {
-        Some(self.basis?.called)
+        Some(self.told.basis?.called)
     }
 
     /// Takes in a renewal of what was granted.
     pub(super) fn extend(&mut self, renewal: Self) -> Result<()> {
-        let basis = renewal.basis;
+        let basis = renewal.told.basis;
         let (outcome, _) = renewal.take();
-        match (&mut self.outcome, outcome) {
+        match (&mut self.told.outcome, outcome) {
             (Outcome::Granted(grant), Outcome::Renewed(renewal)) => {
                 grant.expires_at = renewal.expires_at;
-                self.basis = basis;
+                self.told.basis = basis;
                 Ok(())
             }
             (_, other) => Err(refusal(other)),
@@ -97,19 +103,19 @@ impl Reply {
     pub fn take(mut self) -> (Outcome, Option<BootTime>) {
         self.keep();
         let deadline = self.deadline();
-        (self.outcome, deadline)
+        (self.told.outcome, deadline)
     }
 
     /// Leaves the outcome as it is, and gives what would have undone it.
     pub(super) fn keep(&mut self) -> Option<Release> {
-        self.untaken.as_mut()?.undo.take()
+        self.told.untaken.as_mut()?.undo.take()
     }
 }
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
-            .field("outcome", &self.outcome)
+            .field("outcome", &self.told.outcome)
             .field("deadline", &self.deadline())
             .finish()
     }
