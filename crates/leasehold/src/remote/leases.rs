@@ -197,15 +197,11 @@ impl Remote {
         if let Some(fence) = request.fence {
             target = target.with("fence", &fence.to_string());
         }
-        let nonce = Some(request.nonce.clone());
-        if !wait.is_zero() {
-            let alone = Ask::new(Method::POST, target);
-            return Ask { nonce, ..alone };
-        }
         Ask {
-            nonce,
+            nonce: Some(request.nonce.clone()),
+            quick: wait.is_zero(),
             takes: Some(request.name.clone()),
-            ..Ask::quick(Method::POST, target)
+            ..Ask::new(Method::POST, target)
         }
     }
 
