@@ -66,7 +66,8 @@ impl Name {
                 Self::MAX_BYTES
             )));
         }
-        if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !plain && let Some(bad) = text.chars().find(|c| c.is_control()) {
             return Err(Invalid::new(format!(
                 "the name contains the control character U+{:04X}: every other character is allowed",
                 u32::from(bad)

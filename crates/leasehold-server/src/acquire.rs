@@ -32,7 +32,7 @@ impl Service {
         };
         let (arrival, reply) = self.ask(call, name, acquire).await?;
         match lease(arrival, &reply) {
-            Some(lease) => Ok(answer::telling(reply, &lease)),
+            Some(lease) => Ok(answer::telling(reply, lease.to_json())),
             None => Err(refuse(reply)),
         }
     }
@@ -47,7 +47,7 @@ impl Service {
         let acquire = exclusively(&call, &self.nonce_or_new(&call)?, every);
         let (arrival, reply) = self.ask(call, gate, acquire).await?;
         match (lease(arrival, &reply), reply.outcome()) {
-            (Some(lease), _) => Ok(answer::telling(reply, &lease)),
+            (Some(lease), _) => Ok(answer::telling(reply, lease.to_json())),
             (None, Outcome::Held(held)) => Err(Problem::throttled(held).into()),
             (None, _) => Err(refuse(reply)),
         }

@@ -1,8 +1,10 @@
 //! Answers: JSON whose grant becomes the caller's only when its first byte is about to be written.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
@@ -10,7 +12,9 @@ use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Response, StatusCode};
-use leasehold::core::Name;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use leasehold::core::{BootTime, Name};
 use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
@@ -20,8 +24,10 @@ use crate::refused::Refused;
 
 /// The body of an answer.
 pub(crate) struct AnswerBody {
-    json: Bytes,
-    /// The replies that the answer tells. Dropped with an answer that nobody reads, they give fresh grants back.
+    json: Cow<'static, [u8]>,
+    /// The reply that the answer tells,
+    reply: Option<Reply>,
+    /// or several. Dropped with an answer that nobody reads, they give fresh grants back.
     replies: Vec<Reply>,
     /// What is sent instead, for as long as somebody reads.
     stream: Option<Box<Stream>>,
@@ -30,11 +36,19 @@ pub(crate) struct AnswerBody {
 impl AnswerBody {
     /// When the store was called for what it tells, from the first call to the last.
     pub(crate) fn called(&self) -> Option<Called> {
-        let calls = self.replies.iter().filter_map(Reply::called);
+        let calls = self.reply.iter().chain(&self.replies);
+        let calls = calls.filter_map(Reply::called);
         calls.reduce(|one, other| Called {
             sent: one.sent.min(other.sent),
             received: one.received.max(other.received),
         })
+    }
+
+    /// Its first byte is about to be written, or has just been: what it tells is the caller's.
+    pub(crate) fn take(&mut self) {
+        for reply in self.reply.take().into_iter().chain(self.replies.drain(..)) {
+            let _ = reply.take();
+        }
     }
 
     /// Whether it goes on for as long as somebody reads it.
@@ -51,15 +65,16 @@ impl Body for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        for reply in self.replies.drain(..) {
-            let _ = reply.take();
-        }
+        self.take();
         if let Some(stream) = &mut self.stream {
             return stream
                 .poll_next(context)
                 .map(|next| Some(Ok(Frame::data(next?))));
         }
-        let json = std::mem::take(&mut self.json);
+        let json = match std::mem::take(&mut self.json) {
+            Cow::Owned(bytes) => bytes.into(),
+            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        };
         Poll::Ready((!json.is_empty()).then(|| Ok(Frame::data(json))))
     }
 
@@ -75,6 +90,9 @@ impl Body for AnswerBody {
     }
 }
 
+/// Bytes that the head of an ordinary answer takes, and some more.
+const HEAD_BYTES: usize = 192;
+
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -89,20 +107,60 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn new(json: Bytes, content_type: HeaderValue) -> Self {
+    fn new(json: Cow<'static, [u8]>, content_type: HeaderValue) -> Self {
         Self {
             status: StatusCode::OK,
             content_type,
             headers: HeaderMap::new(),
             body: AnswerBody {
                 json,
+                reply: None,
                 replies: Vec::new(),
                 stream: None,
             },
         }
     }
 
-    /// As it is sent.
+    /// Writes it down as it is sent, where it has an end.
+    pub(crate) fn write(&self, date: &str, goes_on: bool, to: &mut Vec<u8>) {
+        let json = &self.body.json;
+        to.reserve(HEAD_BYTES + json.len());
+        if self.status == StatusCode::OK && self.content_type == JSON && self.headers.is_empty() {
+            // What nearly all of them begin with.
+            to.extend_from_slice(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store",
+            );
+        } else {
+            self.write_beginning(to);
+        }
+        if self.status != StatusCode::NOT_MODIFIED {
+            let mut digits = itoa::Buffer::new();
+            write_header("content-length", digits.format(json.len()).as_bytes(), to);
+        }
+        if !goes_on {
+            write_header("connection", b"close", to);
+        }
+        write_header("date", date.as_bytes(), to);
+        to.extend_from_slice(b"\r\n\r\n");
+        to.extend_from_slice(json);
+    }
+
+    fn write_beginning(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(b"HTTP/1.1 ");
+        to.extend_from_slice(self.status.as_str().as_bytes());
+        to.push(b' ');
+        let reason = self.status.canonical_reason().unwrap_or_default();
+        to.extend_from_slice(reason.as_bytes());
+        write_header("content-type", self.content_type.as_bytes(), to);
+        for (name, value) in &self.headers {
+            write_header(name.as_str(), value.as_bytes(), to);
+        }
+        if !self.headers.contains_key(CACHE_CONTROL) {
+            write_header("cache-control", NO_STORE.as_bytes(), to);
+        }
+    }
+
+    /// The same for hyper.
     pub(crate) fn into_response(self) -> Response<AnswerBody> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
@@ -116,15 +174,43 @@ impl Answer {
     }
 }
 
+fn write_header(name: &str, value: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(b"\r\n");
+    to.extend_from_slice(name.as_bytes());
+    to.extend_from_slice(b": ");
+    to.extend_from_slice(value);
+}
+
+/// What time it is, for people and for caches: written down once a second.
+#[derive(Default)]
+pub(crate) struct Date {
+    text: String,
+    /// Until when it is right.
+    until: BootTime,
+}
+
+impl Date {
+    pub(crate) fn at(&mut self, now: BootTime) -> &str {
+        if self.text.is_empty() || now >= self.until {
+            let wall = Timestamp::now();
+            let gone = Duration::from_nanos(u64::from(wall.subsec_nanosecond().unsigned_abs()));
+            self.until = now + Duration::from_secs(1).saturating_sub(gone);
+            let written = DateTimePrinter::new().timestamp_to_rfc9110_string(&wall);
+            self.text = written.unwrap_or_default();
+        }
+        &self.text
+    }
+}
+
 /// An answer that rests on nothing.
 pub(crate) fn ok(value: &impl Serialize) -> Answer {
     json(StatusCode::OK, JSON, value)
 }
 
 /// An answer that tells a reply, and takes it only when it is written.
-pub(crate) fn telling(reply: Reply, value: &impl Serialize) -> Answer {
-    let mut answer = ok(value);
-    answer.body.replies = vec![reply];
+pub(crate) fn telling(reply: Reply, json: Vec<u8>) -> Answer {
+    let mut answer = Answer::new(json.into(), JSON);
+    answer.body.reply = Some(reply);
     answer
 }
 
@@ -153,6 +239,7 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
         bytes.extend_from_slice(b",\"body\":");
         bytes.extend_from_slice(&answer.body.json);
         bytes.push(b'}');
+        replies.extend(answer.body.reply);
         replies.extend(answer.body.replies);
     }
     bytes.extend_from_slice(b"]}");
@@ -162,13 +249,20 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
 }
 
 /// An answer that is no JSON.
-pub(crate) fn text(content_type: &'static str, text: impl Into<Bytes>) -> Answer {
-    Answer::new(text.into(), HeaderValue::from_static(content_type))
+pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>>) -> Answer {
+    let bytes = match text.into() {
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+    };
+    Answer::new(bytes, HeaderValue::from_static(content_type))
 }
 
 /// An answer that goes on for as long as somebody reads it.
 pub(crate) fn streaming(stream: Stream) -> Answer {
-    let mut answer = Answer::new(Bytes::new(), HeaderValue::from_static("text/event-stream"));
+    let mut answer = Answer::new(
+        Cow::default(),
+        HeaderValue::from_static("text/event-stream"),
+    );
     answer.body.stream = Some(Box::new(stream));
     answer
 }
@@ -207,12 +301,15 @@ fn problem_document(problem: &Problem) -> Answer {
 }
 
 fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -> Answer {
-    let mut bytes = Vec::with_capacity(512);
-    serde_json::to_writer(&mut bytes, value).expect("answers have text keys and do not fail");
     Answer {
         status,
-        ..Answer::new(bytes.into(), content_type)
+        ..Answer::new(to_json(value).into(), content_type)
     }
+}
+
+/// What is said as JSON.
+pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("answers have text keys and do not fail")
 }
 
 #[cfg(test)]

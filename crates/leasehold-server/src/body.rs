@@ -18,15 +18,15 @@ const DISCARD: usize = 1024 * 1024;
 pub(crate) enum Body {
     /// It is still to be read.
     Coming(Incoming),
-    /// It came as a part of another request's.
-    Here(String),
+    /// It has come.
+    Here(Vec<u8>),
 }
 
 impl Body {
     /// The whole body, at most `limit` bytes.
     pub(crate) async fn read(self, limit: usize, timeout: Duration) -> Result<Vec<u8>, Refused> {
         match self {
-            Self::Here(text) if text.len() <= limit => Ok(text.into_bytes()),
+            Self::Here(bytes) if bytes.len() <= limit => Ok(bytes),
             Self::Here(_) => Err(too_large(limit)),
             Self::Coming(body) if body.is_end_stream() => Ok(Vec::new()),
             Self::Coming(body) => Box::pin(tokio::time::timeout(timeout, collect(body, limit)))

@@ -108,7 +108,10 @@ impl Service {
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
         match reply.outcome() {
-            Outcome::Completed => Ok(answer::telling(reply, &Released { released: true })),
+            Outcome::Completed => Ok(answer::telling(
+                reply,
+                Released { released: true }.to_json(),
+            )),
             _ => renewed(call.arrival, reply),
         }
     }
@@ -116,7 +119,7 @@ impl Service {
 
 fn renewed(arrival: BootTime, reply: Reply) -> Result<Answer, Refused> {
     match lease(arrival, &reply) {
-        Some(lease) => Ok(answer::telling(reply, &lease)),
+        Some(lease) => Ok(answer::telling(reply, lease.to_json())),
         None => Err(refuse(reply)),
     }
 }

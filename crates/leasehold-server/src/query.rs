@@ -9,7 +9,7 @@ use leasehold::{Error, Result, duration};
 /// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
 /// without two hexadecimal digits is refused.
 pub(crate) fn decode<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
-    if raw.contains('%') {
+    if raw.bytes().any(|byte| byte == b'%') {
         decode_bytes(what, raw, false).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(raw))
@@ -145,9 +145,9 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What is before the first of these bytes, and after it. Queries are short: looking at each byte takes less time than to
+/// What is before the first of these bytes, and after it. Targets are short: looking at each byte takes less time than to
 /// prepare a search.
-fn split(text: &str, at: u8) -> (&str, &str) {
+pub(crate) fn split(text: &str, at: u8) -> (&str, &str) {
     match text.bytes().position(|byte| byte == at) {
         Some(position) => (&text[..position], &text[position + 1..]),
         None => (text, ""),

@@ -31,7 +31,7 @@ impl Service {
             Outcome::NotHeld => false,
             _ => return Err(refuse(reply)),
         };
-        Ok(answer::telling(reply, &Released { released }))
+        Ok(answer::telling(reply, Released { released }.to_json()))
     }
 
     pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -68,7 +68,8 @@ impl Service {
             Outcome::NotHeld => (false, None),
             _ => return Err(refuse(reply)),
         };
-        Ok(answer::telling(reply, &Broken { broken, until }))
+        let json = answer::to_json(&Broken { broken, until });
+        Ok(answer::telling(reply, json))
     }
 }
 

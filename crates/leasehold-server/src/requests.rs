@@ -90,7 +90,7 @@ impl Service {
             query,
             caller: among.caller.clone(),
             headers: among.headers,
-            body: Body::Here(body.into_owned()),
+            body: Body::Here(body.into_owned().into_bytes()),
             arrival: among.arrival,
         };
         let witness = self.witness(&route, &call.caller);

@@ -5,8 +5,9 @@ use leasehold::core::{Fence, Kind, Name};
 use leasehold::{Error, Result};
 
 use crate::dashboard::{self, Asset};
+use crate::events;
 use crate::openapi::Part;
-use crate::query::{Query, decode};
+use crate::query::{Query, decode, split};
 use crate::refused::Refused;
 
 /// What a request asks for. A name says itself whether it is a lock's or a gate's.
@@ -127,7 +128,7 @@ impl Route {
     /// The route of a request. `?name=` stands for the path segment, for names that URL parsers mangle.
     pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Found {
         let verb = Verb::from(method);
-        let mut segments = path.strip_prefix('/').unwrap_or_default().split('/');
+        let mut segments = Segments(path.strip_prefix('/'));
         let (collection, kind): (Collection, _) = match segments.next() {
             Some("locks") => (locks, Kind::Lock),
             Some("items") => (items, Kind::Lock),
@@ -153,6 +154,20 @@ impl Route {
             count += 1;
         }
         collection(verb, &names, &rest[..count])
+    }
+}
+
+/// What is between the slashes of a path.
+struct Segments<'a>(Option<&'a str>);
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.0?;
+        let (segment, after) = split(rest, b'/');
+        self.0 = (segment.len() < rest.len()).then_some(after);
+        Some(segment)
     }
 }
 
@@ -220,7 +235,7 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/whoami", Verb::Read) => Ok(Route::WhoAmI),
         ("/healthz", Verb::Read) => Ok(Route::Health),
         ("/readyz", Verb::Read) => Ok(Route::Ready),
-        ("/events", Verb::Read) => Ok(Route::Events),
+        (events::PATH, Verb::Read) => Ok(Route::Events),
         ("/metrics", Verb::Read) => Ok(Route::Metrics),
         ("/totals", Verb::Read) => Ok(Route::Totals),
         ("/openapi.json", Verb::Read) => Ok(Route::OpenApi),
@@ -228,8 +243,16 @@ fn service(verb: Verb, path: &str) -> Found {
         ("/docs/page.js", Verb::Read) => Ok(Route::Docs(Part::Script)),
         ("/docs/page.css", Verb::Read) => Ok(Route::Docs(Part::Style)),
         (
-            "/healthz" | "/readyz" | "/events" | "/metrics" | "/totals" | "/whoami"
-            | "/openapi.json" | "/docs" | "/docs/page.js" | "/docs/page.css",
+            "/healthz"
+            | "/readyz"
+            | events::PATH
+            | "/metrics"
+            | "/totals"
+            | "/whoami"
+            | "/openapi.json"
+            | "/docs"
+            | "/docs/page.js"
+            | "/docs/page.css",
             _,
         ) => Err(Refused::Method(READ)),
         _ => match (dashboard::find(path), verb) {

@@ -1,32 +1,28 @@
 //! Accepts connections until told to stop, then lets them finish.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
-use leasehold::core::Text;
+use leasehold::core::{BootTime, Text};
 use leasehold::engine::Engine;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::awake::Awake;
+use crate::converse;
 use crate::events::Hub;
 use crate::metrics::Metrics;
 use crate::purge;
 use crate::seats::{Seat, Seats};
 use crate::service::{Peer, Service};
-use crate::stalled::{self, Unstalled};
+use crate::stalled;
 
-/// Bytes that are read ahead of a request or kept for a client that does not read, on each connection.
-const BUFFER: usize = 64 * 1024;
 /// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use or everybody is busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -63,6 +59,7 @@ pub async fn serve(
     if let Some(tls) = &config.tls {
         background.spawn(tls.clone().keep_reading());
     }
+    let closing: Arc<Closing> = Arc::default();
     let mut connections = Connections {
         service: Service {
             engine: engine.clone(),
@@ -73,7 +70,7 @@ pub async fn serve(
         },
         open: JoinSet::new(),
         seats: Seats::default(),
-        graceful: GracefulShutdown::new(),
+        closing: closing.clone(),
     };
     {
         let accepting = pin!(connections.accept(listener));
@@ -84,10 +81,12 @@ pub async fn serve(
     }
     background.abort_all();
     events.close();
-    let Connections { open, graceful, .. } = connections;
+    closing.set();
+    let Connections { mut open, .. } = connections;
     tracing::info!(connections = open.len(), "shutting down");
     let drained = async {
-        tokio::join!(graceful.shutdown(), engine.close());
+        let answered = async { while open.join_next().await.is_some() {} };
+        tokio::join!(answered, engine.close());
         // Grants that nobody took meanwhile are given back.
         engine.close().await;
     };
@@ -99,12 +98,35 @@ pub async fn serve(
     }
 }
 
+/// Whether the service ends.
+#[derive(Default)]
+pub(crate) struct Closing {
+    set: AtomicBool,
+    told: Notify,
+}
+
+impl Closing {
+    fn set(&self) {
+        self.set.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.set.load(Ordering::SeqCst)
+    }
+
+    /// What is ready once it ends, unless it did so before.
+    pub(crate) fn told(&self) -> Notified<'_> {
+        self.told.notified()
+    }
+}
+
 struct Connections {
     service: Service,
     /// One task for each connection; dropped, they end.
     open: JoinSet<()>,
     seats: Seats,
-    graceful: GracefulShutdown,
+    closing: Arc<Closing>,
 }
 
 impl Connections {
@@ -155,21 +177,19 @@ impl Connections {
             service,
             peer,
             seat: seat.clone(),
+            closing: self.closing.clone(),
         };
         let task = match &self.service.config.tls {
-            None => {
-                let connection = self.graceful.watch(connection(client, stream));
-                let serving = async move { ended(&metrics, connection.await) };
-                self.open.spawn(serving)
-            }
+            None => self.open.spawn(async move {
+                ended(&metrics, converse::serve(client, stream).await);
+            }),
             Some(tls) => {
-                let (tls, watcher) = (tls.clone(), self.graceful.watcher());
+                let tls = tls.clone();
                 self.open.spawn(async move {
                     match tls.accept(stream).await {
                         Ok((stream, certificate)) => {
                             client.peer.certificate = certificate;
-                            let connection = watcher.watch(connection(client, stream));
-                            ended(&metrics, connection.await);
+                            ended(&metrics, converse::serve(client, stream).await);
                         }
                         Err(error) => tracing::debug!(%error, "no TLS with a client"),
                     }
@@ -181,44 +201,31 @@ impl Connections {
 }
 
 /// Who is served on a connection.
-struct Client {
-    service: Service,
-    peer: Peer,
+pub(crate) struct Client {
+    pub(crate) service: Service,
+    pub(crate) peer: Peer,
     seat: Arc<Seat>,
+    pub(crate) closing: Arc<Closing>,
 }
 
-/// A connection that is served.
-fn connection<S>(client: Client, stream: S) -> impl GracefulConnection<Error = hyper::Error>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let config = client.service.config.clone();
-    let client = Arc::new(client);
-    let answer = service_fn(move |request| {
-        let client = client.clone();
-        async move {
-            let Client {
-                service,
-                peer,
-                seat,
-            } = &*client;
-            Ok::<_, Infallible>(service.answer(request, peer, seat).await)
+impl Client {
+    /// A request is here, and the connection stays until it is answered.
+    pub(crate) async fn begin(&self) {
+        if !self.seat.begin() {
+            // The connection is being closed: nothing of this request happens.
+            std::future::pending::<()>().await;
         }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_header_size(config.max_head)
-        .max_buf_size(BUFFER.max(config.max_head))
-        .serve_connection(
-            TokioIo::new(Unstalled::new(stream, config.write_timeout)),
-            answer,
-        )
+    }
+
+    /// It is answered.
+    pub(crate) fn end(&self, now: BootTime) {
+        self.seat.end(now);
+    }
 }
 
-fn ended(metrics: &Metrics, how: Result<(), hyper::Error>) {
+fn ended(metrics: &Metrics, how: Result<(), converse::Failure>) {
     if let Err(error) = how {
-        if stalled::is_why(&error) {
+        if stalled::is_why(&*error) {
             metrics.stalled.count();
         }
         tracing::debug!(%error, "connection ended");

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
 use leasehold::engine::{Engine, Patience, Reply, refusal};
 use leasehold::wire::{NONCE_HEADER, Sharing};
@@ -15,7 +14,7 @@ use leasehold::{Error, Result};
 use crate::Config;
 use crate::access::caller::{Caller, Need};
 use crate::access::meter::Waiting;
-use crate::answer::{self, Answer, AnswerBody};
+use crate::answer::{self, Answer};
 use crate::audit::{About, Witness};
 use crate::awake::Awake;
 use crate::body::Body;
@@ -27,7 +26,6 @@ use crate::query::Query;
 use crate::refused::Refused;
 use crate::requests;
 use crate::route::Route;
-use crate::seats::Seat;
 use crate::traces::Traced;
 
 static NONCE: HeaderName = HeaderName::from_static(NONCE_HEADER);
@@ -40,6 +38,27 @@ pub(crate) struct Service {
     pub(crate) events: Arc<Hub>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) awake: Arc<Awake>,
+}
+
+/// The head of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+    /// Those that anybody asks for.
+    pub(crate) headers: &'a HeaderMap,
+}
+
+impl<'a> Head<'a> {
+    pub(crate) fn of(parts: &'a Parts) -> Self {
+        Self {
+            method: &parts.method,
+            path: parts.uri.path(),
+            query: parts.uri.query(),
+            headers: &parts.headers,
+        }
+    }
 }
 
 /// A request and what is known of its coming.
@@ -64,71 +83,50 @@ pub(crate) struct Peer {
 
 impl Service {
     /// Answers a request, whatever it is.
-    pub(crate) async fn answer(
-        &self,
-        request: Request<Incoming>,
-        peer: &Peer,
-        seat: &Seat,
-    ) -> Response<AnswerBody> {
+    pub(crate) async fn answer(&self, head: Head<'_>, body: Body, peer: &Peer) -> Answer {
         let arrival = self.engine.host().boot_time();
         self.awake.asked();
-        if !seat.begin() {
-            // The connection is being closed: nothing of this request happens.
-            std::future::pending::<()>().await;
-        }
-        let (parts, body) = request.into_parts();
         let mut asked = Asked::Other;
         let traces = self.config.traces.as_ref();
-        let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, &parts, arrival)));
+        let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, head, arrival)));
         let answer = self
-            .dispatch(
-                &parts,
-                body,
-                arrival,
-                peer,
-                &mut asked,
-                traced.as_deref_mut(),
-            )
+            .dispatch(head, body, arrival, peer, &mut asked, traced.as_deref_mut())
             .await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
-        let now = self.engine.host().boot_time();
-        if !answer.body.is_stream() {
-            seat.end(now);
-        }
         self.awake.answered();
-        let took = now.since(arrival);
+        let took = self.engine.host().boot_time().since(arrival);
         self.metrics.answered(asked, trouble, took);
         if let Some(traced) = traced {
             traced.answered(&answer, trouble);
         }
         // The query stays out of it: it may hold a nonce.
         tracing::debug!(
-            method = %parts.method,
-            path = parts.uri.path(),
+            method = %head.method,
+            path = head.path,
             status = answer.status.as_u16(),
             micros = took.as_micros(),
             "request"
         );
-        answer.into_response()
+        answer
     }
 
     async fn dispatch(
         &self,
-        parts: &Parts,
-        body: Incoming,
+        head: Head<'_>,
+        body: Body,
         arrival: BootTime,
         peer: &Peer,
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
-        let query = Query::parse(parts.uri.query())?;
-        let route = Route::find(&parts.method, parts.uri.path(), &query)?;
+        let query = Query::parse(head.query)?;
+        let route = Route::find(head.method, head.path, &query)?;
         *asked = Asked::from(&route);
         if let Some(traced) = traced {
             traced.asks(*asked, &route);
         }
-        let caller = self.identify(parts, peer, &route).inspect_err(|refused| {
+        let caller = self.identify(head, peer, &route).inspect_err(|refused| {
             if let Some(witness) = self.witness(&route, &Caller::anybody(peer)) {
                 witness.tell(refused);
             }
@@ -136,8 +134,8 @@ impl Service {
         let call = Call {
             query,
             caller,
-            headers: &parts.headers,
-            body: Body::Coming(body),
+            headers: head.headers,
+            body,
             arrival,
         };
         if route == Route::Requests {
@@ -203,11 +201,11 @@ impl Service {
     }
 
     /// Who asks.
-    fn identify(&self, parts: &Parts, peer: &Peer, route: &Route) -> Result<Caller, Refused> {
-        origin::check(&parts.method, &parts.headers)?;
+    fn identify(&self, head: Head<'_>, peer: &Peer, route: &Route) -> Result<Caller, Refused> {
+        origin::check(head.method, head.headers)?;
         match &self.config.access {
             Some(access) if !matches!(route.need(), Need::Nothing) => {
-                access.identify(&parts.headers, peer)
+                access.identify(head.headers, peer)
             }
             _ => Ok(Caller::anybody(peer)),
         }

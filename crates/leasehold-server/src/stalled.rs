@@ -14,6 +14,8 @@ pub(crate) struct Unstalled<S> {
     timeout: Duration,
     /// Set while the client does not read.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What is read again before anything else.
+    unread: Vec<u8>,
 }
 
 impl<S> Unstalled<S> {
@@ -22,7 +24,13 @@ impl<S> Unstalled<S> {
             stream,
             timeout,
             stalled: None,
+            unread: Vec::new(),
         }
+    }
+
+    /// Has these bytes read again: nothing may have been read since.
+    pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.unread = bytes;
     }
 
     /// What came of a write, unless the client has not read for too long.
@@ -48,9 +56,11 @@ impl<S> Unstalled<S> {
 }
 
 /// Whether this is why a connection ended.
-pub(crate) fn is_why(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error);
-    let error = source.and_then(|source| source.downcast_ref::<io::Error>());
+pub(crate) fn is_why(error: &(dyn std::error::Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>().or_else(|| {
+        let source = error.source();
+        source.and_then(|source| source.downcast_ref())
+    });
     error.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
 }
 
@@ -93,6 +103,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let count = self.unread.len().min(buffer.remaining());
+            buffer.put_slice(&self.unread[..count]);
+            self.unread.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
@@ -104,6 +120,19 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn what_was_put_back_is_read_first() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut near = Unstalled::new(near, TIMEOUT);
+        near.put_back(b"GET /".to_vec());
+        far.write_all(b"locks").await.unwrap();
+        drop(far);
+        let (mut few, mut all) = ([0; 2], String::new());
+        near.read_exact(&mut few).await.unwrap();
+        near.read_to_string(&mut all).await.unwrap();
+        assert_eq!((&few, &*all), (b"GE", "T /locks"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_given_up() {

@@ -29,7 +29,10 @@ impl Service {
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
         match reply.outcome() {
-            Outcome::Put => Ok(answer::telling(reply, &Stored { stored: true })),
+            Outcome::Put => {
+                let json = answer::to_json(&Stored { stored: true });
+                Ok(answer::telling(reply, json))
+            }
             _ => Err(refuse(reply)),
         }
     }
@@ -39,7 +42,10 @@ impl Service {
         let removing = self.perform(&call.caller, name, Operation::Remove, Patience::NONE);
         let reply = removing.await?;
         match reply.outcome() {
-            Outcome::Removed => Ok(answer::telling(reply, &Removed { removed: true })),
+            Outcome::Removed => {
+                let json = answer::to_json(&Removed { removed: true });
+                Ok(answer::telling(reply, json))
+            }
             _ => Err(refuse(reply)),
         }
     }

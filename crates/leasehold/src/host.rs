@@ -30,8 +30,8 @@ impl Host for Machine {
     fn boot_time(&self) -> BootTime {
         let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
             .expect("every Linux has a boot clock");
-        let span = Duration::from(time);
-        BootTime::from_micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+        let (seconds, nanos) = (time.tv_sec().unsigned_abs(), time.tv_nsec().unsigned_abs());
+        BootTime::from_micros(1_000_000 * seconds + nanos / 1_000)
     }
 
     fn random(&self) -> u128 {

@@ -26,6 +26,9 @@ use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
+/// Where: its answer is the only one that has no end.
+pub(crate) const PATH: &str = "/events";
+
 /// Tells a proxy not to hold events back.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

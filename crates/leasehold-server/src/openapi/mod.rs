@@ -19,7 +19,6 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use hyper::body::Bytes;
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 
 use crate::answer::{self, Answer};
@@ -33,7 +32,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// The document, made when it is first asked for.
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| build::document().to_string().into());
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| build::document().to_string());
 
 /// A part of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub(crate) enum Part {
 impl Service {
     pub(crate) fn openapi(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
-        Ok(answer::text("application/json", DOCUMENT.clone()))
+        Ok(answer::text("application/json", &**DOCUMENT))
     }
 
     pub(crate) fn docs(&self, call: &Call<'_>, part: Part) -> Result<Answer, Refused> {

@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 
 use hyper::StatusCode;
 use hyper::http::Uri;
-use hyper::http::request::Parts;
 use leasehold::core::{BootTime, Name};
 use leasehold::engine::Called;
 use leasehold::wire::Trouble;
@@ -32,7 +31,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use crate::answer::Answer;
 use crate::metrics::Asked;
 use crate::route::Route;
-use crate::service::Service;
+use crate::service::{Head, Service};
 
 /// How long the last spans may take to be sent when the service ends.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -120,15 +119,15 @@ impl<'s> Traced<'s> {
     pub(crate) fn new(
         traces: &'s Traces,
         service: &'s Service,
-        parts: &'s Parts,
+        head: Head<'s>,
         arrival: BootTime,
     ) -> Self {
-        let headers = HeaderExtractor(&parts.headers);
+        let headers = HeaderExtractor(head.headers);
         Self {
             traces,
             service,
             parent: TraceContextPropagator::new().extract_with_context(&Context::new(), &headers),
-            method: parts.method.as_str(),
+            method: head.method.as_str(),
             arrival,
             began: SystemTime::now(),
             asked: Asked::Other,

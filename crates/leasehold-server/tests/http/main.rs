@@ -4,6 +4,7 @@ mod access;
 mod claims;
 mod collector;
 mod common;
+mod converse;
 mod dashboard;
 mod described;
 mod events;

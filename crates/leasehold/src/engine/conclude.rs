@@ -326,9 +326,9 @@ impl Table {
         // Somebody was to look, and the call that is over was sent before.
         entry.load_first |= entry.look.is_some();
         if entry.load_first || !(entry.queue.is_empty() && entry.line.is_empty()) {
-            self.make_ready(name, true);
-        } else {
-            self.leave_alone(name);
+            entry.make_ready(name, true, &mut self.ready, &mut self.to_load);
+        } else if let Some(since) = entry.free_since() {
+            self.leave_alone(name, since);
         }
     }
 

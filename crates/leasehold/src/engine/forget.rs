@@ -15,7 +15,7 @@ impl Entry {
     }
 
     /// The call that showed that it has no holders.
-    fn free_since(&self) -> Option<u64> {
+    pub(super) fn free_since(&self) -> Option<u64> {
         let cached = self.cached.as_ref()?;
         let stored = cached.stored.as_ref();
         let is_held = stored.is_some_and(|stored| !stored.record.holders.is_empty());
@@ -24,16 +24,12 @@ impl Entry {
 }
 
 impl Table {
-    /// Nothing is asked of a name any more. Where looking again costs next to nothing, only those that came free last are
+    /// Nothing is asked of a name any more, which the call `since` showed to be free. Where looking again costs next to nothing, only those that came free last are
     /// remembered, unless somebody watches: then it has to be known what each was before.
-    pub(super) fn leave_alone(&mut self, name: &Name) {
+    pub(super) fn leave_alone(&mut self, name: &Name, since: u64) {
         if !self.forgets_free || self.watch.is_some() {
             return;
         }
-        let entry = self.entries.get(name);
-        let Some(since) = entry.and_then(Entry::free_since) else {
-            return;
-        };
         self.free.push_back((name.clone(), since));
         if self.free.len() > FREE
             && let Some((name, since)) = self.free.pop_front()
@@ -76,8 +72,13 @@ impl Table {
     }
 
     fn forget(&mut self, name: &Name) {
-        self.set_timer(name, None);
-        if let Some(entry) = self.entries.swap_remove(name) {
+        let Some((place, _, entry)) = self.entries.get_full(name) else {
+            return;
+        };
+        if entry.wake_at.is_some() {
+            self.set_timer(name, None);
+        }
+        if let Some((_, entry)) = self.entries.swap_remove_index(place) {
             self.cached_bytes -= entry.body_bytes();
         }
     }

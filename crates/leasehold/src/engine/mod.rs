@@ -13,6 +13,7 @@
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
 //! | `forget.rs` | keeps what is remembered within bounds |
 //! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
+//! | `overdue.rs` | tells callers that their time is up |
 //! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
 //! | `claim.rs` | leases work items of a state, and waits for some |
 //! | `several.rs` | takes several leases, all or none |
@@ -29,6 +30,7 @@ mod forget;
 mod leases;
 mod look;
 mod measures;
+mod overdue;
 mod pending;
 mod plan;
 mod purge;
@@ -50,6 +52,7 @@ use crate::{Error, Result, side_by_side};
 
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
+use overdue::Overdue;
 use pending::Pending;
 pub use purge::Purged;
 pub use reply::{Called, Reply};
@@ -150,6 +153,7 @@ struct Inner {
     events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
+    overdue: Arc<Overdue>,
     /// Told when the last call of a closing engine has been concluded.
     idle: Notify,
     /// Told when a work item may have come free.
@@ -167,6 +171,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.timer.notify_one();
+        self.overdue.stop();
     }
 }
 
@@ -205,6 +210,7 @@ impl Engine {
             blocks: store.blocks(),
             events: broadcast::channel(config.events).0,
             timer,
+            overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
             idle: Notify::new(),
             items: Notify::new(),
             claimants: claim::Lines::default(),
@@ -271,8 +277,20 @@ impl Engine {
             ticket.done = true;
             return result;
         }
-        // On the heap: what waits is large, and a store that answers at once needs none of it.
-        Box::pin(self.wait(ticket, receiver, patience)).await
+        if !patience.wait.is_zero() {
+            // On the heap: what waits is large, and few do.
+            return Box::pin(self.wait(ticket, receiver, patience)).await;
+        }
+        match patience.within {
+            None => {
+                let within = self.inner.config.timeout;
+                answer_before(self.inner.overdue.wait(), within, ticket, receiver).await
+            }
+            Some(within) => {
+                let over = Box::pin(tokio::time::sleep(within));
+                answer_before(over, within, ticket, receiver).await
+            }
+        }
     }
 
     async fn wait(
@@ -281,28 +299,19 @@ impl Engine {
         mut receiver: oneshot::Receiver<Result<Reply>>,
         patience: Patience,
     ) -> Result<Reply> {
-        let within = patience.within.unwrap_or(self.inner.config.timeout);
-        if !patience.wait.is_zero() {
-            tokio::select! {
-                biased;
-                result = &mut receiver => { ticket.done = true; return gone(result) }
-                () = tokio::time::sleep(patience.wait) => {}
-            }
-            let held = self.inner.table().stop_waiting(&ticket.name, ticket.id);
-            self.inner.drive();
-            if let Some(held) = held {
-                ticket.done = true;
-                return Ok(Reply::plain(Outcome::Held(held)));
-            }
-        }
         tokio::select! {
             biased;
-            result = &mut receiver => { ticket.done = true; gone(result) }
-            () = tokio::time::sleep(within) => {
-                ticket.done = true;
-                Err(self.inner.table().give_up(&ticket.name, ticket.id, within))
-            }
+            result = &mut receiver => { ticket.done = true; return gone(result) }
+            () = tokio::time::sleep(patience.wait) => {}
         }
+        let held = self.inner.table().stop_waiting(&ticket.name, ticket.id);
+        self.inner.drive();
+        if let Some(held) = held {
+            ticket.done = true;
+            return Ok(Reply::plain(Outcome::Held(held)));
+        }
+        let within = patience.within.unwrap_or(self.inner.config.timeout);
+        answer_before(tokio::time::sleep(within), within, ticket, receiver).await
     }
 
     /// A lease that is to be *held* needs a ttl well above what its holder gives away for the store's clock.
@@ -414,6 +423,24 @@ impl Drop for Ticket<'_> {
         }
         self.engine.inner.table().leave(&self.name, self.id);
         self.engine.inner.drive();
+    }
+}
+
+/// The answer, if it comes before `over` does: after `within`.
+async fn answer_before(
+    over: impl Future<Output = ()>,
+    within: Duration,
+    mut ticket: Ticket<'_>,
+    receiver: oneshot::Receiver<Result<Reply>>,
+) -> Result<Reply> {
+    tokio::select! {
+        biased;
+        result = receiver => { ticket.done = true; gone(result) }
+        () = over => {
+            ticket.done = true;
+            let mut table = ticket.engine.inner.table();
+            Err(table.give_up(&ticket.name, ticket.id, within))
+        }
     }
 }
 

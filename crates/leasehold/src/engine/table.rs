@@ -114,7 +114,7 @@ impl Entry {
     }
 
     /// Puts it among those that have to be loaded, or that have something to plan, unless it has to wait.
-    fn make_ready(
+    pub(super) fn make_ready(
         &mut self,
         name: &Name,
         urgent: bool,

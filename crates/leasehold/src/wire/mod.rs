@@ -9,6 +9,7 @@ mod problem;
 mod requests;
 mod several;
 mod view;
+mod write;
 
 pub use event::{EventKind, Told};
 pub use history::{History, Minute, Tenure, Totals};
@@ -114,26 +115,26 @@ pub(crate) mod rfc3339 {
         serializer.serialize_str(std::str::from_utf8(&written(*time)).expect("digits are text"))
     }
 
-    /// Every answer has some of these: digit by digit, which is several times as fast as to format them.
-    fn written(time: Time) -> [u8; 27] {
+    /// Every answer has some of these: two digits at a time, which is several times as fast as to format them.
+    pub(super) fn written(time: Time) -> [u8; 27] {
         let at = Offset::UTC.to_datetime(timestamp(time));
         let mut text = *b"0000-00-00T00:00:00.000000Z";
-        let mut put = |end: usize, mut number: u32| {
-            for digit in text[..end].iter_mut().rev() {
-                if number == 0 {
-                    break;
-                }
-                *digit = b'0' + (number % 10) as u8;
-                number /= 10;
-            }
+        let mut put = |place: usize, number: u32| {
+            text[place] += (number / 10) as u8;
+            text[place + 1] += (number % 10) as u8;
         };
-        put(4, at.year().unsigned_abs().into());
-        put(7, at.month().unsigned_abs().into());
-        put(10, at.day().unsigned_abs().into());
-        put(13, at.hour().unsigned_abs().into());
-        put(16, at.minute().unsigned_abs().into());
-        put(19, at.second().unsigned_abs().into());
-        put(26, at.subsec_nanosecond().unsigned_abs() / 1_000);
+        let year = u32::from(at.year().unsigned_abs());
+        let micros = at.subsec_nanosecond().unsigned_abs() / 1_000;
+        put(0, year / 100);
+        put(2, year % 100);
+        put(5, at.month().unsigned_abs().into());
+        put(8, at.day().unsigned_abs().into());
+        put(11, at.hour().unsigned_abs().into());
+        put(14, at.minute().unsigned_abs().into());
+        put(17, at.second().unsigned_abs().into());
+        put(20, micros / 10_000);
+        put(22, micros / 100 % 100);
+        put(24, micros % 100);
         text
     }
 

@@ -1,0 +1,144 @@
+//! One connection and all that is said on it, whoever answers: the service itself, or hyper what is out of the ordinary.
+
+use std::time::Duration;
+
+use leasehold::engine::Engine;
+use leasehold::store;
+use leasehold_server::Config;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::common::{PATIENCE, Server};
+
+/// Everything that comes until the connection is closed.
+async fn all(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+        .await
+        .expect("it is closed in bounded time")
+        .unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// One answer, whose length is announced.
+async fn one(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut left = usize::MAX;
+    while left > 0 {
+        text.push(stream.read_u8().await.unwrap().into());
+        left -= 1;
+        if text.ends_with("\r\n\r\n") {
+            let head = text.to_ascii_lowercase();
+            let (_, length) = head.split_once("content-length: ").unwrap();
+            left = length.lines().next().unwrap().parse().unwrap();
+        }
+    }
+    text
+}
+
+fn statuses(answers: &str) -> Vec<&str> {
+    let lines = answers.lines().filter(|line| line.contains("HTTP/1.1 "));
+    lines
+        .map(|line| {
+            let (_, status) = line.split_once("HTTP/1.1 ").unwrap();
+            &status[..3]
+        })
+        .collect()
+}
+
+const ACQUIRE: &str = "POST /locks/a?nonce=n HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+const SHOW: &str = "GET /locks/a HTTP/1.1\r\nHost: x\r\n\r\n";
+const NOTHING: &str = "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n";
+const CLOSE: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+const CHUNKS: &str = "PUT /items/b?state=NEW HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+
+#[tokio::test]
+async fn what_is_sent_ahead_is_answered_in_order() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let many = [SHOW, ACQUIRE, SHOW, NOTHING, CLOSE, ACQUIRE].concat();
+    stream.write_all(many.as_bytes()).await.unwrap();
+    let answers = all(&mut stream).await;
+    assert_eq!(statuses(&answers), ["404", "200", "200", "404", "200"]);
+    assert!(answers.contains("connection: close"), "{answers}");
+}
+
+#[tokio::test]
+async fn a_request_may_come_byte_by_byte() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    for byte in [ACQUIRE, SHOW].concat().bytes() {
+        stream.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+}
+
+#[tokio::test]
+async fn the_ordinary_and_everything_else_share_a_connection() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(ACQUIRE.as_bytes()).await.unwrap();
+    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+    let rest = [SHOW, CHUNKS, SHOW, NOTHING, CLOSE].concat();
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    let answers = all(&mut stream).await;
+    assert_eq!(statuses(&answers), ["200", "200", "200", "404", "200"]);
+    assert_eq!(server.get("/locks/b").await.ok().text("body"), "body");
+}
+
+#[tokio::test]
+async fn a_body_that_takes_its_time_is_waited_for() {
+    let server = Server::start().await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = "PUT /items/a?state=NEW HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n";
+    for pause in [0, 10, 300] {
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // Time itself is what is tested.
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        stream.write_all(b"body").await.unwrap();
+        assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+    }
+    assert_eq!(server.get("/locks/a").await.ok().text("body"), "body");
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_asked_is_closed() {
+    let mut config = Config::default();
+    config.head_timeout = Duration::from_millis(200);
+    let store = store::open("memory:").await.unwrap();
+    let server = Server::start_with(Engine::start(store).await.unwrap(), config).await;
+    for begun in ["", "GET /lo", ACQUIRE, CHUNKS] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        let answers = all(&mut stream).await;
+        assert_eq!(statuses(&answers).len(), usize::from(begun.len() > 10));
+    }
+    // Whoever asks now and then is not.
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..6 {
+        stream.write_all(SHOW.as_bytes()).await.unwrap();
+        assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn shutting_down_closes_connections_on_which_nothing_is_asked() {
+    let mut server = Server::start().await;
+    let mut idle = Vec::new();
+    for begun in ["", ACQUIRE, CHUNKS] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        if !begun.is_empty() {
+            assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+        }
+        idle.push(stream);
+    }
+    server.stop().await;
+    for mut stream in idle {
+        assert_eq!(all(&mut stream).await, "");
+    }
+}
