@@ -9,9 +9,9 @@ use std::time::Duration;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use hyper::{HeaderMap, Response, StatusCode};
+use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use leasehold::core::{BootTime, Name};
@@ -93,25 +93,25 @@ impl Body for AnswerBody {
 /// Bytes that the head of an ordinary answer takes, and some more.
 const HEAD_BYTES: usize = 192;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const JSON: &str = "application/json";
+const PROBLEM_JSON: &str = "application/problem+json";
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// An answer, before it is put into HTTP: among many others it never is.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    content_type: HeaderValue,
+    content_type: &'static str,
     /// What else is in its head.
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: AnswerBody,
 }
 
 impl Answer {
-    fn new(json: Cow<'static, [u8]>, content_type: HeaderValue) -> Self {
+    fn new(json: Cow<'static, [u8]>, content_type: &'static str) -> Self {
         Self {
             status: StatusCode::OK,
             content_type,
-            headers: HeaderMap::new(),
+            headers: Vec::new(),
             body: AnswerBody {
                 json,
                 reply: None,
@@ -155,19 +155,25 @@ impl Answer {
         for (name, value) in &self.headers {
             write_header(name.as_str(), value.as_bytes(), to);
         }
-        if !self.headers.contains_key(CACHE_CONTROL) {
+        if self.is_not_kept() {
             write_header("cache-control", NO_STORE.as_bytes(), to);
         }
     }
 
+    /// Whether no cache may keep it: it says nothing else.
+    fn is_not_kept(&self) -> bool {
+        self.headers.iter().all(|(name, _)| name != CACHE_CONTROL)
+    }
+
     /// The same for hyper.
     pub(crate) fn into_response(self) -> Response<AnswerBody> {
+        let is_not_kept = self.is_not_kept();
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        *headers = self.headers;
-        headers.insert(CONTENT_TYPE, self.content_type);
-        if !headers.contains_key(CACHE_CONTROL) {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        headers.extend(self.headers);
+        if is_not_kept {
             headers.insert(CACHE_CONTROL, NO_STORE);
         }
         response
@@ -254,15 +260,12 @@ pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
     };
-    Answer::new(bytes, HeaderValue::from_static(content_type))
+    Answer::new(bytes, content_type)
 }
 
 /// An answer that goes on for as long as somebody reads it.
 pub(crate) fn streaming(stream: Stream) -> Answer {
-    let mut answer = Answer::new(
-        Cow::default(),
-        HeaderValue::from_static("text/event-stream"),
-    );
+    let mut answer = Answer::new(Cow::default(), "text/event-stream");
     answer.body.stream = Some(Box::new(stream));
     answer
 }
@@ -277,7 +280,7 @@ pub(crate) fn problem(refused: &Refused) -> Answer {
             let mut answer = problem_document(&Problem::new(Trouble::MethodNotAllowed, detail));
             answer
                 .headers
-                .insert(ALLOW, HeaderValue::from_static(allow));
+                .push((ALLOW, HeaderValue::from_static(allow)));
             answer
         }
     }
@@ -291,16 +294,16 @@ fn problem_document(problem: &Problem) -> Answer {
         _ => problem.retry_after.map(|millis| millis.div_ceil(1_000)),
     };
     if problem.trouble == Trouble::Unauthorized {
-        let headers = &mut answer.headers;
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let bearer = HeaderValue::from_static("Bearer");
+        answer.headers.push((WWW_AUTHENTICATE, bearer));
     }
     if let Some(seconds) = retry_after {
-        answer.headers.insert(RETRY_AFTER, seconds.into());
+        answer.headers.push((RETRY_AFTER, seconds.into()));
     }
     answer
 }
 
-fn json(status: StatusCode, content_type: HeaderValue, value: &impl Serialize) -> Answer {
+fn json(status: StatusCode, content_type: &'static str, value: &impl Serialize) -> Answer {
     Answer {
         status,
         ..Answer::new(to_json(value).into(), content_type)

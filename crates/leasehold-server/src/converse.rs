@@ -265,7 +265,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
             method: &request.method,
             path: request.path(asked),
             query: request.query(asked),
-            headers: &request.headers,
+            headers: request.headers(),
         };
         let body = Body::Here(request.body(asked).to_vec());
         let mut answering = pin!(service.answer(head, body, peer));

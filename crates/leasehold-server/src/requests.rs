@@ -11,6 +11,7 @@ use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::body::{self, Body};
 use crate::metrics::Asked;
+use crate::ordinary;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
@@ -40,13 +41,12 @@ impl Service {
             let detail = format!("more than {MAX_REQUESTS} requests in one: send several of them");
             return Err(Error::invalid(detail).into());
         }
-        // What came with all of them is not meant for each.
-        let headers = HeaderMap::new();
         let answers = requests.into_iter().map(|single| {
             self.answer_among(Among {
                 single,
                 caller: &call.caller,
-                headers: &headers,
+                // What came with all of them is not meant for each.
+                headers: &ordinary::NONE,
                 arrival: call.arrival,
             })
         });

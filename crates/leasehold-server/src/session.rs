@@ -93,7 +93,7 @@ fn with_cookie(mut answer: Answer, cookie: String) -> Answer {
     // A token that was let in has only characters that a header may have.
     if let Ok(mut value) = HeaderValue::try_from(cookie) {
         value.set_sensitive(true);
-        answer.headers.insert(SET_COOKIE, value);
+        answer.headers.push((SET_COOKIE, value));
     }
     answer
 }

@@ -92,11 +92,11 @@ impl Service {
         }
         let headers = &mut answer.headers;
         // Kept by the browser, and asked for again each time: after an update of the service nothing is mixed.
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
         headers.extend(tag.map(|tag| (ETAG, tag.clone())));
-        headers.insert(CONTENT_SECURITY_POLICY, POLICY);
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        headers.push((CONTENT_SECURITY_POLICY, POLICY));
+        headers.push((X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")));
+        headers.push((REFERRER_POLICY, HeaderValue::from_static("no-referrer")));
         Ok(answer)
     }
 }

@@ -72,8 +72,8 @@ impl Service {
         let last = last.map(|id| id.to_str().unwrap_or_default());
         let stream = Hub::join(&self.events, filter, last, self.config.heartbeat);
         let mut answer = answer::streaming(stream);
-        let headers = &mut answer.headers;
-        headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
+        let no = HeaderValue::from_static("no");
+        answer.headers.push((UNBUFFERED, no));
         Ok(answer)
     }
 }

@@ -59,7 +59,7 @@ impl Service {
             Part::Style => ("text/css; charset=utf-8", include_str!("page/docs.css")),
         };
         let mut answer = answer::text(kind, text);
-        answer.headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+        answer.headers.push((CONTENT_SECURITY_POLICY, POLICY));
         Ok(answer)
     }
 }

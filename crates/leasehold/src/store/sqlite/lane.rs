@@ -1,6 +1,7 @@
 //! A thread with a connection of its own, behind a bounded queue.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,9 @@ const QUEUE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A call that takes longer than this must not keep a caller's thread.
 const LONG: Duration = Duration::from_millis(5);
-/// So many calls are left to the lane's own thread after one that took long.
-const WARY: u32 = 100;
+/// So many calls are left to the lane's own thread after one that took long: twice as many each time in a row, because a
+/// disk hesitates now and then, or hangs.
+const WARY: RangeInclusive<u32> = 4..=256;
 const DEAD: &str = "the thread of the SQLite file has died";
 
 thread_local! {
@@ -57,8 +59,10 @@ pub(super) struct Lane {
     connection: Arc<Mutex<Connection>>,
     jobs: SyncSender<Job>,
     doubt: Doubt,
-    /// How many calls are left to the thread before the next is run [here](Self::here) again.
+    /// How many calls are left to the thread before the next is run [here](Self::here) again…
     wary: AtomicU32,
+    /// …and how many will be should that one take long.
+    warier: AtomicU32,
 }
 
 impl Lane {
@@ -79,6 +83,7 @@ impl Lane {
             jobs,
             doubt,
             wary: AtomicU32::new(0),
+            warier: AtomicU32::new(*WARY.start()),
         })
     }
 
@@ -106,9 +111,14 @@ impl Lane {
             hurried.set(false);
             result
         });
-        if since.elapsed() > LONG {
-            self.wary.store(WARY, Ordering::Relaxed);
-        }
+        let warier = if since.elapsed() > LONG {
+            let wary = self.warier.load(Ordering::Relaxed);
+            self.wary.store(wary, Ordering::Relaxed);
+            (2 * wary).min(*WARY.end())
+        } else {
+            *WARY.start()
+        };
+        self.warier.store(warier, Ordering::Relaxed);
         Some(result)
     }
 
@@ -229,11 +239,24 @@ mod tests {
     fn after_a_long_call_the_next_ones_are_left_to_the_thread() {
         let lane = lane(Doubt::None);
         let long = |_: &mut Connection| std::thread::sleep(LONG + Duration::from_millis(1));
-        assert_eq!(lane.here(long), Some(()));
-        for call in 0..WARY {
-            assert_eq!(lane.here(|_| ()), None, "{call}");
+        let left = || (0..).take_while(|_| lane.here(|_| ()).is_none()).count();
+        let left_after_long = || {
+            assert_eq!(lane.here(long), Some(()));
+            // The call that ends it is a short one.
+            left()
+        };
+        assert_eq!(left_after_long(), 4);
+        assert_eq!(left_after_long(), 4, "a short one came between them");
+        let mut expected = 4;
+        for _ in 0..10 {
+            assert_eq!(lane.here(long), Some(()));
+            for call in 0..expected {
+                assert_eq!(lane.here(|_| ()), None, "{call} of {expected}");
+            }
+            expected = (2 * expected).min(256);
         }
-        assert_eq!(lane.here(|_| ()), Some(()));
+        assert_eq!(left(), 0);
+        assert_eq!(left_after_long(), 4);
     }
 
     #[tokio::test]
