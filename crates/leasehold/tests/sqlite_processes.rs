@@ -83,10 +83,7 @@ async fn eight_processes_may_make_the_file_at_once() {
 async fn create_and_write(file: &Path) {
     let store = open(file).await;
     let name = Name::lock(std::process::id().to_string()).unwrap();
-    assert_eq!(
-        swap_one(&*store, create(&name, record(1, ""))).await,
-        WRITTEN
-    );
+    row_of(&swap_one(&*store, create(&name, record(1, ""))).await);
 }
 
 #[tokio::test]
@@ -116,8 +113,8 @@ async fn count(store: &dyn Store, times: usize) {
             match swap_one(store, write).await {
                 Swapped::Conflict(Some(current)) => seen = current,
                 swapped => {
-                    assert_eq!(swapped, WRITTEN);
-                    seen.version = version(id);
+                    seen.version.write = id;
+                    seen.version.tag = row_of(&swapped);
                     seen.record = next;
                     break;
                 }
@@ -164,7 +161,7 @@ async fn report(file: &Path) {
         let seen = load_one(&*store, &name).await.unwrap();
         let step = seen.record.body.parse::<u64>().unwrap() + 1;
         let write = replace(&name, &seen, record(1, &step.to_string()));
-        assert_eq!(swap_one(&*store, write).await, WRITTEN);
+        row_of(&swap_one(&*store, write).await);
         writeln!(out, "\n{step}").unwrap();
     }
 }
@@ -191,10 +188,7 @@ async fn a_process_that_keeps_the_file_locked_makes_others_fail_in_bounded_time(
 
     locker.execute_batch("rollback").unwrap();
     assert_eq!(load_one(&*store, &name).await, None);
-    assert_eq!(
-        swap_one(&*store, create(&name, record(1, ""))).await,
-        WRITTEN
-    );
+    row_of(&swap_one(&*store, create(&name, record(1, ""))).await);
 }
 
 /// A shell in namespaces of its own where it may mount what it likes, if this machine allows that.
@@ -235,7 +229,7 @@ async fn fill_the_disk(file: &Path) {
     // The same store goes on as soon as it can.
     std::fs::remove_file(ballast).unwrap();
     let again = create(&item(written), record(1, "small"));
-    assert_eq!(swap_one(&*store, again).await, WRITTEN);
+    row_of(&swap_one(&*store, again).await);
     drop(store);
     assert_kept(&*open(file).await, written + 1).await;
 }
@@ -261,7 +255,9 @@ async fn fill(store: &dyn Store) -> (usize, Error) {
     for written in 0..1_000 {
         let write = create(&item(written), record(1, &body));
         match store.swap(vec![write]).await {
-            Ok(swapped) => assert_eq!(swapped.value, [WRITTEN]),
+            Ok(swapped) => {
+                row_of(&swapped.value[0]);
+            }
             Err(error) => return (written, error),
         }
     }

@@ -17,11 +17,11 @@ async fn a_record_comes_back_exactly_through_every_way_in() {
     let (id, record) = write.put.clone().unwrap();
     {
         let store = open(folder.join("leases.db")).await;
-        assert_eq!(swap_one(&*store, write.clone()).await, WRITTEN);
+        row_of(&swap_one(&*store, write.clone()).await);
         let Swapped::Conflict(Some(current)) = swap_one(&*store, write).await else {
             panic!("a second insert must lose");
         };
-        assert_eq!((current.version, &current.record), (version(id), &record));
+        assert_eq!((current.version.write, &current.record), (id, &record));
         let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
         assert_eq!(page.records.len(), 1);
         assert_eq!(page.records[0].0, name);
@@ -29,7 +29,7 @@ async fn a_record_comes_back_exactly_through_every_way_in() {
     }
     let store = open(folder.join("leases.db")).await;
     let found = load_one(&*store, &name).await.unwrap();
-    assert_eq!((found.version, found.record), (version(id), record));
+    assert_eq!((found.version.write, found.record), (id, record));
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn each_write_of_a_batch_stands_alone() {
         ])
         .await
         .unwrap();
-    assert_eq!(first.value, [WRITTEN, WRITTEN]);
+    first.value.iter().for_each(|swapped| drop(row_of(swapped)));
     let (old_a, old_b) = (
         load_one(&*store, &a).await.unwrap(),
         load_one(&*store, &b).await.unwrap(),
@@ -66,10 +66,10 @@ async fn each_write_of_a_batch_stands_alone() {
         create(&Name::gate("a").unwrap(), record(9, "gate")),
     ];
     let swapped = store.swap(batch).await.unwrap().value;
-    assert_eq!(
-        swapped,
-        [WRITTEN, Swapped::Conflict(None), WRITTEN, WRITTEN, WRITTEN]
-    );
+    assert_eq!(swapped[1], Swapped::Conflict(None));
+    for number in [0, 2, 3, 4] {
+        row_of(&swapped[number]);
+    }
     let now = store.load(&[a.clone(), b, c, d]).await.unwrap().value;
     let bodies: Vec<_> = now
         .iter()
@@ -83,6 +83,35 @@ async fn each_write_of_a_batch_stands_alone() {
     // The version that was replaced does not match any more.
     let late = swap_one(&*store, replace(&a, &old_a, record(3, "late"))).await;
     assert_eq!(late, Swapped::Conflict(now[0].clone()));
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_else_has_got_since_is_not_written() {
+    let folder = Folder::new();
+    let store = open(folder.join("leases.db")).await;
+    let [mine, other] = ["mine", "other"].map(|name| Name::lock(name).unwrap());
+    let row = row_of(&swap_one(&*store, create(&mine, record(1, ""))).await);
+    let seen = load_one(&*store, &mine).await.unwrap();
+    assert!(row.is_some() && seen.version.tag == row);
+    let delete = Write {
+        put: None,
+        ..replace(&mine, &seen, record(1, ""))
+    };
+    row_of(&swap_one(&*store, delete).await);
+    let again = row_of(&swap_one(&*store, create(&other, record(7, "theirs"))).await);
+    assert_eq!(again, row, "SQLite gives the number of a last row again");
+    let late = swap_one(&*store, replace(&mine, &seen, record(2, "mine"))).await;
+    assert_eq!(late, Swapped::Conflict(None));
+    let theirs = load_one(&*store, &other).await.unwrap();
+    assert_eq!(&*theirs.record.body, "theirs");
+    // Whoever knows the version but not the row finds it by its name.
+    let unknown = Write {
+        expect: Some(version(theirs.version.write)),
+        ..replace(&other, &theirs, record(8, "by name"))
+    };
+    row_of(&swap_one(&*store, unknown).await);
+    let theirs = load_one(&*store, &other).await.unwrap();
+    assert_eq!(&*theirs.record.body, "by name");
 }
 
 #[tokio::test]
@@ -300,7 +329,7 @@ async fn a_row_that_makes_no_sense_is_reported_by_name() {
             matches!(swapped[0], Swapped::Failed(Error::Corrupt(_))),
             "{damage}"
         );
-        assert_eq!(swapped[1], WRITTEN);
+        row_of(&swapped[1]);
         sqlite3(
             &path,
             "delete from records; insert into records select * from kept",

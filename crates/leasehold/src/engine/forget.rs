@@ -6,7 +6,7 @@ use super::Config;
 use super::table::{Entry, Table};
 
 /// How many free names of a store in memory are remembered: so few that they stay in the processor's cache.
-const FREE: usize = 2_000;
+const FREE: usize = 128;
 
 impl Entry {
     /// Nothing is asked of it, nobody waits for it, and nobody is about to look at it.

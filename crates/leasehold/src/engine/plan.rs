@@ -92,7 +92,8 @@ impl Table {
             record: base.cloned(),
             changed: false,
             now: self.clock.now(boot, seen),
-            planned: Vec::new(),
+            // Mostly one: a list that grows by itself makes room for four.
+            planned: Vec::with_capacity(queue.len().min(CHAIN)),
         };
 
         let waiting = line.len();

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 #[serde(deny_unknown_fields)]
 pub struct Requests<'a> {
     /// Them, in any order: they are performed side by side.
+    #[serde(borrow)]
     pub requests: Vec<Single<'a>>,
 }
 
@@ -18,11 +19,13 @@ pub struct Requests<'a> {
 #[serde(deny_unknown_fields)]
 pub struct Single<'a> {
     /// `GET`, `POST` and the like.
+    #[serde(borrow)]
     pub method: Cow<'a, str>,
     /// Path and parameters, as in a URL; a nonce is one of them.
+    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// What would be sent with it.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     pub body: Cow<'a, str>,
 }
 

@@ -79,10 +79,10 @@ async fn of_a_store_in_memory_few_free_names_are_remembered_until_somebody_watch
         }
         engine.stats().cached
     };
-    assert_eq!(take_many("free", true).await, 2_000);
-    assert_eq!(take_many("held", false).await, 5_000);
+    assert_eq!(take_many("free", true).await, 128);
+    assert_eq!(take_many("held", false).await, 3_128);
     let _events = engine.subscribe();
-    assert_eq!(take_many("watched", true).await, 8_000);
+    assert_eq!(take_many("watched", true).await, 6_128);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use leasehold::core::Text;
 use leasehold::host::{Host as _, Machine};
+use leasehold::store::Swapped;
 use leasehold::store::sqlite::Sqlite;
 
 #[path = "../records/mod.rs"]
@@ -56,4 +58,13 @@ pub(crate) fn sqlite3(path: &Path, sql: &str) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{sql}: {error}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The tag of a version that was written: the number of its row.
+#[track_caller]
+pub(crate) fn row_of(swapped: &Swapped) -> Option<Text> {
+    match swapped {
+        Swapped::Written { tag } => tag.clone(),
+        other => panic!("it is not written: {other:?}"),
+    }
 }

@@ -1,8 +1,8 @@
 //! A record as a row, and back.
 
-use leasehold_core::{Fence, Hash, Kind, Name, Record, State, Time};
+use leasehold_core::{Fence, Hash, Kind, Name, Record, State, Text, Time};
 use rusqlite::types::Value;
-use rusqlite::{Row, Statement, ToSql};
+use rusqlite::{Row, Statement};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,48 +13,68 @@ use crate::{Error, Result};
 /// What [`stored`] reads, in its order.
 macro_rules! columns {
     () => {
-        "kind, name, write, fence, state, state_since, holders, last, next, put, body"
+        "kind, name, write, fence, state, state_since, holders, last, next, put, body, id"
     };
 }
 pub(super) use columns;
 
-/// What [`bind`] sets: `?1` and `?2` are the name, `?3` and so on the record.
+/// What [`bind_name`] and [`bind`] set: `?1` and `?2` are the name, `?3` and so on the record.
 pub(super) const INSERT: &str = "insert into records (kind, name, write, fence, held_until, state, state_since, \
      holders, last, next, put, body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
      on conflict (kind, name) do nothing";
 
-/// The same, for the version `?13`. No body leaves it as it is.
-pub(super) const UPDATE: &str = "update records set write = ?3, fence = ?4, held_until = ?5, state = ?6, \
-     state_since = ?7, holders = ?8, last = ?9, next = ?10, put = ?11, body = coalesce(?12, body) \
-     where kind = ?1 and name = ?2 and write = ?13";
+macro_rules! update {
+    () => {
+        "update records set write = ?3, fence = ?4, held_until = ?5, state = ?6, state_since = ?7, holders = ?8, \
+         last = ?9, next = ?10, put = ?11, body = coalesce(?12, body) where "
+    };
+}
 
-/// Binds a record to [`INSERT`] or [`UPDATE`].
+/// The same, for the version `?13`. No body leaves it as it is.
+pub(super) const UPDATE: &str = concat!(update!(), "kind = ?1 and name = ?2 and write = ?13");
+
+/// The same, where the row is known to be `?14`, if it is still there: no two versions of any record have the same id.
+pub(super) const UPDATE_ROW: &str = concat!(update!(), "id = ?14 and write = ?13");
+
+/// Binds a name to [`INSERT`] or [`UPDATE`], after the record.
+pub(super) fn bind_name(statement: &mut Statement<'_>, name: &Name) -> rusqlite::Result<()> {
+    statement.raw_bind_parameter(1, name.kind().as_str())?;
+    statement.raw_bind_parameter(2, name.as_str())
+}
+
+/// Binds a record to [`INSERT`], [`UPDATE`] or [`UPDATE_ROW`].
 pub(super) fn bind(
     statement: &mut Statement<'_>,
-    name: &Name,
     id: WriteId,
     record: &Record,
     with_body: bool,
 ) -> rusqlite::Result<()> {
-    let state = record.state.as_ref();
+    // What most records do not have is not bound at all.
+    statement.clear_bindings();
     // Only a hint, so a time beyond all integers may be any late one.
     let held_until = i64::try_from(held_until(record).as_micros()).unwrap_or(i64::MAX);
-    let values: [&dyn ToSql; 12] = [
-        &name.kind().as_str(),
-        &name.as_str(),
-        &id.0.to_be_bytes(),
-        &record.fence.get().cast_signed(),
-        &held_until,
-        &state.map(|state| &*state.label),
-        &state.map(|state| micros(state.since)),
-        &json(&record.holders)?,
-        &record.last.as_ref().map(json).transpose()?,
-        &record.next.as_ref().map(json).transpose()?,
-        &record.put.map(|hash| hash.to_string()),
-        &with_body.then_some(&*record.body),
-    ];
-    for (index, value) in values.iter().enumerate() {
-        statement.raw_bind_parameter(index + 1, value)?;
+    statement.raw_bind_parameter(3, id.0.to_be_bytes())?;
+    statement.raw_bind_parameter(4, record.fence.get().cast_signed())?;
+    statement.raw_bind_parameter(5, held_until)?;
+    if let Some(state) = &record.state {
+        statement.raw_bind_parameter(6, &*state.label)?;
+        statement.raw_bind_parameter(7, micros(state.since))?;
+    }
+    match &*record.holders {
+        [] => statement.raw_bind_parameter(8, "[]")?,
+        holders => statement.raw_bind_parameter(8, json(&holders)?)?,
+    }
+    if let Some(last) = &record.last {
+        statement.raw_bind_parameter(9, json(last)?)?;
+    }
+    if let Some(next) = &record.next {
+        statement.raw_bind_parameter(10, json(next)?)?;
+    }
+    if let Some(put) = record.put {
+        statement.raw_bind_parameter(11, put.to_string())?;
+    }
+    if with_body {
+        statement.raw_bind_parameter(12, &*record.body)?;
     }
     Ok(())
 }
@@ -120,9 +140,14 @@ fn read(row: &Row<'_>) -> Result<(Name, Stored), Problem> {
     }
     let version = Version {
         write: WriteId(u128::from_be_bytes(id)),
-        tag: None,
+        tag: Some(tag(row.get(11)?)),
     };
     Ok((name, Stored::new(version, record)))
+}
+
+/// Which row it is, as the tag of a version: what is known there is found without looking for its name.
+pub(super) fn tag(id: i64) -> Text {
+    id.to_string().into()
 }
 
 fn optional<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, Problem> {

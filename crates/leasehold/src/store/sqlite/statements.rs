@@ -76,7 +76,7 @@ fn try_swap(
 fn swap_all(connection: &Connection, writes: &[Write]) -> rusqlite::Result<Vec<Swapped>> {
     // Taken out once for all of them: to find a statement by its text takes longer than to bind it.
     let mut insert = connection.prepare_cached(row::INSERT)?;
-    let mut update = connection.prepare_cached(row::UPDATE)?;
+    let mut update = connection.prepare_cached(row::UPDATE_ROW)?;
     let swap = |write| swap_one(connection, &mut insert, &mut update, write);
     writes.iter().map(swap).collect()
 }
@@ -87,17 +87,30 @@ fn swap_one(
     update: &mut Statement<'_>,
     write: &Write,
 ) -> rusqlite::Result<Swapped> {
-    let expected = write
-        .expect
-        .as_ref()
-        .map(|version| version.write.0.to_be_bytes());
+    let expect = write.expect.as_ref();
+    let expected = expect.map(|version| version.write.0.to_be_bytes());
+    let tag = expect.and_then(|version| version.tag.as_ref());
+    let row: Option<i64> = tag.and_then(|tag| tag.parse().ok());
     let changed = match (&write.put, expected) {
         (Some((id, record)), None) => {
-            row::bind(insert, &write.name, *id, record, true)?;
-            insert.raw_execute()?
+            row::bind(insert, *id, record, true)?;
+            row::bind_name(insert, &write.name)?;
+            if insert.raw_execute()? == 1 {
+                let tag = Some(row::tag(connection.last_insert_rowid()));
+                return Ok(Swapped::Written { tag });
+            }
+            0
+        }
+        (Some((id, record)), Some(expected)) if row.is_some() => {
+            row::bind(update, *id, record, write.body_changed)?;
+            update.raw_bind_parameter(13, expected)?;
+            update.raw_bind_parameter(14, row)?;
+            update.raw_execute()?
         }
         (Some((id, record)), Some(expected)) => {
-            row::bind(update, &write.name, *id, record, write.body_changed)?;
+            let mut update = connection.prepare_cached(row::UPDATE)?;
+            row::bind(&mut update, *id, record, write.body_changed)?;
+            row::bind_name(&mut update, &write.name)?;
             update.raw_bind_parameter(13, expected)?;
             update.raw_execute()?
         }
@@ -112,7 +125,9 @@ fn swap_one(
         (None, None) => 0,
     };
     if changed == 1 {
-        return Ok(Swapped::Written { tag: None });
+        // It stays where it is.
+        let tag = tag.cloned();
+        return Ok(Swapped::Written { tag });
     }
     Ok(match load_one(connection, &write.name)? {
         Ok(None) if write.put.is_none() && expected.is_none() => Swapped::Written { tag: None },
@@ -264,13 +279,10 @@ mod tests {
             .unwrap();
         let batch = [write("small", ""), write("large", &"x".repeat(60_000))];
         let swapped = swap(&file, &clock, &mut connection, &batch).unwrap();
-        assert_eq!(
-            swapped,
-            [
-                Swapped::Written { tag: None },
-                Swapped::Written { tag: None }
-            ]
-        );
+        let written = |row: &str| Swapped::Written {
+            tag: Some(row.into()),
+        };
+        assert_eq!(swapped, [written("1"), written("2")]);
         drop(connection);
         std::fs::remove_file(&path).unwrap();
     }
