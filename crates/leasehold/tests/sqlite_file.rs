@@ -8,7 +8,7 @@ use std::path::Path;
 use leasehold::Error;
 use leasehold::core::Name;
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{self, Level, Store as _, Swapped};
+use leasehold::store::{self, Level, Store as _};
 use rusqlite::Connection;
 
 mod sqlite_support;

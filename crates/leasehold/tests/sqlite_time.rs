@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::core::{BootTime, Name, Time};
 use leasehold::host::{Host, Machine};
+use leasehold::store::Store;
 use leasehold::store::sqlite::{Boot, Sqlite};
-use leasehold::store::{Store, Swapped};
 use leasehold::{Error, Result};
 
 mod sqlite_support;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use leasehold_core::{BootTime, Time};
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::file::File;
+use super::file::{File, Transaction};
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
 

@@ -2,12 +2,13 @@
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::ErrorKind;
+use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{failure, lane};
 use crate::host::{Host as _, Machine};
@@ -69,15 +70,14 @@ impl File {
 
     /// Begins a transaction that may write, once no other process is at it.
     pub(super) fn begin<'c>(&self, connection: &'c mut Connection) -> Result<Transaction<'c>> {
-        connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
+        Transaction::begin(connection, "begin immediate")
             .map_err(|error| self.before_commit(&error))
     }
 
     /// Makes a transaction last.
-    pub(super) fn commit(&self, tx: Transaction<'_>) -> Result<()> {
-        tx.commit()
-            .map_err(|error| failure::at_commit(&self.path, &error))
+    pub(super) fn commit(&self, transaction: Transaction<'_>) -> Result<()> {
+        let committed = transaction.execute("commit");
+        committed.map_err(|error| failure::at_commit(&self.path, &error))
     }
 
     /// What an error means before anything was committed.
@@ -158,6 +158,43 @@ impl File {
             Owner::Other => Err(Error::Denied(format!(
                 "`{path}` is a database of another program: choose a path of its own for Leasehold"
             ))),
+        }
+    }
+}
+
+/// A transaction, which is rolled back unless it was committed. Its statements are kept: to read `begin` anew each time takes
+/// as long as to write a record.
+pub(super) struct Transaction<'c>(&'c Connection);
+
+impl<'c> Transaction<'c> {
+    pub(super) fn begin(
+        connection: &'c mut Connection,
+        begin: &'static str,
+    ) -> rusqlite::Result<Self> {
+        // From here on it is ended.
+        let transaction = Self(connection);
+        transaction.execute(begin)?;
+        Ok(transaction)
+    }
+
+    fn execute(&self, statement: &'static str) -> rusqlite::Result<()> {
+        self.0.prepare_cached(statement)?.raw_execute().map(drop)
+    }
+}
+
+impl Deref for Transaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        // SQLite may have done so itself, as when a disk is full.
+        if !self.0.is_autocommit() {
+            let _ = self.execute("rollback");
         }
     }
 }

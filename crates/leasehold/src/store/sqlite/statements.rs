@@ -2,10 +2,10 @@
 
 use leasehold_core::{Name, Time};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Statement, ToSql, TransactionBehavior, params};
+use rusqlite::{Connection, Statement, ToSql, params};
 
 use super::clock::{StoreClock, micros};
-use super::file::File;
+use super::file::{File, Transaction};
 use super::row::{self, columns};
 use crate::store::{Availability, Page, Query, Stored, Swapped, Write};
 use crate::{Error, Result};
@@ -17,7 +17,7 @@ pub(super) fn load(
     names: &[Name],
 ) -> Result<Vec<Option<Stored>>> {
     let mut load = || {
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let tx = Transaction::begin(connection, "begin")?;
         let records = names.iter().map(|name| load_one(&tx, name));
         records.collect::<rusqlite::Result<Result<Vec<_>>>>()
     };
