@@ -49,8 +49,9 @@ where
         .await?;
     match next {
         Next::Over => {
-            // The other side may have gone: then there is nobody to say good-bye to.
-            let _ = stream.shutdown().await;
+            // The other side may have gone, or not listen: then there is nobody to say good-bye to.
+            let timeout = client.service.config.write_timeout;
+            let _ = tokio::time::timeout(timeout, stream.shutdown()).await;
             Ok(())
         }
         Next::Hyper(unread) => {
@@ -194,7 +195,9 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
             // Both know whom to wake since the first time: it is always the same task.
             if !self.listens || idle.is_elapsed() {
                 self.listens = true;
-                let _ = self.closing.as_mut().poll(context);
+                if self.closing.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(false));
+                }
                 while idle.as_mut().poll(context).is_ready() {
                     // Set when something was asked for longer ago.
                     let left = patience.saturating_sub(self.now().since(self.idle_since));
