@@ -92,9 +92,7 @@ impl Hash {
             .ok()
             .map(|number| Self(number.to_be_bytes()))
     }
-}
 
-impl Hash {
     /// Its digits. Every record that is written has some of them.
     fn hex(self) -> [u8; 32] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method};
 
-/// No headers.
-pub(crate) static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+/// What a request has of which nobody asks for a header.
+pub(crate) static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
 /// The most headers of an ordinary request.
 const HEADERS: usize = 24;
@@ -116,7 +116,7 @@ impl Ordinary {
 
     /// Those that anybody asks for.
     pub(crate) fn headers(&self) -> &HeaderMap {
-        self.headers.as_deref().unwrap_or(&NONE)
+        self.headers.as_deref().unwrap_or(&NO_HEADERS)
     }
 
     /// How many bytes its head has.

@@ -54,47 +54,21 @@ impl<'a> Query<'a> {
         let mut query = Self::default();
         let mut rest = raw.unwrap_or_default();
         while !rest.is_empty() {
-            let (mut equals, mut is_escaped) = (None, false);
-            let mut end = rest.len();
-            for (place, byte) in rest.bytes().enumerate() {
-                match byte {
-                    b'&' => {
-                        end = place;
-                        break;
-                    }
-                    b'=' if equals.is_none() => equals = Some(place),
-                    b'%' | b'+' => is_escaped = true,
-                    _ => {}
-                }
+            let (part, after) = split(rest, b'&');
+            rest = after;
+            if part.is_empty() {
+                continue;
             }
-            let part = &rest[..end];
-            if !part.is_empty() {
-                let (key, value) = match equals {
-                    Some(place) => (&part[..place], &part[place + 1..]),
-                    None => (part, ""),
-                };
-                query.add(key, value, is_escaped)?;
+            let (key, value) = split(part, b'=');
+            let (key, value) = (decode_value("query", key)?, decode_value(key, value)?);
+            if query.has(&key) && key != "name" {
+                return Err(Error::invalid(format!(
+                    "the parameter `{key}` is there twice: give it once"
+                )));
             }
-            rest = rest.get(end + 1..).unwrap_or_default();
+            query.pairs.push((key, value));
         }
         Ok(query)
-    }
-
-    fn add(&mut self, key: &'a str, value: &'a str, is_escaped: bool) -> Result<()> {
-        let (key, value) = match is_escaped {
-            false => (Cow::Borrowed(key), Cow::Borrowed(value)),
-            true => (
-                Cow::Owned(decode_bytes("query", key, true)?),
-                Cow::Owned(decode_bytes(key, value, true)?),
-            ),
-        };
-        if self.has(&key) && key != "name" {
-            return Err(Error::invalid(format!(
-                "the parameter `{key}` is there twice: give it once"
-            )));
-        }
-        self.pairs.push((key, value));
-        Ok(())
     }
 
     /// Refuses every parameter that is not one of these.
@@ -177,6 +151,14 @@ pub(crate) fn split(text: &str, at: u8) -> (&str, &str) {
     match text.bytes().position(|byte| byte == at) {
         Some(position) => (&text[..position], &text[position + 1..]),
         None => (text, ""),
+    }
+}
+
+fn decode_value<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
+    if raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        decode_bytes(what, raw, true).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(raw))
     }
 }
 

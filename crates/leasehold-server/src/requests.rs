@@ -46,7 +46,7 @@ impl Service {
                 single,
                 caller: &call.caller,
                 // What came with all of them is not meant for each.
-                headers: &ordinary::NONE,
+                headers: &ordinary::NO_HEADERS,
                 arrival: call.arrival,
             })
         });

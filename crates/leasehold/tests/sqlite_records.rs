@@ -44,7 +44,9 @@ async fn each_write_of_a_batch_stands_alone() {
         ])
         .await
         .unwrap();
-    first.value.iter().for_each(|swapped| drop(row_of(swapped)));
+    for swapped in &first.value {
+        row_of(swapped);
+    }
     let (old_a, old_b) = (
         load_one(&*store, &a).await.unwrap(),
         load_one(&*store, &b).await.unwrap(),

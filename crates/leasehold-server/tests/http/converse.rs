@@ -107,7 +107,7 @@ async fn a_body_that_takes_its_time_is_waited_for() {
 #[tokio::test]
 async fn a_connection_on_which_nothing_is_asked_is_closed() {
     let mut config = Config::default();
-    config.head_timeout = Duration::from_millis(200);
+    config.head_timeout = Duration::from_millis(800);
     let store = store::open("memory:").await.unwrap();
     let server = Server::start_with(Engine::start(store).await.unwrap(), config).await;
     for begun in ["", "GET /lo", ACQUIRE, CHUNKS] {
@@ -116,12 +116,12 @@ async fn a_connection_on_which_nothing_is_asked_is_closed() {
         let answers = all(&mut stream).await;
         assert_eq!(statuses(&answers).len(), usize::from(begun.len() > 10));
     }
-    // Whoever asks now and then is not.
+    // Whoever asks now and then is not, for longer than that. A busy machine may take its time in between.
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     for _ in 0..6 {
         stream.write_all(SHOW.as_bytes()).await.unwrap();
         assert_eq!(statuses(&one(&mut stream).await), ["200"]);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 

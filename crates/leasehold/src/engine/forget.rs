@@ -24,8 +24,9 @@ impl Entry {
 }
 
 impl Table {
-    /// Nothing is asked of a name any more, which the call `since` showed to be free. Where looking again costs next to nothing, only those that came free last are
-    /// remembered, unless somebody watches: then it has to be known what each was before.
+    /// Nothing is asked of a name any more, which the call `since` showed to be free. Where looking again costs next to
+    /// nothing, only those that came free last are remembered, unless somebody watches: then it has to be known what each
+    /// was before.
     pub(super) fn leave_alone(&mut self, name: &Name, since: u64) {
         if !self.forgets_free || self.watch.is_some() {
             return;

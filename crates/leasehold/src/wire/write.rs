@@ -1,5 +1,5 @@
 //! The answers that nearly all requests get, written as JSON without a detour: the same bytes that `serde_json` writes, for
-//! a tenth of the instructions.
+//! less than half of the instructions.
 
 use leasehold_core::Time;
 

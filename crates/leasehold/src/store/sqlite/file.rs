@@ -171,7 +171,6 @@ impl<'c> Transaction<'c> {
         connection: &'c mut Connection,
         begin: &'static str,
     ) -> rusqlite::Result<Self> {
-        // From here on it is ended.
         let transaction = Self(connection);
         transaction.execute(begin)?;
         Ok(transaction)

@@ -33,7 +33,7 @@ macro_rules! update {
 /// The same, for the version `?13`. No body leaves it as it is.
 pub(super) const UPDATE: &str = concat!(update!(), "kind = ?1 and name = ?2 and write = ?13");
 
-/// The same, where the row is known to be `?14`, if it is still there: no two versions of any record have the same id.
+/// The same, where the row is known to be `?14`. Should somebody else's record be there by now, its version is another.
 pub(super) const UPDATE_ROW: &str = concat!(update!(), "id = ?14 and write = ?13");
 
 /// Binds a name to [`INSERT`] or [`UPDATE`], after the record.
