@@ -55,14 +55,14 @@ impl Inner {
 
     /// The same, by whoever has the lock already. Before a call that blocks, or while another is under way, all tasks
     /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for, and neither where
-    /// nobody has come of late.
+    /// nobody has come of late: whoever is alone calls the store itself.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
         if table.swapping > 0 || (self.blocks && !table.expects_nobody()) {
             return self.gather(table);
         }
         if self.blocks {
-            if self.may_call(&table) && !table.gathering {
-                self.call_gathered(table);
+            if self.may_call(&table) && !table.gathering && self.call_gathered(table) {
+                self.gather(self.table());
             }
             return;
         }
@@ -73,22 +73,32 @@ impl Inner {
         }
     }
 
-    /// Has the store called once everybody who is ready has had a turn.
+    /// Has the store called once everybody who is ready has had a turn; where its calls wait for a disk, on a thread that
+    /// has nothing else to do.
     fn gather(self: &Arc<Self>, mut table: MutexGuard<'_, Table>) {
-        if self.may_call(&table) && !std::mem::replace(&mut table.gathering, true) {
-            let inner = Arc::clone(self);
-            self.runtime.spawn(async move {
-                tokio::task::yield_now().await;
-                inner.call_gathered(inner.table());
-            });
+        if !self.may_call(&table) || std::mem::replace(&mut table.gathering, true) {
+            return;
         }
+        drop(table);
+        if let Some(caller) = self.caller.get() {
+            return caller.unpark();
+        }
+        let inner = Arc::clone(self);
+        self.runtime.spawn(async move {
+            tokio::task::yield_now().await;
+            // Those who are ready by then are left to another task: this one's thread has answers to deliver.
+            if inner.call_gathered(inner.table()) {
+                inner.gather(inner.table());
+            }
+        });
     }
 
-    /// Calls the store for all who were ready, and leaves those who are by then to another task: this one's thread has
-    /// answers to deliver.
-    fn call_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
+    /// Calls the store for all who are ready; whether there was anything to call it for.
+    pub(super) fn call_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
         table.gathering = false;
-        table.note_company();
+        if self.may_call(&table) {
+            table.note_company();
+        }
         // Where loading is a matter of this thread alone, what is loaded is written together with the rest.
         if self.blocks
             && let Some(load) = self.next_load(&mut table)
@@ -102,10 +112,9 @@ impl Inner {
         // Nothing was left to ask the store for, and no answer of it will tell whoever closes the engine.
         self.tell_idle(&table);
         drop(table);
-        if let Some(calls) = calls {
-            self.start(calls);
-            self.gather(self.table());
-        }
+        let Some(calls) = calls else { return false };
+        self.start(calls);
+        true
     }
 
     fn start(self: &Arc<Self>, calls: Calls) {

@@ -10,6 +10,7 @@
 //! | `pending.rs` | an operation on its way to an answer |
 //! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
 //! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
+//! | `caller.rs` | a thread for calls that wait for a disk |
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
 //! | `forget.rs` | keeps what is remembered within bounds |
 //! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
@@ -24,6 +25,7 @@
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
 mod call;
+mod caller;
 mod claim;
 mod conclude;
 mod forget;
@@ -40,7 +42,8 @@ mod table;
 mod timer;
 mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, holder_margin};
@@ -150,6 +153,8 @@ struct Inner {
     hints: bool,
     /// Whether a call of the store blocks.
     blocks: bool,
+    /// The thread that calls a store whose writes are dear, unless somebody is alone.
+    caller: OnceLock<Thread>,
     events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
@@ -172,6 +177,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.timer.notify_one();
         self.overdue.stop();
+        if let Some(caller) = self.caller.get() {
+            caller.unpark();
+        }
     }
 }
 
@@ -208,6 +216,7 @@ impl Engine {
             measures,
             hints: changes.is_some(),
             blocks: store.blocks(),
+            caller: OnceLock::new(),
             events: broadcast::channel(config.events).0,
             timer,
             overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
@@ -218,6 +227,9 @@ impl Engine {
             config,
         });
         timer::start(&inner, changes);
+        if inner.store.is_dear() {
+            caller::start(&inner);
+        }
         Ok(Self { inner })
     }
 

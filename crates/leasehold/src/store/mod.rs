@@ -92,7 +92,8 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// Whether a write costs so much, as a commit to a local disk does, that renewals should wait a moment for company.
+    /// Whether a write costs so much, as a commit to a local disk does, that renewals should wait a moment for company, and
+    /// that whoever has company leaves the call to a thread of the engine's.
     fn is_dear(&self) -> bool {
         false
     }

@@ -20,8 +20,8 @@
 //!
 //! # Limits
 //! One machine: not for network file systems, and not for two machines that take turns. All processes share one
-//! time namespace. One commit at a time, by whichever process. A short commit runs on the thread that asks for it: a
-//! disk that hangs keeps that thread until it answers, once.
+//! time namespace. One commit at a time, by whichever process. A short commit runs on the thread that asks for it, which in
+//! company is one of the engine's: a disk that hangs keeps that thread until it answers, once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Who shares a commit with whom.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -37,13 +37,26 @@ impl Host for Still {
     }
 }
 
+/// How long a disk waits to be told to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A store whose commits are dear.
-struct Dear(Memory);
+struct Dear {
+    memory: Memory,
+    /// What each commit waits for, unless it waits for nothing.
+    disk: Option<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Dear {
+    fn on(memory: Memory) -> Self {
+        Self { memory, disk: None }
+    }
+}
 
 #[async_trait]
 impl Store for Dear {
     fn facts(&self) -> Facts {
-        self.0.facts()
+        self.memory.facts()
     }
 
     fn blocks(&self) -> bool {
@@ -55,22 +68,26 @@ impl Store for Dear {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        self.0.load(names).await
+        self.memory.load(names).await
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        self.0.swap(writes).await
+        if let Some(disk) = &self.disk {
+            let told = disk.lock().unwrap().recv_timeout(PATIENCE);
+            told.expect("whoever is to tell it is heard meanwhile");
+        }
+        self.memory.swap(writes).await
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
-        self.0.find(query).await
+        self.memory.find(query).await
     }
 }
 
 async fn start() -> (Arc<Still>, Engine) {
     let host = Arc::new(Still(AtomicU64::new(3_600_000_000)));
     let epoch = Time::from_micros(1_800_000_000_000_000);
-    let store = Arc::new(Dear(Memory::with_clock(host.clone(), epoch)));
+    let store = Arc::new(Dear::on(Memory::with_clock(host.clone(), epoch)));
     let engine = Engine::start_with(store, host.clone(), Config::default()).await;
     (host, engine.unwrap())
 }
@@ -144,6 +161,34 @@ async fn renewals_come_along_with_whatever_is_in_a_hurry() {
     assert_eq!(released, Outcome::Released);
     assert!(is_renewed(&patient.await.unwrap()));
     assert_eq!(engine.stats().swaps, before + 1);
+}
+
+#[tokio::test]
+async fn others_are_heard_while_a_commit_waits_for_the_disk() {
+    let (answer, disk) = mpsc::channel();
+    let store = Dear {
+        memory: Memory::new(),
+        disk: Some(Mutex::new(disk)),
+    };
+    let engine = support::engine(Arc::new(store)).await;
+    let takes = |called: &str| {
+        let (engine, name) = (engine.clone(), name(called));
+        tokio::spawn(async move { take(&engine, &name, LONG).await })
+    };
+    let first = takes("a");
+    while engine.stats().swaps == 0 {
+        tokio::task::yield_now().await;
+    }
+    // These come during its commit, and share the next.
+    let others = ["b", "c"].map(takes);
+    queued(&engine, 2).await;
+    answer.send(()).unwrap();
+    first.await.unwrap();
+    answer.send(()).unwrap();
+    for other in others {
+        other.await.unwrap();
+    }
+    assert_eq!(engine.stats().swaps, 2);
 }
 
 #[tokio::test]
