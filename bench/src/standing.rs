@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
-use leasehold::core::Name;
+use leasehold::core::{Name, Record};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
-use leasehold::store::{self, Store, Write, WriteId};
+use leasehold::store::{self, Store, Swapped, Version, Write, WriteId};
 
 use crate::load::Protocol as _;
 use crate::sample::lock_name;
@@ -22,32 +22,49 @@ pub(crate) async fn client_among(url: &str, names: usize) -> Result<Client> {
     let store = store::open(url).await?;
     store.init().await?;
     let client = Client::new(Arc::new(Engine::start(store.clone()).await?));
-    client
-        .lease(lock_name(0))
-        .acquire()
-        .await?
-        .release()
-        .await?;
-    fill(&store, names).await?;
+    let lease = client.lease(lock_name(0)).acquire().await?;
+    let held = first(&store).await?;
+    lease.release().await?;
+    let free = first(&store).await?;
+    fill(&store, names, [held, free]).await?;
     Ok(client)
 }
 
-/// Gives many names the record that the first has: used once, and free.
-async fn fill(store: &Arc<dyn Store>, names: usize) -> Result<()> {
-    let name = |number| Name::lock(lock_name(number)).expect("a good name");
-    let first = store.load(&[name(0)]).await?.value.remove(0);
-    let Some(used) = first else {
-        return fail("the store has forgotten the first name");
-    };
+/// The record of the first name.
+async fn first(store: &Arc<dyn Store>) -> Result<Arc<Record>> {
+    match store.load(&[name(0)]).await?.value.remove(0) {
+        Some(stored) => Ok(stored.record),
+        None => fail("the store has forgotten the first name"),
+    }
+}
+
+fn name(number: usize) -> Name {
+    Name::lock(lock_name(number)).expect("a good name")
+}
+
+/// Gives many names the records that the first has had, one after another as that had them: a store that writes in place
+/// leaves room where there was a longer one.
+async fn fill(store: &Arc<dyn Store>, names: usize, records: [Arc<Record>; 2]) -> Result<()> {
     let batch = store.facts().batch;
     for start in (1..names).step_by(batch) {
-        let writes = (start..names.min(start + batch)).map(|number| Write {
-            name: name(number),
-            expect: None,
-            put: Some((WriteId(Machine.random()), used.record.clone())),
-            body_changed: true,
-        });
-        store.swap(writes.collect()).await?;
+        let mut versions = vec![None; names.min(start + batch) - start];
+        for record in &records {
+            let ids: Vec<_> = versions.iter().map(|_| WriteId(Machine.random())).collect();
+            let writes = versions.iter().zip(&ids).enumerate();
+            let writes = writes.map(|(number, (version, id))| Write {
+                name: name(start + number),
+                expect: version.clone(),
+                put: Some((*id, record.clone())),
+                body_changed: true,
+            });
+            let swapped = store.swap(writes.collect()).await?.value;
+            for ((version, id), swapped) in versions.iter_mut().zip(ids).zip(swapped) {
+                let Swapped::Written { tag } = swapped else {
+                    return fail("a new name was not new");
+                };
+                *version = Some(Version { write: id, tag });
+            }
+        }
     }
     Ok(())
 }
