@@ -43,30 +43,48 @@ fn name(number: usize) -> Name {
 }
 
 /// Gives many names the records that the first has had, one after another as that had them: a store that writes in place
-/// leaves room where there was a longer one.
+/// leaves room where there was a longer one. Names that are in use already stay as they are.
 async fn fill(store: &Arc<dyn Store>, names: usize, records: [Arc<Record>; 2]) -> Result<()> {
     let batch = store.facts().batch;
     for start in (1..names).step_by(batch) {
-        let mut versions = vec![None; names.min(start + batch) - start];
+        let mut versions: Vec<_> = (start..names.min(start + batch))
+            .map(|number| (name(number), None))
+            .collect();
         for record in &records {
-            let ids: Vec<_> = versions.iter().map(|_| WriteId(Machine.random())).collect();
-            let writes = versions.iter().zip(&ids).enumerate();
-            let writes = writes.map(|(number, (version, id))| Write {
-                name: name(start + number),
-                expect: version.clone(),
-                put: Some((*id, record.clone())),
-                body_changed: true,
-            });
-            let swapped = store.swap(writes.collect()).await?.value;
-            for ((version, id), swapped) in versions.iter_mut().zip(ids).zip(swapped) {
-                let Swapped::Written { tag } = swapped else {
-                    return fail("a new name was not new");
-                };
-                *version = Some(Version { write: id, tag });
-            }
+            versions = put(store, versions, record).await?;
         }
     }
     Ok(())
+}
+
+/// Puts a record under each of these names that still has this version; which, and their versions then.
+async fn put(
+    store: &Arc<dyn Store>,
+    versions: Vec<(Name, Option<Version>)>,
+    record: &Arc<Record>,
+) -> Result<Vec<(Name, Option<Version>)>> {
+    let writes: Vec<_> = versions
+        .into_iter()
+        .map(|(name, expect)| Write {
+            name,
+            expect,
+            put: Some((WriteId(Machine.random()), record.clone())),
+            body_changed: true,
+        })
+        .collect();
+    let swapped = store.swap(writes.clone()).await?.value;
+    let written = writes.into_iter().zip(swapped);
+    let written = written.filter_map(|(write, swapped)| match (write.put, swapped) {
+        (Some((write_id, _)), Swapped::Written { tag }) => {
+            let version = Version {
+                write: write_id,
+                tag,
+            };
+            Some((write.name, Some(version)))
+        }
+        _ => None,
+    });
+    Ok(written.collect())
 }
 
 /// The part of one processor that the service needs while so many leases are renewed three times in each ttl of 30 s,
