@@ -45,14 +45,22 @@ async fn work(number: usize, args: &Args) -> Result<()> {
     let journal = args.stage.journal();
     for term in 0..TERMS {
         let id = format!("worker-{number}-term-{term}");
-        let lock = client
-            .lease("lock1")
-            .nonce(&id)
-            .ttl(args.ttl)
-            .wait_forever();
-        // Cancelled at once if the lock is lost.
-        let led = lock.run(|lease| lead(&client, &journal, number, lease.fence(), id, args.ttl));
-        led.await??;
+        loop {
+            let lock = client
+                .lease("lock1")
+                .nonce(&id)
+                .ttl(args.ttl)
+                .wait_forever();
+            // Cancelled at once if the lock is lost.
+            let led =
+                lock.run(|lease| lead(&client, &journal, number, lease.fence(), &id, args.ttl));
+            match led.await {
+                Ok(led) => break led?,
+                // As when a disk takes longer than the ttl: whoever was the leader stands again.
+                Err(Error::Expired | Error::Fenced) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
     client.close().await;
     Ok(())
@@ -63,7 +71,7 @@ async fn lead(
     journal: &Journal,
     number: usize,
     token: Fence,
-    id: String,
+    id: &str,
     ttl: Duration,
 ) -> Result<()> {
     journal.append(&format!("leads {number} {token}"))?;
@@ -72,7 +80,7 @@ async fn lead(
         // Renews by asking again. (The lease is renewed by itself, too: this is how it is done by hand.)
         let again = AcquireRequest {
             name: Name::lock("lock1")?,
-            nonce: Nonce::new(&id)?,
+            nonce: Nonce::new(id)?,
             owner: format!("worker-{number}").into(),
             ttl,
             mode: Mode::Exclusive,
