@@ -9,6 +9,7 @@ use leasehold::Error;
 use leasehold::core::Outcome;
 use leasehold::engine::Engine;
 use leasehold::store::{Swapped, Write};
+use leasehold_testbed::Proxy;
 use postgres_support::*;
 use tokio::time::Instant;
 
@@ -100,6 +101,32 @@ async fn a_row_that_stays_locked_is_an_error_that_says_so() {
         async move { swap_one(&*store, write).await }
     });
     tokio::time::sleep(Duration::from_millis(100)).await;
+    user.simple_query("rollback").await.unwrap();
+    assert_eq!(waiting.await.unwrap(), WRITTEN);
+}
+
+/// A server that is slow to accept a connection is no row that stays locked.
+#[tokio::test]
+async fn a_lock_is_waited_for_from_when_there_is_a_connection_for_it() {
+    let direct = Ground::new().await;
+    let proxy = Proxy::to(direct.port).await;
+    let ground = Ground::on(proxy.port());
+    let store = ground.open().await;
+    let counter = name("counter");
+    swap_one(&*store, create(&counter, record(1, ""))).await;
+    let old = load_one(&*store, &counter).await.unwrap();
+    let user = direct.session().await;
+    let lock = format!("begin; select * from {} for update", ground.table);
+    user.simple_query(&lock).await.unwrap();
+
+    let before = proxy.traffic().connections;
+    // Two round trips make a connection.
+    proxy.delay(Duration::from_millis(100));
+    let write = replace(&counter, &old, record(2, ""));
+    let waiting = tokio::spawn(async move { swap_one(&*store, write).await });
+    while proxy.traffic().connections == before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     user.simple_query("rollback").await.unwrap();
     assert_eq!(waiting.await.unwrap(), WRITTEN);
 }

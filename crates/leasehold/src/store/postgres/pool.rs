@@ -59,13 +59,20 @@ impl Pool {
         }
     }
 
-    /// A connection: an idle one, or a new one.
-    pub(super) async fn link(&self, deadline: Instant) -> Result<Lent<'_>> {
+    /// A connection: an idle one, or a new one. Where all are lent, one is waited for until `turn`; a new one is made by
+    /// `deadline`.
+    pub(super) async fn link(&self, turn: Instant, deadline: Instant) -> Result<Lent<'_>> {
+        let late = |_| {
+            Error::Unavailable(format!(
+                "no connection to PostgreSQL at {} in time",
+                self.place
+            ))
+        };
         let link = async {
-            let permit =
-                self.permits.acquire().await.map_err(|closed| {
-                    Error::Unavailable(format!("the store is closed: {closed}"))
-                })?;
+            let permit = timeout_at(turn, self.permits.acquire())
+                .await
+                .map_err(late)?
+                .map_err(|closed| Error::Unavailable(format!("the store is closed: {closed}")))?;
             let idle = loop {
                 match self.idle().pop() {
                     Some(link) if link.client.is_closed() => {}
@@ -82,12 +89,7 @@ impl Pool {
                 _permit: permit,
             })
         };
-        timeout_at(deadline, link).await.unwrap_or_else(|_| {
-            Err(Error::Unavailable(format!(
-                "no connection to PostgreSQL at {} in time",
-                self.place
-            )))
-        })
+        timeout_at(deadline, link).await.map_err(late)?
     }
 
     async fn connect(&self) -> Result<Link> {
@@ -116,7 +118,7 @@ impl Pool {
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let lent = self.link(deadline).await?;
+        let lent = self.link(deadline, deadline).await?;
         let answer = lent.ask(deadline, doubt, statement, values).await;
         lent.give_back(&answer);
         answer
@@ -130,7 +132,7 @@ impl Pool {
         sql: &Sql,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let lent = self.link(deadline).await?;
+        let lent = self.link(deadline, deadline).await?;
         let answer = lent.ask_often(deadline, doubt, sql, values).await;
         lent.give_back(&answer);
         answer

@@ -192,6 +192,16 @@ impl<'w> Batch<'w> {
         Ok(batch)
     }
 
+    /// Nothing but names, to be loaded.
+    pub(super) fn of_names(names: &'w [Name]) -> Self {
+        Self {
+            kind: names.iter().map(|name| name.kind().as_str()).collect(),
+            name: names.iter().map(Name::as_str).collect(),
+            n: (1..=names.len() as i64).collect(),
+            ..Self::default()
+        }
+    }
+
     fn push(&mut self, write: &'w Write) -> Result<()> {
         let version = write.expect.as_ref().map(|version| Uuid(version.write));
         let put = write.put.as_ref();
@@ -231,8 +241,8 @@ impl<'w> Batch<'w> {
         Ok(())
     }
 
-    /// The values of [`INPUT`].
-    pub(super) fn values(&self) -> Vec<Value<'_>> {
+    /// The values of [`INPUT`], how long to wait for a lock, and the mark of whoever sends them.
+    pub(super) fn values<'v>(&'v self, patience: &'v String, mark: &'v String) -> Vec<Value<'v>> {
         vec![
             (&self.kind, Type::TEXT_ARRAY),
             (&self.name, Type::TEXT_ARRAY),
@@ -249,6 +259,8 @@ impl<'w> Batch<'w> {
             (array(&self.body), Type::TEXT_ARRAY),
             (array(&self.body_bytes), Type::BYTEA_ARRAY),
             (&self.n, Type::INT8_ARRAY),
+            (patience, Type::TEXT),
+            (mark, Type::TEXT),
         ]
     }
 }

@@ -156,7 +156,7 @@ async fn look(pool: &Pool, place: &Place, deadline: Instant) -> Result<bool> {
 }
 
 async fn create(pool: &Pool, place: &Place, deadline: Instant) -> Result<()> {
-    let lent = pool.link(deadline).await?;
+    let lent = pool.link(deadline, deadline).await?;
     let created = lent.run(deadline, &place.definition()).await;
     lent.give_back(&created);
     created.map_err(|error| match error {

@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 use super::failure::{self, Doubt};
 use super::pool::{Pool, Value};
 use super::prepared::Sql;
-use super::row;
+use super::row::{self, Batch, INPUT};
 use super::schema::Place;
 use super::shape::{Locks, Shape};
 use crate::host::{Host as _, Machine};
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 
 /// The statements, for one table.
 pub(super) struct Statements {
-    load: String,
+    load: Sql,
     by_name: String,
     by_state: String,
     swaps: Vec<Sql>,
@@ -45,10 +45,13 @@ impl Statements {
         let moment = "from (select clock_timestamp(), pg_is_in_recovery()) h left join ";
         let range = "kind = $1 and name >= $2 and ($3::text is null or name < $3) and held_until between $4 and $5";
         Self {
-            load: format!(
-                "{head}{columns} {moment} (select i.n, r.* from unnest($1::text[], $2::text[]) with ordinality \
-                 as i(kind, name, n) cross join lateral (select * from {table} r \
-                 where r.kind = i.kind and r.name = i.name limit 1) r) r on true"
+            load: Sql::new(
+                &format!(
+                    "{head}{columns}, '{mark}' as mark {moment} (select i.n, r.* from {INPUT} cross join lateral \
+                     (select * from {table} r where r.kind = i.kind and r.name = i.name limit 1) r \
+                     where $17 = '{mark}') r on true"
+                ),
+                &mark,
             ),
             by_name: format!(
                 "{head}{columns} {moment} (select 0::int8 as n, * from {table} where {range} and name > $7 \
@@ -73,17 +76,21 @@ impl Statements {
         deadline: Instant,
         names: &[Name],
     ) -> Result<Answer<Vec<Option<Stored>>>> {
-        let (kinds, names) = keys(names.iter());
-        let values: [Value<'_>; 2] = [(&kinds, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+        let (batch, patience) = (Batch::of_names(names), String::new());
         let rows = pool
-            .ask(deadline, Doubt::None, &self.load, &values)
+            .ask_often(
+                deadline,
+                Doubt::None,
+                &self.load,
+                &batch.values(&patience, &self.mark),
+            )
             .await?
             .map_err(|error| failure::answered(&error, Doubt::None))?;
         loaded(&rows, names.len())
     }
 
-    /// The statement that [`loaded`] reads, for one name.
-    pub(super) fn load_one(&self) -> &str {
+    /// The statement that [`loaded`] reads.
+    pub(super) fn loading(&self) -> &Sql {
         &self.load
     }
 
@@ -140,13 +147,6 @@ impl Statements {
 /// Whether this write creates a record.
 pub(super) fn is_insert(write: &Write) -> bool {
     write.put.is_some() && write.expect.is_none()
-}
-
-/// Names as two arrays.
-pub(super) fn keys<'n>(names: impl Iterator<Item = &'n Name>) -> (Vec<&'static str>, Vec<&'n str>) {
-    names
-        .map(|name| (name.kind().as_str(), name.as_str()))
-        .unzip()
 }
 
 /// The answer to [`Statements::load`].

@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::Stamp;
 use tokio::time::Instant;
-use tokio_postgres::types::Type;
 
 use super::Postgres;
 use super::failure::{self, Doubt};
-use super::pool::Value;
+use super::pool::Lent;
 use super::row::Batch;
 use super::shape::Locks;
 use super::statements;
@@ -98,9 +97,7 @@ impl Postgres {
         let statement = self.statements.swap(writes, Locks::Skip);
         let batch = Batch::new(writes)?;
         let patience = milliseconds(sql::WAIT_IN_COMPANY);
-        let mut values = batch.values();
-        values.push((&patience, Type::TEXT));
-        values.push((self.statements.mark(), Type::TEXT));
+        let values = batch.values(&patience, self.statements.mark());
         for _ in 0..TRIES {
             let doubt = Doubt::MayHaveWritten;
             match self
@@ -126,31 +123,62 @@ impl Postgres {
         wait: Duration,
         deadline: Instant,
     ) -> (Swapped, Option<Stamp>) {
-        let until = deadline.min(Instant::now() + wait);
         let mut stamp = None;
-        while Instant::now() < until {
-            match self.wait_once(write, until, deadline).await {
-                Ok(None) => break,
+        let waited = self.wait(write, wait, deadline, &mut stamp).await;
+        let swapped = match waited {
+            Ok(Some(swapped)) => {
+                self.stuck.forget(&write.name);
+                swapped
+            }
+            Ok(None) => {
+                let see = "pg_stat_activity and pg_locks";
+                Swapped::Failed(self.stuck.note(&write.name, see))
+            }
+            Err(error) => Swapped::Failed(error),
+        };
+        (swapped, stamp)
+    }
+
+    /// `None` if nothing was done, because the lock did not go away in time, or too many others wait for one.
+    async fn wait(
+        &self,
+        write: &Write,
+        wait: Duration,
+        deadline: Instant,
+        stamp: &mut Option<Stamp>,
+    ) -> Result<Option<Swapped>> {
+        if wait.is_zero() {
+            return Ok(None);
+        }
+        // Where many rows are locked, few are waited for: there must be room for calls that need not wait.
+        let now = Instant::now();
+        let (turn, connected) = (now + wait.min(WAIT_FOR_TURN), deadline.min(now + wait));
+        let Ok(lent) = self.reserved.link(turn, connected).await else {
+            return Ok(None);
+        };
+        // Only from here on the row's lock is waited for: a server may take its time to accept a connection.
+        let until = deadline.min(Instant::now() + wait);
+        let waited = loop {
+            match self.wait_once(&lent, write, until, deadline).await {
                 Ok(Some(answer)) => {
-                    stamp = Some(answer.stamp);
-                    if let Some(swapped) = answer.value {
-                        self.stuck.forget(&write.name);
-                        return (swapped, stamp);
+                    *stamp = Some(answer.stamp);
+                    if answer.value.is_some() || Instant::now() >= until {
+                        break Ok(answer.value);
                     }
                 }
-                Err(error) => return (Swapped::Failed(error), stamp),
+                Ok(None) => break Ok(None),
+                Err(error) => break Err(error),
             }
-        }
-        let error = self
-            .stuck
-            .note(&write.name, "pg_stat_activity and pg_locks");
-        (Swapped::Failed(error), stamp)
+        };
+        lent.give_back(&waited);
+        waited
     }
 
     /// Waits for the row's lock, writes, and right behind that looks at what is there now, in one round trip: the
     /// write sees the table as it was before it began to wait. `None` if the lock did not go away in time.
     async fn wait_once(
         &self,
+        lent: &Lent<'_>,
         write: &Write,
         until: Instant,
         deadline: Instant,
@@ -158,23 +186,20 @@ impl Postgres {
         let writes = [write];
         let swap = self.statements.swap(&writes, Locks::Wait);
         let batch = Batch::new(&writes)?;
-        let (kinds, names) = statements::keys([&write.name].into_iter());
-        let load: [Value<'_>; 2] = [(&kinds, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
-        // Where many rows are locked, few are waited for: there must be room for calls that need not wait.
-        let turn = until.min(Instant::now() + WAIT_FOR_TURN);
-        let Ok(lent) = self.reserved.link(turn).await else {
-            return Ok(None);
-        };
+        let names = Batch::of_names(std::slice::from_ref(&write.name));
         let left = until.saturating_duration_since(Instant::now());
         let patience = milliseconds(left.max(Duration::from_millis(1)));
-        let mut values = batch.values();
-        values.push((&patience, Type::TEXT));
-        values.push((self.statements.mark(), Type::TEXT));
+        let values = batch.values(&patience, self.statements.mark());
+        let load = names.values(&patience, self.statements.mark());
         let (written, loaded) = tokio::join!(
             lent.ask(deadline, Doubt::MayHaveWritten, swap.text(), &values),
-            lent.ask(deadline, Doubt::None, self.statements.load_one(), &load),
+            lent.ask(
+                deadline,
+                Doubt::None,
+                self.statements.loading().text(),
+                &load
+            ),
         );
-        lent.give_back(&loaded);
         let rows = match written? {
             Ok(rows) => rows,
             Err(error) if failure::is_locked(&error) => return Ok(None),
