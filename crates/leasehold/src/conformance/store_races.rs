@@ -9,6 +9,7 @@ use tokio::sync::Barrier;
 
 use super::bench::{Bench, boot, side_by_side};
 use super::store_kit::{load, put, record, stored_body, swap, write};
+use crate::Error;
 use crate::store::{Query, Store, Swapped};
 
 super::promises!(Store:
@@ -32,8 +33,11 @@ async fn workers(bench: &Bench) -> Vec<Arc<dyn Store>> {
     stores
 }
 
-/// Adds one by compare-and-swap, however often that takes.
+/// Adds one by compare-and-swap, however often that takes. A disk may keep somebody's commit, and with it a lock, for
+/// longer than a write waits: then nothing has happened, as everybody who tries again relies on.
 async fn increment(store: &dyn Store, name: &Name) {
+    const UNAVAILABLE: usize = 10;
+    let mut unavailable = 0;
     let mut current = load(store, name).await.expect("it is there");
     loop {
         let count: u64 = current.record.body.parse().expect("a number");
@@ -41,6 +45,7 @@ async fn increment(store: &dyn Store, name: &Name) {
         match swap(store, write(name, Some(&current.version), &next)).await {
             Swapped::Written { .. } => return,
             Swapped::Conflict(newer) => current = newer.expect("it is still there"),
+            Swapped::Failed(Error::Unavailable(_)) if unavailable < UNAVAILABLE => unavailable += 1,
             Swapped::Failed(error) => panic!("{error}"),
         }
     }
