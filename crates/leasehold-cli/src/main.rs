@@ -35,6 +35,7 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use exit::Failure;
+use tokio::runtime::Builder;
 
 /// A service allocates and frees some twenty times for each request.
 #[global_allocator]
@@ -64,8 +65,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         Command::Token(command) => return command.execute(&common),
         command => command,
     };
-    let runtime = runtime().map_err(|error| Failure::system("the runtime cannot start", error))?;
-    runtime.block_on(async {
+    runtime(&command)?.block_on(async {
         match command {
             Command::Run(command) => command.execute(&common).await,
             Command::Gate(command) => command.execute(&common).await,
@@ -91,13 +91,33 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     })
 }
 
+/// With one thread or several, as the command needs it.
+fn runtime(command: &Command) -> Result<tokio::runtime::Runtime, Failure> {
+    let threads = threads()?;
+    let mut runtime = match command {
+        // One thread alone needs no precautions against others. Other commands keep their leases on another thread while
+        // the main one may wait for a terminal.
+        Command::Serve(_) if threads == 1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let built = runtime.worker_threads(threads).enable_all().build();
+    built.map_err(|error| Failure::system("the runtime cannot start", error))
+}
+
 /// Half of the processors, because whoever asks needs some as well: threads that wake each other for every small
 /// request cost more than they bring. `TOKIO_WORKER_THREADS` says otherwise.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+fn threads() -> Result<usize, Failure> {
+    let Some(told) = std::env::var_os("TOKIO_WORKER_THREADS") else {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        runtime.worker_threads(processors.div_ceil(2));
-    }
-    runtime.enable_all().build()
+        return Ok(processors.div_ceil(2));
+    };
+    let told = told.to_string_lossy();
+    let threads = told
+        .parse()
+        .ok()
+        .filter(|threads| (1..=1_024).contains(threads));
+    threads.ok_or_else(|| {
+        let message = format!("TOKIO_WORKER_THREADS is `{told}`: give a number from 1 to 1024");
+        Failure::new(exit::USAGE, message)
+    })
 }

@@ -214,7 +214,7 @@ pub(crate) fn ok(value: &impl Serialize) -> Answer {
 }
 
 /// An answer that tells a reply, and takes it only when it is written.
-pub(crate) fn telling(reply: Reply, json: Vec<u8>) -> Answer {
+pub(crate) fn telling(reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
     let mut answer = Answer::new(json.into(), JSON);
     answer.body.reply = Some(reply);
     answer

@@ -4,15 +4,14 @@
 //! long. So after an answer it looks for more for a moment before it sleeps, as long as that turns out to be worth it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use leasehold::awake::{Worth, may_look};
 use tokio::sync::Notify;
 
 /// How long to look for another request.
 const LOOK: Duration = Duration::from_micros(100);
-/// After how many answers to try it again, at most, when it was not worth it.
-const RARELY: u32 = 256;
 
 /// When to stay awake.
 #[derive(Default)]
@@ -20,8 +19,7 @@ pub(crate) struct Awake {
     requests: AtomicU64,
     /// Nobody looks for requests but the system.
     asleep: AtomicBool,
-    /// How many answers to let pass before looking again.
-    pass: AtomicU32,
+    worth: Worth,
     look: Notify,
 }
 
@@ -33,13 +31,10 @@ impl Awake {
 
     /// It is answered.
     pub(crate) fn answered(&self) {
-        if !self.asleep.load(Ordering::Relaxed) {
-            return;
-        }
-        let pass = self.pass.load(Ordering::Relaxed);
-        if pass > 0 {
-            self.pass.store(pass - 1, Ordering::Relaxed);
-        } else if self.asleep.swap(false, Ordering::Relaxed) {
+        if self.asleep.load(Ordering::Relaxed)
+            && self.worth.a_try()
+            && self.asleep.swap(false, Ordering::Relaxed)
+        {
             self.look.notify_one();
         }
     }
@@ -47,18 +42,11 @@ impl Awake {
     /// Stays awake as long as it is worth it, for as long as it is polled. On a runtime with more than one thread
     /// another one may sleep in its place, so there it does nothing.
     pub(crate) async fn keep(self: Arc<Self>) {
-        if tokio::runtime::Handle::current().metrics().num_workers() > 1 {
-            return;
-        }
-        let mut pause = 0;
-        loop {
-            self.pass.store(pause, Ordering::Relaxed);
+        while may_look() {
             self.asleep.store(true, Ordering::Relaxed);
             self.look.notified().await;
-            pause = match self.look().await {
-                true => 0,
-                false => (2 * pause + 1).min(RARELY),
-            };
+            let found = self.look().await;
+            self.worth.turned_out(found);
         }
     }
 

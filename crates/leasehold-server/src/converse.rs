@@ -77,12 +77,12 @@ where
         client.begin().await;
         let (parts, body) = request.into_parts();
         let body = Body::Coming(body);
-        let answer = client
+        let (answer, answered) = client
             .service
             .answer(Head::of(&parts), body, &client.peer)
             .await;
         if !answer.body.is_stream() {
-            client.end(client.service.engine.host().boot_time());
+            client.end(answered);
         }
         Ok::<_, std::convert::Infallible>(answer.into_response())
     });
@@ -245,10 +245,10 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
         self.client.begin().await;
         let asked = std::mem::replace(&mut self.input, std::mem::take(&mut self.spare));
         self.input.extend_from_slice(&asked[request.length()..]);
-        let Some(answer) = self.ask(request, &asked).await? else {
+        let Some((answer, answered)) = self.ask(request, &asked).await? else {
             return Ok(false);
         };
-        self.idle_since = self.now();
+        self.idle_since = answered;
         self.send(answer, goes_on).await?;
         self.client.end(self.idle_since);
         self.spare = asked;
@@ -262,7 +262,11 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
     }
 
     /// Has the service answer, as long as somebody is there.
-    async fn ask(&mut self, request: &Ordinary, asked: &[u8]) -> io::Result<Option<Answer>> {
+    async fn ask(
+        &mut self,
+        request: &Ordinary,
+        asked: &[u8],
+    ) -> io::Result<Option<(Answer, BootTime)>> {
         let Client { service, peer, .. } = self.client;
         let head = Head {
             method: &request.method,
@@ -280,7 +284,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
                 return Poll::Ready(Ok(None));
             }
             match answering.as_mut().poll(context) {
-                Poll::Ready(answer) => Poll::Ready(Ok(Some(answer))),
+                Poll::Ready(answered) => Poll::Ready(Ok(Some(answered))),
                 Poll::Pending if self.has_gone(context)? => Poll::Ready(Ok(None)),
                 Poll::Pending => Poll::Pending,
             }

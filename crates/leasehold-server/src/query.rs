@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use leasehold::wire::MAX_WAIT;
 use leasehold::{Error, Result, duration};
+use memchr::{memchr, memchr2};
 
 /// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
 /// without two hexadecimal digits is refused.
 pub(crate) fn decode<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
-    if raw.bytes().any(|byte| byte == b'%') {
+    if memchr(b'%', raw.as_bytes()).is_some() {
         decode_bytes(what, raw, false).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(raw))
@@ -145,17 +146,16 @@ impl<'a> Query<'a> {
     }
 }
 
-/// What is before the first of these bytes, and after it. Targets are short: looking at each byte takes less time than to
-/// prepare a search.
+/// What is before the first of these bytes, and after it.
 pub(crate) fn split(text: &str, at: u8) -> (&str, &str) {
-    match text.bytes().position(|byte| byte == at) {
+    match memchr(at, text.as_bytes()) {
         Some(position) => (&text[..position], &text[position + 1..]),
         None => (text, ""),
     }
 }
 
 fn decode_value<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
-    if raw.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+    if memchr2(b'%', b'+', raw.as_bytes()).is_some() {
         decode_bytes(what, raw, true).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(raw))

@@ -82,8 +82,13 @@ pub(crate) struct Peer {
 }
 
 impl Service {
-    /// Answers a request, whatever it is.
-    pub(crate) async fn answer(&self, head: Head<'_>, body: Body, peer: &Peer) -> Answer {
+    /// Answers a request, whatever it is, and says when that was.
+    pub(crate) async fn answer(
+        &self,
+        head: Head<'_>,
+        body: Body,
+        peer: &Peer,
+    ) -> (Answer, BootTime) {
         let arrival = self.engine.host().boot_time();
         self.awake.asked();
         let mut asked = Asked::Other;
@@ -95,7 +100,8 @@ impl Service {
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
         self.awake.answered();
-        let took = self.engine.host().boot_time().since(arrival);
+        let answered = self.engine.host().boot_time();
+        let took = answered.since(arrival);
         self.metrics.answered(asked, trouble, took);
         if let Some(traced) = traced {
             traced.answered(&answer, trouble);
@@ -108,7 +114,7 @@ impl Service {
             micros = took.as_micros(),
             "request"
         );
-        answer
+        (answer, answered)
     }
 
     async fn dispatch(

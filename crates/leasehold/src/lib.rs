@@ -134,6 +134,8 @@
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
 
+#[doc(hidden)]
+pub mod awake;
 pub mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;

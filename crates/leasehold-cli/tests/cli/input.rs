@@ -81,6 +81,16 @@ fn wrong_arguments_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn a_number_of_threads_that_is_none_is_refused() {
+    let home = Home::new();
+    for threads in ["", "0", "two", "1025"] {
+        let mut show = home.command(["show", "job"]);
+        let output = show.env("TOKIO_WORKER_THREADS", threads).output().unwrap();
+        crate::support::Ran::from(output).failed(2, "give a number from 1 to 1024");
+    }
+}
+
+#[test]
 fn a_name_that_is_not_utf_8_is_refused() {
     let home = Home::new();
     let name = OsStr::from_bytes(b"caf\xe9");

@@ -79,18 +79,36 @@ impl Inner {
         if !self.may_call(&table) || std::mem::replace(&mut table.gathering, true) {
             return;
         }
+        let committing = table.swapping > 0;
         drop(table);
-        if let Some(caller) = self.caller.get() {
+        let caller = self.caller.get();
+        if let Some(caller) = caller.filter(|_| !committing) {
             return caller.unpark();
         }
+        // While that thread is at a commit, what has to be loaded is loaded beside it.
+        let only_loads = caller.is_some();
         let inner = Arc::clone(self);
         self.runtime.spawn(async move {
             tokio::task::yield_now().await;
+            let called = match only_loads {
+                true => inner.load_gathered(inner.table()),
+                false => inner.call_gathered(inner.table()),
+            };
             // Those who are ready by then are left to another task: this one's thread has answers to deliver.
-            if inner.call_gathered(inner.table()) {
+            if called {
                 inner.gather(inner.table());
             }
         });
+    }
+
+    /// Has the store show what all who are ready need; whether there was anything to show.
+    fn load_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
+        table.gathering = false;
+        let load = self.next_load(&mut table);
+        drop(table);
+        let Some(load) = load else { return false };
+        self.load(self.host.boot_time(), load);
+        true
     }
 
     /// Calls the store for all who are ready; whether there was anything to call it for.
@@ -232,7 +250,7 @@ impl Inner {
             writes,
             carried,
         } = swap;
-        let timeout = self.config.timeout;
+        let (timeout, count) = (self.config.timeout, writes.len());
         let concluded = move |inner: &Arc<Self>, result: Result<Answer<Vec<Swapped>>>| {
             let times = inner.times(number, sent);
             inner.measures.swap.took(times.received.since(sent));
@@ -244,8 +262,13 @@ impl Inner {
             Poll::Ready(result) => concluded(self, result),
             Poll::Pending => {
                 let inner = Arc::clone(self);
+                let alone = self.is_alone(count);
                 self.runtime.spawn(async move {
-                    let result = tokio::time::timeout(timeout, swapping).await;
+                    let swapping = tokio::time::timeout(timeout, swapping);
+                    let result = match alone {
+                        true => inner.awake.look_for(swapping).await,
+                        false => swapping.await,
+                    };
                     let silent = |_| Err(Error::Indeterminate(silence(timeout)));
                     concluded(&inner, result.unwrap_or_else(silent));
                     inner.drive();
@@ -257,6 +280,7 @@ impl Inner {
     /// Has the store show records.
     fn load(self: &Arc<Self>, sent: BootTime, load: Load) {
         let Load { number, names } = load;
+        let count = names.len();
         let inner = Arc::clone(self);
         let mut running = Box::pin(async move {
             let result: Result<Answer<Vec<Option<Stored>>>> =
@@ -267,11 +291,21 @@ impl Inner {
         });
         if at_once(running.as_mut()).is_pending() {
             let inner = Arc::clone(self);
+            let alone = self.is_alone(count);
             self.runtime.spawn(async move {
-                running.await;
+                match alone {
+                    true => inner.awake.look_for(running).await,
+                    false => running.await,
+                }
                 inner.drive();
             });
         }
+    }
+
+    /// Whether a call for so many names, which has just been sent, is for somebody who is alone.
+    fn is_alone(&self, names: usize) -> bool {
+        let under_way = |table: &Table| table.swapping + table.loading;
+        names == 1 && under_way(&self.table()) == 1
     }
 
     fn times(&self, number: u64, sent: BootTime) -> Times {

@@ -208,11 +208,9 @@ impl Inner {
         let Times {
             number, received, ..
         } = times;
-        let entry = table.entries.get(name);
-        if entry.is_some_and(|entry| entry.cached.is_none()) {
-            table.turned_out(stored.is_some());
+        if table.remember(name, stored, number, received, Learnt::Shown) {
+            table.turned_out(current.is_some());
         }
-        table.remember(name, stored, number, received, Learnt::Shown);
         for (pending, landed) in table.resolve(name, current) {
             match landed {
                 Some(landed) => {

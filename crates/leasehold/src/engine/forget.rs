@@ -34,19 +34,21 @@ impl Table {
         self.free.push_back((name.clone(), since));
         if self.free.len() > FREE
             && let Some((name, since)) = self.free.pop_front()
-            && let Some(entry) = self.entries.get(&name)
+            && let Some((place, _, entry)) = self.entries.get_full(&name)
             && entry.is_forgettable()
             && entry.free_since() == Some(since)
         {
-            self.forget(&name);
+            self.forget(place);
         }
     }
 
     /// Forgets a name of which nothing is known and nothing asked.
     pub(super) fn tidy(&mut self, name: &Name) {
-        let entry = self.entries.get(name);
-        if entry.is_some_and(|entry| entry.is_forgettable() && entry.cached.is_none()) {
-            self.forget(name);
+        if let Some((place, _, entry)) = self.entries.get_full(name)
+            && entry.is_forgettable()
+            && entry.cached.is_none()
+        {
+            self.forget(place);
         }
     }
 
@@ -60,24 +62,23 @@ impl Table {
             if self.eviction_hand >= self.entries.len() {
                 self.eviction_hand = 0;
             }
-            let Some((name, entry)) = self.entries.get_index_mut(self.eviction_hand) else {
+            let Some((_, entry)) = self.entries.get_index_mut(self.eviction_hand) else {
                 return;
             };
             if !entry.is_forgettable() || std::mem::take(&mut entry.recently_used) {
                 self.eviction_hand += 1;
                 continue;
             }
-            let name = name.clone();
-            self.forget(&name);
+            self.forget(self.eviction_hand);
         }
     }
 
-    fn forget(&mut self, name: &Name) {
-        let Some((place, _, entry)) = self.entries.get_full(name) else {
-            return;
-        };
-        if entry.wake_at.is_some() {
-            self.set_timer(name, None);
+    /// Forgets the name at this place; the last one takes it.
+    fn forget(&mut self, place: usize) {
+        if let Some((name, entry)) = self.entries.get_index(place)
+            && entry.wake_at.is_some()
+        {
+            self.set_timer(&name.clone(), None);
         }
         if let Some((_, entry)) = self.entries.swap_remove_index(place) {
             self.cached_bytes -= entry.body_bytes();

@@ -49,6 +49,7 @@ use std::time::Duration;
 use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, holder_margin};
 use tokio::sync::{Notify, broadcast, oneshot};
 
+use crate::awake::Worth;
 use crate::host::{Host, Machine};
 use crate::store::{Answer, Facts, Store};
 use crate::{Error, Result, side_by_side};
@@ -159,6 +160,8 @@ struct Inner {
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
     overdue: Arc<Overdue>,
+    /// Whether to stay awake until the store has answered somebody who is alone.
+    awake: Worth,
     /// Told when the last call of a closing engine has been concluded.
     idle: Notify,
     /// Told when a work item may have come free.
@@ -220,6 +223,7 @@ impl Engine {
             events: broadcast::channel(config.events).0,
             timer,
             overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
+            awake: Worth::default(),
             idle: Notify::new(),
             items: Notify::new(),
             claimants: claim::Lines::default(),

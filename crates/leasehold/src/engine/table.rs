@@ -383,7 +383,7 @@ impl Table {
             && self.to_load.is_empty()
     }
 
-    /// Puts what the store showed into the cache.
+    /// Puts what the store showed into the cache; whether it is the first that was seen of this name.
     pub(super) fn remember(
         &mut self,
         name: &Name,
@@ -391,9 +391,9 @@ impl Table {
         call: u64,
         received: BootTime,
         learnt: Learnt,
-    ) {
+    ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
-            return;
+            return false;
         };
         self.cached_bytes -= entry.body_bytes();
         let (before, mut seen) = match entry.cached.take() {
@@ -422,9 +422,11 @@ impl Table {
                 || self.clock.interval(received).latest,
             );
         }
+        let is_first = before.is_none();
         if self.watch.is_some() {
             self.tell(name, before, call, received, learnt);
         }
+        is_first
     }
 
     /// Sets when to look at a name again; `None`: not by itself.

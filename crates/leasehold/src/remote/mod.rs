@@ -17,6 +17,7 @@ use hyper::{Method, Request, StatusCode};
 use leasehold_core::{BootTime, Name, Nonce};
 use serde::de::DeserializeOwned;
 
+use crate::awake::Worth;
 use crate::host::{Host, Machine};
 use crate::wire::{NONCE_HEADER, Problem};
 use crate::{Error, Result, tls};
@@ -61,6 +62,8 @@ struct Inner {
     host: Arc<dyn Host>,
     pool: Pool,
     together: Together,
+    /// Whether to stay awake until the service has answered somebody who is alone.
+    awake: Worth,
     /// The `Authorization` header.
     token: Option<HeaderValue>,
 }
@@ -139,6 +142,7 @@ impl Remote {
                 host,
                 pool: Pool::new(tls),
                 together: Together::default(),
+                awake: Worth::default(),
                 token: None,
             }),
         })
@@ -159,6 +163,7 @@ impl Remote {
                 host: host.clone(),
                 pool: pool.another(),
                 together: Together::default(),
+                awake: Worth::default(),
                 token: Some(header),
             }),
         })
@@ -210,6 +215,10 @@ impl Remote {
 
     async fn attempt(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
         match self.send(ask) {
+            Goes::Alone(ask, Some(one)) if one.is_alone() => {
+                let answer = self.attempt_alone(ask, within);
+                self.inner.awake.look_for(answer).await
+            }
             Goes::Alone(ask, _under_way) => self.attempt_alone(ask, within).await,
             Goes::Together(told, _under_way) => {
                 let url = &self.inner.url;

@@ -77,6 +77,13 @@ pub(super) enum Goes<'a> {
 /// Counts one that is under way.
 pub(super) struct UnderWay<'a>(&'a Together);
 
+impl UnderWay<'_> {
+    /// Whether there is no other.
+    pub(super) fn is_alone(&self) -> bool {
+        self.0.state().under_way == 1
+    }
+}
+
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.state().under_way -= 1;

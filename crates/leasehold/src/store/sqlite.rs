@@ -50,8 +50,10 @@ use lane::Lane;
 
 /// The most records that a caller's own thread reads or writes: a few milliseconds' worth.
 const FEW: usize = 128;
-/// After so many changed pages, about, the log is copied to the file.
+/// After so many changed pages, about, the log is copied to the file…
 const LOG_PAGES: usize = 2_048;
+/// …and after so many copies it begins anew.
+const LOG_COPIES: usize = 8;
 
 /// Records in a SQLite file.
 ///
@@ -80,7 +82,7 @@ pub struct Sqlite {
     finder: Lane,
     /// Copies the log to the file, which may take a slow disk seconds.
     copier: Lane,
-    /// About how many pages the log has got since that was begun.
+    /// About how many pages the log has got since it was opened.
     logged: AtomicUsize,
     clock: Arc<StoreClock>,
     file: Arc<File>,
@@ -147,19 +149,24 @@ impl Sqlite {
         })
     }
 
-    /// So many records are to be written. Has the log copied to the file when there is much in it: first beside the
-    /// writer, and then what that has added meanwhile, while it stands still, since only then does the log begin anew.
+    /// So many records are to be written. Has the log copied to the file when there is much in it, beside the writer. Now
+    /// and then the writer stands still for what it has added meanwhile, since only then does the log begin anew.
     fn count_logged(&self, records: usize) {
         // Each has a page of its own, and so has the time of the commit.
         let pages = records + 1;
-        if self.logged.fetch_add(pages, Ordering::Relaxed) + pages >= LOG_PAGES {
-            self.logged.store(0, Ordering::Relaxed);
-            let writer = self.writer.queue();
-            self.copier.queue().put(move |connection| {
-                file::copy_log(connection);
-                writer.put(file::copy_log);
-            });
+        let before = self.logged.fetch_add(pages, Ordering::Relaxed);
+        let copies = (before + pages) / LOG_PAGES;
+        if copies == before / LOG_PAGES {
+            return;
         }
+        let begins_anew = copies.is_multiple_of(LOG_COPIES);
+        let writer = self.writer.queue();
+        self.copier.queue().put(move |connection| {
+            file::copy_log(connection);
+            if begins_anew {
+                writer.put(file::copy_log);
+            }
+        });
     }
 
     fn answer<T>(&self, value: T) -> Answer<T> {
@@ -274,8 +281,10 @@ mod tests {
     async fn the_log_is_copied_to_the_file_and_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let store = Sqlite::open(folder.path().join("leases.db")).await.unwrap();
-        for batch in 0..LOG_PAGES / 100 + 1 {
-            let writes = (0..100).map(|number| write(100 * batch + number));
+        // The last of these is the one after which it is to begin anew.
+        let mut numbers = 0..;
+        while store.logged.load(Ordering::Relaxed) < LOG_COPIES * LOG_PAGES {
+            let writes = numbers.by_ref().take(100).map(write);
             store.swap(writes.collect()).await.unwrap();
         }
         // Both have done what was asked of them: the one has asked the other.

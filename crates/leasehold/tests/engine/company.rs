@@ -42,13 +42,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store whose commits are dear.
 struct Dear {
-    memory: Memory,
+    memory: Arc<Memory>,
     /// What each commit waits for, unless it waits for nothing.
     disk: Option<Mutex<mpsc::Receiver<()>>>,
 }
 
 impl Dear {
     fn on(memory: Memory) -> Self {
+        let memory = Arc::new(memory);
         Self { memory, disk: None }
     }
 }
@@ -167,7 +168,7 @@ async fn renewals_come_along_with_whatever_is_in_a_hurry() {
 async fn others_are_heard_while_a_commit_waits_for_the_disk() {
     let (answer, disk) = mpsc::channel();
     let store = Dear {
-        memory: Memory::new(),
+        memory: Arc::default(),
         disk: Some(Mutex::new(disk)),
     };
     let engine = support::engine(Arc::new(store)).await;
@@ -201,11 +202,10 @@ async fn a_short_lease_is_renewed_at_once() {
     }
 }
 
-#[tokio::test]
-async fn names_that_are_loaded_first_share_a_commit_with_the_others() {
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
+/// Names of a store that somebody has had before.
+async fn used(store: Arc<dyn Store>) -> [Name; 5] {
     let names = ["a", "b", "c", "d", "e"].map(name);
-    let earlier = support::engine(store.clone()).await;
+    let earlier = support::engine(store).await;
     for name in &names {
         let fence = take(&earlier, name, LONG).await;
         assert_eq!(
@@ -213,12 +213,63 @@ async fn names_that_are_loaded_first_share_a_commit_with_the_others() {
             Outcome::Released
         );
     }
-    let engine = support::engine(store).await;
+    names
+}
+
+/// Takes all but the last of them. After so many wrong guesses the engine does not guess any more that a name it has never
+/// seen is new.
+async fn take_four(engine: &Engine, names: &[Name; 5]) -> Vec<Fence> {
     let mut fences = Vec::new();
-    // After so many wrong guesses it does not guess any more that a name it has never seen is new.
     for name in &names[..4] {
-        fences.push(take(&engine, name, LONG).await);
+        fences.push(take(engine, name, LONG).await);
     }
+    fences
+}
+
+#[tokio::test]
+async fn a_name_is_loaded_while_a_commit_waits_for_the_disk() {
+    let (answer, disk) = mpsc::channel();
+    let memory: Arc<Memory> = Arc::default();
+    let names = used(memory.clone()).await;
+    let store = Dear {
+        memory,
+        disk: Some(Mutex::new(disk)),
+    };
+    let engine = support::engine(Arc::new(store)).await;
+    // Each loses first, and is then written; and two have company, so that the next is not taken to be alone.
+    (0..9).for_each(|_| answer.send(()).unwrap());
+    let fences = take_four(&engine, &names).await;
+    let two = [0, 1].map(|place| (names[place].clone(), release(fences[place])));
+    for reply in engine.perform_all(two.into(), None).await {
+        assert_eq!(reply.unwrap().take().0, Outcome::Released);
+    }
+    let before = engine.stats();
+    assert_eq!(before.swaps, 9);
+
+    let ask = |name: &Name, operation| {
+        let (engine, name) = (engine.clone(), name.clone());
+        tokio::spawn(async move { outcome(&engine, &name, operation).await })
+    };
+    let hanging = ask(&names[2], release(fences[2]));
+    while engine.stats().swaps == before.swaps {
+        tokio::task::yield_now().await;
+    }
+    let loaded = ask(&names[4], acquire("me", LONG));
+    while engine.stats().loads == before.loads {
+        tokio::task::yield_now().await;
+    }
+    (0..2).for_each(|_| answer.send(()).unwrap());
+    assert_eq!(hanging.await.unwrap(), Outcome::Released);
+    let loaded = loaded.await.unwrap();
+    assert!(matches!(loaded, Outcome::Granted(_)), "{loaded:?}");
+}
+
+#[tokio::test]
+async fn names_that_are_loaded_first_share_a_commit_with_the_others() {
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let names = used(store.clone()).await;
+    let engine = support::engine(store).await;
+    let fences = take_four(&engine, &names).await;
     let before = engine.stats();
     let asked = vec![
         (names[0].clone(), release(fences[0])),

@@ -60,7 +60,7 @@ impl File {
             // Lasting commits; a log that a commit itself copies to the file only when it has become so long that nobody
             // else can have done it, and that shrinks again after a burst; and room for the pages of 100,000 records.
             connection.execute_batch(
-                "pragma synchronous = full; pragma wal_autocheckpoint = 16384; pragma journal_size_limit = 67108864; \
+                "pragma synchronous = full; pragma wal_autocheckpoint = 65536; pragma journal_size_limit = 67108864; \
                  pragma trusted_schema = off; pragma cache_size = -65536",
             )?;
             Ok(connection)
@@ -251,12 +251,22 @@ fn make(path: &Path) -> Result<Metadata> {
     Ok(found)
 }
 
-/// Copies as much of the log to the file as others who read and write leave it. What fails is tried again, by a commit at
-/// last.
+/// How often the log is copied until all of it is: whoever writes may be faster.
+const COPIES: usize = 8;
+
+/// Copies as much of the log to the file as others who read and write leave it. Only when that is all of it does SQLite
+/// have the disk keep what was copied, so it is tried until it is. What fails is tried again, by a commit at last.
 pub(super) fn copy_log(connection: &mut Connection) {
-    let copied = connection.query_row("pragma wal_checkpoint(passive)", [], |_| Ok(()));
-    if let Err(error) = copied {
-        tracing::debug!(%error, "the log could not be copied");
+    let copy = |row: &rusqlite::Row<'_>| -> rusqlite::Result<bool> {
+        let (pages, copied): (i64, i64) = (row.get(1)?, row.get(2)?);
+        Ok(copied == pages)
+    };
+    for _ in 0..COPIES {
+        match connection.query_row("pragma wal_checkpoint(passive)", [], copy) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => return tracing::debug!(%error, "the log could not be copied"),
+        }
     }
 }
 

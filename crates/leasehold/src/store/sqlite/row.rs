@@ -86,15 +86,16 @@ fn json(value: &impl Serialize) -> rusqlite::Result<String> {
 
 /// The record in a row of [`columns`]. The outer error is SQLite's; the inner one says which record makes no sense.
 pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Result<(Name, Stored)>> {
-    let kind: Value = row.get(0)?;
-    let name: Value = row.get(1)?;
-    Ok(read(row).map_err(|problem| {
-        Error::Corrupt(format!(
-            "the record {} {} makes no sense: {problem}",
-            shown(&kind),
-            shown(&name)
-        ))
-    }))
+    let problem = match read(row) {
+        Ok(stored) => return Ok(Ok(stored)),
+        Err(problem) => problem,
+    };
+    let (kind, name) = (row.get(0)?, row.get(1)?);
+    Ok(Err(Error::Corrupt(format!(
+        "the record {} {} makes no sense: {problem}",
+        shown(&kind),
+        shown(&name)
+    ))))
 }
 
 fn shown(value: &Value) -> String {

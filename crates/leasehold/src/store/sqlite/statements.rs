@@ -18,18 +18,20 @@ pub(super) fn load(
 ) -> Result<Vec<Option<Stored>>> {
     let mut load = || {
         let tx = Transaction::begin(connection, "begin")?;
-        let records = names.iter().map(|name| load_one(&tx, name));
+        let mut select = tx.prepare_cached(LOAD)?;
+        let records = names.iter().map(|name| load_one(&mut select, name));
         records.collect::<rusqlite::Result<Result<Vec<_>>>>()
     };
     load().map_err(|error| file.before_commit(&error))?
 }
 
-fn load_one(connection: &Connection, name: &Name) -> rusqlite::Result<Result<Option<Stored>>> {
-    let mut select = connection.prepare_cached(concat!(
-        "select ",
-        columns!(),
-        " from records where kind = ?1 and name = ?2"
-    ))?;
+const LOAD: &str = concat!(
+    "select ",
+    columns!(),
+    " from records where kind = ?1 and name = ?2"
+);
+
+fn load_one(select: &mut Statement<'_>, name: &Name) -> rusqlite::Result<Result<Option<Stored>>> {
     let mut rows = select.query(params![name.kind().as_str(), name.as_str()])?;
     match rows.next()? {
         None => Ok(Ok(None)),
@@ -129,7 +131,8 @@ fn swap_one(
         let tag = tag.cloned();
         return Ok(Swapped::Written { tag });
     }
-    Ok(match load_one(connection, &write.name)? {
+    let mut select = connection.prepare_cached(LOAD)?;
+    Ok(match load_one(&mut select, &write.name)? {
         Ok(None) if write.put.is_none() && expected.is_none() => Swapped::Written { tag: None },
         Ok(current) => Swapped::Conflict(current),
         Err(corrupt) => Swapped::Failed(corrupt),
