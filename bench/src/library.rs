@@ -10,7 +10,7 @@ use crate::Result;
 use crate::sample::{Sample, latencies, lock_name};
 use crate::speak::redis::{ACQUIRE, RELEASE};
 
-const WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// Something that can take a lock and let go of it again.
 pub(crate) trait Locks: Clone + Send + Sync + 'static {

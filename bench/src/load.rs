@@ -10,7 +10,7 @@ use crate::sample::{self, NAMES, Sample, lock_name};
 use crate::{Result, fail};
 
 /// How long before the first answer counts.
-const WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP: Duration = Duration::from_millis(200);
 /// A peer that says nothing for so long is broken.
 const SILENCE: Duration = Duration::from_secs(10);
 

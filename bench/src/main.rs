@@ -9,6 +9,7 @@
 //! | `hand_over.rs` | release to next grant, and death to next grant |
 //! | `standing.rs` | many names, many idle leases |
 //! | `rounds.rs` | what is measured, in which order, how often |
+//! | `neighbours.rs` | how much of the processors others took meanwhile |
 //! | `goals.rs` | what must come out |
 //! | `report.rs`, `plot.rs` | table, JSON, picture |
 
@@ -16,6 +17,7 @@ mod goals;
 mod hand_over;
 mod library;
 mod load;
+mod neighbours;
 mod plot;
 mod report;
 mod rounds;
@@ -45,12 +47,12 @@ fn fail<T>(why: &str) -> Result<T> {
 /// Compares Leasehold with Redis, etcd and PostgreSQL on this machine. Under ten minutes.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How often everything is measured: the median counts.
-    #[arg(long, default_value_t = 3)]
+    /// How often lock cycles are measured, and everything else half as often: the median of the quieter half counts.
+    #[arg(long, default_value_t = 12)]
     runs: usize,
 
     /// For how long each measurement runs, in seconds.
-    #[arg(long, default_value_t = 1.5)]
+    #[arg(long, default_value_t = 0.3)]
     seconds: f64,
 
     /// Only these parts: `service`, `library`, `hand-over`, `take-over`, `growth`, `idle`, `memory`.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::goals::{Results, median};
+use crate::goals::{RATE, Results, median};
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 210.0;
@@ -38,17 +38,14 @@ const HAND_OVER: (&str, &[&str]) = (
 /// An SVG for light and dark pages.
 pub(crate) fn draw(results: &Results) -> String {
     let rate = |who: &&str| {
-        let mut cells = results.cells.iter();
-        let cell = cells.find(|cell| cell.who == *who && cell.callers == 64)?;
+        let rates = results.cell(who, 64)?.counted(RATE);
         let ours = who.starts_with("service") || who.starts_with("library");
-        Some(Bar::new(who, ours, median(&cell.all(|sample| sample.rate))))
+        Some(Bar::new(who, ours, median(&rates)))
     };
     let time = |what: &&str| {
-        let mut figures = results.figures.iter();
-        let (_, seen) = figures.find(|(name, _)| name == what)?;
-        let p50: Vec<_> = seen.iter().map(|figure| figure.p50).collect();
+        let p50 = results.counted(what, |figure| figure.p50);
         let who = what.trim_start_matches("hand-over, ");
-        Some(Bar::new(who, who != "etcd", median(&p50)))
+        (!p50.is_empty()).then(|| Bar::new(who, who != "etcd", median(&p50)))
     };
     let mut body = String::new();
     let mut y = 0.0;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::goals::{Bound, Cell, Goal, Results, median};
+use crate::goals::{Bound, Cell, Goal, P50, P99, RATE, Results, median};
 use crate::plot;
 use crate::sample::Sample;
 
@@ -19,15 +19,15 @@ pub(crate) fn print(results: &Results) {
         );
     }
     for cell in &results.cells {
-        let rates = cell.all(|sample| sample.rate);
+        let rates = cell.counted(RATE);
         println!(
             "{:<28} {:>7} {:>10.0} {:>17} {:>10.1} {:>10.1}",
             cell.who,
             cell.callers,
             median(&rates),
             format!("{:.0}–{:.0}", least(&rates), most(&rates)),
-            median(&cell.all(|sample| sample.p50)),
-            median(&cell.all(|sample| sample.p99)),
+            median(&cell.counted(P50)),
+            median(&cell.counted(P99)),
         );
     }
     for (what, figures) in &results.figures {
@@ -92,8 +92,9 @@ fn cell(cell: &Cell) -> Value {
         "who": cell.who,
         "callers": cell.callers,
         "rate": cell.all(|sample| sample.rate.round()),
-        "p50_us": cell.all(|sample| sample.p50),
-        "p99_us": cell.all(|sample| sample.p99),
+        "p50_us": cell.all(P50),
+        "p99_us": cell.all(P99),
+        "taken": cell.all(|sample| sample.taken),
     })
 }
 

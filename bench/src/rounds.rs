@@ -12,12 +12,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::goals::{Figure, Results};
 use crate::library::{self, RedisCrate};
 use crate::load;
+use crate::neighbours::Neighbours;
 use crate::sample::{NAMES, Sample};
 use crate::service::{Service, resident};
 use crate::speak::etcd;
 use crate::speak::http::Http;
 use crate::speak::postgres::Postgres;
 use crate::speak::redis::Redis;
+use crate::standing::Kept;
 use crate::{Result, fail, hand_over, standing};
 
 /// What to measure.
@@ -54,6 +56,7 @@ pub(crate) fn run(plan: Plan) -> Result<Results> {
     ];
     for (name, part) in parts {
         if bench.plan.wants(name) {
+            bench.neighbours.took();
             part(&mut bench)?;
         }
     }
@@ -78,6 +81,7 @@ struct Bench {
     durable_redis: Server,
     etcd: Server,
     postgres: Server,
+    neighbours: Neighbours,
     results: Results,
 }
 
@@ -103,10 +107,11 @@ impl Bench {
             redis: runtime.block_on(volatile.start())?,
             durable_redis: runtime.block_on(Server::start("redis"))?,
             etcd: runtime.block_on(Server::start("etcd"))?,
-            postgres: runtime.block_on(Server::start("postgres"))?,
+            postgres: runtime.block_on(postgres())?,
             runtime,
             of_libraries,
             folder,
+            neighbours: Neighbours::default(),
             results: Results::default(),
         })
     }
@@ -122,13 +127,15 @@ impl Bench {
         }
     }
 
-    fn note(&mut self, who: &str, callers: usize, sample: Sample) -> Result<()> {
+    fn note(&mut self, who: &str, callers: usize, mut sample: Sample) -> Result<()> {
+        sample.taken = self.neighbours.took();
         self.progress(&format!("{who:<28} {callers:>3}  {sample}"))?;
         self.results.note(who, callers, sample);
         Ok(())
     }
 
-    fn figure(&mut self, what: &str, figure: Figure) -> Result<()> {
+    fn figure(&mut self, what: &str, mut figure: Figure) -> Result<()> {
+        figure.taken = self.neighbours.took();
         self.progress(&format!("{what:<28} {figure}"))?;
         self.results.figure(what, figure);
         Ok(())
@@ -205,7 +212,7 @@ impl Bench {
     /// A line of eight, drained.
     fn hand_over(&mut self) -> Result<()> {
         const ROUNDS: usize = 40;
-        for _ in 0..self.plan.runs {
+        for _ in 0..self.plan.runs.div_ceil(2) {
             let took = hand_over::of_service(self.on_memory.address, ROUNDS)?;
             self.figure("hand-over, memory", Figure::micros(took))?;
             let took = hand_over::of_service(self.on_sqlite.address, ROUNDS)?;
@@ -220,7 +227,7 @@ impl Bench {
     /// A holder that dies.
     fn take_over(&mut self) -> Result<()> {
         const PAIRS: usize = 200;
-        for _ in 0..self.plan.runs {
+        for _ in 0..self.plan.runs.div_ceil(2) {
             let late = hand_over::after_death(self.on_memory.address, PAIRS)?;
             self.figure("take-over, memory", Figure::micros(late))?;
             let late = hand_over::after_death(self.on_sqlite.address, PAIRS)?;
@@ -232,7 +239,7 @@ impl Bench {
     /// A million names, and a thousand.
     fn growth(&mut self) -> Result<()> {
         let sqlite = |name| format!("sqlite:{}", self.folder.path().join(name).display());
-        let other = self.runtime.block_on(Server::start("postgres"))?;
+        let other = self.runtime.block_on(postgres())?;
         let stores = [
             ("memory", "memory:".to_owned(), "memory:".to_owned()),
             ("SQLite", sqlite("few.db"), sqlite("many.db")),
@@ -245,6 +252,7 @@ impl Bench {
                     .block_on(standing::client_among(url, names))
             };
             let (few, many) = (client(&few, FEW)?, client(&many, MANY)?);
+            self.neighbours.took();
             for _ in 0..self.plan.runs {
                 for (client, names, called) in [(&few, FEW, "1,000"), (&many, MANY, "1,000,000")] {
                     let cycles = library::cycles(client, 64, names, 2 * self.plan.measured);
@@ -256,16 +264,20 @@ impl Bench {
         Ok(())
     }
 
-    /// Leases that are merely kept.
+    /// Leases that are merely kept, second by second.
     fn idle(&mut self) -> Result<()> {
         const LEASES: usize = 10_000;
-        let measured = Duration::from_secs(10);
-        for _ in 0..self.plan.runs.min(1) {
-            let (memory, sqlite) = (&self.on_memory, &self.on_sqlite);
-            let on_memory = standing::renewing(memory.address, memory.id(), LEASES, measured)?;
-            let on_sqlite = standing::renewing(sqlite.address, sqlite.id(), LEASES, measured)?;
-            self.figure("idle leases, memory", Figure::share(on_memory))?;
-            self.figure("idle leases, SQLite", Figure::share(on_sqlite))?;
+        const SECONDS: usize = 10;
+        let services = [("memory", &self.on_memory), ("SQLite", &self.on_sqlite)];
+        for (store, address, process) in
+            services.map(|(store, service)| (store, service.address, service.id()))
+        {
+            let mut kept = Kept::take(address, LEASES)?;
+            self.neighbours.took();
+            for _ in 0..SECONDS.min(self.plan.runs) {
+                let share = kept.renew(process, Duration::from_secs(1))?;
+                self.figure(&format!("idle leases, {store}"), Figure::share(share))?;
+            }
         }
         Ok(())
     }
@@ -316,6 +328,18 @@ fn interrupted() -> Result<Arc<AtomicBool>> {
         });
     });
     Ok(interrupted)
+}
+
+/// A PostgreSQL that makes no checkpoint meanwhile: it comes every few minutes, and would count for all of them in the
+/// few seconds that it falls into.
+async fn postgres() -> Result<Server> {
+    let settings = ["max_wal_size=8GB", "checkpoint_timeout=30min"];
+    let builder = settings
+        .into_iter()
+        .fold(Server::builder("postgres"), |builder, setting| {
+            builder.arg("-c").arg(setting)
+        });
+    Ok(builder.start().await?)
 }
 
 fn at(server: &Server) -> std::net::SocketAddr {

@@ -22,6 +22,8 @@ pub(crate) struct Sample {
     pub(crate) p50: f64,
     /// In microseconds.
     pub(crate) p99: f64,
+    /// The part of the processors that others took meanwhile.
+    pub(crate) taken: f64,
 }
 
 impl Sample {
@@ -31,14 +33,19 @@ impl Sample {
             rate: nanoseconds.len() as f64 / over.as_secs_f64(),
             p50: micros(0.5),
             p99: micros(0.99),
+            taken: 0.0,
         }
     }
 }
 
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rate, p50, p99 } = self;
-        write!(f, "{rate:>7.0}/s  p50 {p50:>8.1} us  p99 {p99:>8.1} us")
+        let Self { rate, p50, p99, .. } = self;
+        write!(f, "{rate:>7.0}/s  p50 {p50:>8.1} us  p99 {p99:>8.1} us")?;
+        match 100.0 * self.taken {
+            0.0..1.0 => Ok(()),
+            taken => write!(f, "  ({taken:.0} % taken by neighbours)"),
+        }
     }
 }
 

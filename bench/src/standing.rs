@@ -87,47 +87,62 @@ async fn put(
     Ok(written.collect())
 }
 
-/// The part of one processor that the service needs while so many leases are renewed three times in each ttl of 30 s,
-/// every one by a request of its own.
-pub(crate) fn renewing(
-    address: SocketAddr,
-    process: u32,
-    leases: usize,
-    measured: Duration,
-) -> Result<f64> {
-    const CONNECTIONS: usize = 16;
-    let each = Duration::from_secs(10) / u32::try_from(leases)?;
-    let mut streams = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        streams.push(stream);
+/// Leases that are merely kept: each is renewed three times in its ttl of 30 s, by a request of its own.
+pub(crate) struct Kept {
+    streams: Vec<TcpStream>,
+    holders: Vec<Http>,
+    /// Which is renewed next.
+    next: usize,
+}
+
+impl Kept {
+    /// Takes so many.
+    pub(crate) fn take(address: SocketAddr, leases: usize) -> Result<Self> {
+        const CONNECTIONS: usize = 16;
+        let mut streams = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            streams.push(stream);
+        }
+        let (mut holders, mut out) = (Vec::new(), Vec::new());
+        // On all connections at a time, or the first might be over before the last is taken.
+        for start in (0..leases).step_by(CONNECTIONS) {
+            let taken = holders.len();
+            for (number, stream) in (start..leases).zip(&mut streams) {
+                let mut http = Http::default();
+                http.acquire(&lock_name(number), &mut out);
+                stream.write_all(&out)?;
+                out.clear();
+                holders.push(http);
+            }
+            for (http, stream) in holders[taken..].iter_mut().zip(&mut streams) {
+                http.read(stream)?;
+            }
+        }
+        Ok(Self {
+            streams,
+            holders,
+            next: 0,
+        })
     }
-    let (mut holders, mut out) = (Vec::new(), Vec::new());
-    let ask = |stream: &mut TcpStream, http: &mut Http, out: &mut Vec<u8>| -> Result<()> {
-        stream.write_all(out)?;
-        out.clear();
-        Ok(http.read(stream)?)
-    };
-    for number in 0..leases {
-        let mut http = Http::default();
-        http.acquire(&lock_name(number), &mut out);
-        ask(&mut streams[number % CONNECTIONS], &mut http, &mut out)?;
-        holders.push(http);
+
+    /// Renews them for so long: the part of one processor that the service needs for it.
+    pub(crate) fn renew(&mut self, process: u32, measured: Duration) -> Result<f64> {
+        let each = Duration::from_secs(10) / u32::try_from(self.holders.len())?;
+        let (begin, used) = (Instant::now(), processor_time(process)?);
+        let (mut due, mut out) = (begin, Vec::new());
+        while begin.elapsed() < measured {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            due += each;
+            let stream = self.next % self.streams.len();
+            let (stream, http) = (&mut self.streams[stream], &mut self.holders[self.next]);
+            http.heartbeat(&lock_name(self.next), &mut out);
+            stream.write_all(&out)?;
+            out.clear();
+            http.read(stream)?;
+            self.next = (self.next + 1) % self.holders.len();
+        }
+        Ok((processor_time(process)? - used) / begin.elapsed().as_secs_f64())
     }
-    let (begin, used) = (Instant::now(), processor_time(process)?);
-    let mut turn = 0;
-    while begin.elapsed() < measured {
-        let number = turn % leases;
-        let due = begin + each * u32::try_from(turn)?;
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        holders[number].heartbeat(&lock_name(number), &mut out);
-        ask(
-            &mut streams[number % CONNECTIONS],
-            &mut holders[number],
-            &mut out,
-        )?;
-        turn += 1;
-    }
-    Ok((processor_time(process)? - used) / begin.elapsed().as_secs_f64())
 }
