@@ -3,8 +3,12 @@
 
 mod postgres_support;
 
-use leasehold::core::{Mode, State, Time};
+use std::time::Duration;
+
+use leasehold::core::{Mode, Name, State, Time};
+use leasehold::store::Store;
 use postgres_support::*;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_record_comes_back_exactly_through_every_way_in() {
@@ -116,4 +120,56 @@ async fn renewing_makes_no_index_grow() {
     // 6,400 updates would need over 100 pages if each left its old row behind.
     let pages = ground.sql("select pg_relation_size('$T') / 8192").await;
     assert!(pages.parse::<u32>().unwrap() < 20, "{pages} pages");
+}
+
+/// What is prepared while a table is empty is planned for an empty one, and nobody may have analysed it since.
+#[tokio::test]
+async fn a_table_that_has_grown_is_not_read_whole() {
+    let ground = Ground::new().await;
+    // Without hints, a single connection does.
+    let store = ground.open_with("&changes=off").await;
+    ground
+        .sql("alter table $T set (autovacuum_enabled = off)")
+        .await;
+    let first = name("first");
+    swap_one(&*store, create(&first, record(1, ""))).await;
+    // The server makes up its mind about a plan after a few calls.
+    for _ in 0..10 {
+        write_again(&*store, &first).await;
+    }
+    for batch in 0..20 {
+        let names = (0..500).map(|n| name(&format!("{batch}/{n}")));
+        let writes = names.map(|name| create(&name, record(1, "")));
+        store.swap(writes.collect()).await.unwrap();
+    }
+    // A session tells its figures once a second, when it has something to do.
+    let mut figures = Vec::new();
+    let given_up = Instant::now() + Duration::from_secs(30);
+    loop {
+        let told = Instant::now() + Duration::from_millis(1200);
+        while Instant::now() < told {
+            write_again(&*store, &first).await;
+        }
+        let sql = "select concat(seq_tup_read, ' ', idx_scan) from pg_stat_user_tables where relid = '$T'::regclass";
+        let told = ground.sql(sql).await;
+        let (read, found) = told.split_once(' ').unwrap();
+        let now: (u64, u64) = (read.parse().unwrap(), found.parse().unwrap());
+        if let Some((read, found)) = figures.last()
+            && *read == now.0
+            && *found < now.1
+        {
+            break;
+        }
+        figures.push(now);
+        assert!(Instant::now() < given_up, "rows read whole: {figures:?}");
+    }
+}
+
+async fn write_again(store: &dyn Store, name: &Name) {
+    let current = load_one(store, name).await.unwrap();
+    let next = record(current.record.fence.get() + 1, "");
+    assert_eq!(
+        swap_one(store, replace(name, &current, next)).await,
+        WRITTEN
+    );
 }

@@ -177,8 +177,10 @@ impl Lent<'_> {
             Err(late) => self.heard(doubt, Err(late)),
             Ok(None) => {
                 let asked = self.ask(deadline, doubt, sql.text(), values);
-                let prepared = prepared.prepare(client, sessions, sql, values);
-                tokio::join!(asked, timeout_at(deadline, prepared)).0
+                let anew = prepared.prepare(client, sessions, sql, values);
+                // After the others: an answer to this alone would look like one more round trip, and be one.
+                let former = async { prepared.forget(sql) };
+                tokio::join!(asked, timeout_at(deadline, anew), former).0
             }
         }
     }

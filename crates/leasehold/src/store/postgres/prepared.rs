@@ -4,15 +4,25 @@
 //! else: the driver of each process counts its names from zero. So a statement that is prepared does nothing unless it
 //! is sent with the mark of the process that wrote it, and tells that mark. Where a name fails, or another mark comes
 //! back, nothing was done: the call is sent again without a name, and the pool prepares no more.
+//!
+//! A plan suits the table as it was when it was made: one for an empty table goes through all of it, and goes on so when
+//! that has become large, until somebody analyses the table. So a statement is prepared anew after a while, at first soon.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::failure;
 use super::pool::Value;
+
+/// How long a statement is kept at first; twice as long each time that it is prepared anew…
+const KEPT_AT_FIRST: Duration = Duration::from_millis(250);
+/// …up to this.
+const KEPT_AT_MOST: Duration = Duration::from_secs(8);
 
 /// A statement that is sent often.
 pub(super) struct Sql {
@@ -59,7 +69,21 @@ impl Sessions {
 
 /// What is prepared in the session of a connection.
 #[derive(Default)]
-pub(super) struct Prepared(Mutex<Vec<(Arc<str>, Statement)>>);
+pub(super) struct Prepared(Mutex<Vec<Kept>>);
+
+/// A statement that is prepared, or was.
+struct Kept {
+    text: Arc<str>,
+    statement: Option<Statement>,
+    until: Instant,
+    long: Duration,
+}
+
+impl Kept {
+    fn is(&self, sql: &Sql) -> bool {
+        Arc::ptr_eq(&self.text, &sql.text)
+    }
+}
 
 impl Prepared {
     /// Sends a statement that is prepared here; `None` if it is not, or was not found, and nothing was done.
@@ -102,7 +126,7 @@ impl Prepared {
         }
         let types: Vec<Type> = values.iter().map(|(_, kind)| kind.clone()).collect();
         match client.prepare_typed(&sql.text, &types).await {
-            Ok(statement) => self.all().push((sql.text.clone(), statement)),
+            Ok(statement) => self.keep(sql, statement),
             Err(error) if failure::is_unknown(&error) => sessions.found_shared(&error),
             Err(error) => tracing::debug!(%error, "a statement was not prepared"),
         }
@@ -110,11 +134,34 @@ impl Prepared {
 
     fn find(&self, sql: &Sql) -> Option<Statement> {
         let all = self.all();
-        let found = all.iter().find(|(text, _)| Arc::ptr_eq(text, &sql.text));
-        found.map(|(_, statement)| statement.clone())
+        let kept = all.iter().find(|kept| kept.is(sql))?;
+        let statement = kept.statement.as_ref();
+        statement.filter(|_| Instant::now() < kept.until).cloned()
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<(Arc<str>, Statement)>> {
+    /// Lets go of a statement, so that the server does.
+    pub(super) fn forget(&self, sql: &Sql) {
+        if let Some(kept) = self.all().iter_mut().find(|kept| kept.is(sql)) {
+            kept.statement = None;
+        }
+    }
+
+    fn keep(&self, sql: &Sql, statement: Statement) {
+        let mut all = self.all();
+        let before = all.iter().position(|kept| kept.is(sql));
+        let long = match before.map(|place| all.swap_remove(place)) {
+            Some(kept) => (2 * kept.long).min(KEPT_AT_MOST),
+            None => KEPT_AT_FIRST,
+        };
+        all.push(Kept {
+            text: sql.text.clone(),
+            statement: Some(statement),
+            until: Instant::now() + long,
+            long,
+        });
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
