@@ -39,22 +39,22 @@ impl Awake {
         }
     }
 
-    /// Stays awake as long as it is worth it, for as long as it is polled. On a runtime with more than one thread
-    /// another one may sleep in its place, so there it does nothing.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    /// Stays awake as long as it is worth it, for as long as it is polled, unless somebody needs the processor more. On a
+    /// runtime with more than one thread another one may sleep in its place, so there it does nothing.
+    pub(crate) async fn keep(self: Arc<Self>, is_needed: impl Fn() -> bool) {
         while may_look() {
             self.asleep.store(true, Ordering::Relaxed);
             self.look.notified().await;
-            let found = self.look().await;
+            let found = self.look(&is_needed).await;
             self.worth.turned_out(found);
         }
     }
 
-    /// Looks until nothing has come for a while; whether anything came at all.
-    async fn look(&self) -> bool {
+    /// Looks until nothing has come for a while, or somebody else needs the processor; whether anything came at all.
+    async fn look(&self, is_needed: impl Fn() -> bool) -> bool {
         let (before, mut since) = (self.requests.load(Ordering::Relaxed), Instant::now());
         let mut seen = before;
-        while since.elapsed() < LOOK {
+        while since.elapsed() < LOOK && !is_needed() {
             tokio::task::yield_now().await;
             let requests = self.requests.load(Ordering::Relaxed);
             if requests != seen {
@@ -72,7 +72,7 @@ mod tests {
     /// Whoever keeps it awake, once it is asleep for the first time.
     async fn asleep() -> Arc<Awake> {
         let awake: Arc<Awake> = Arc::default();
-        tokio::spawn(awake.clone().keep());
+        tokio::spawn(awake.clone().keep(|| false));
         sleeps(&awake).await;
         awake
     }
@@ -99,6 +99,25 @@ mod tests {
         for passed in [0, 1, 3, 7, 15, 31, 63, 127, 255, 256, 256] {
             assert_eq!(passing(&awake).await, passed);
             sleeps(&awake).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn whose_processor_is_needed_sleeps_at_once() {
+        let (awake, needed): (Arc<Awake>, Arc<AtomicBool>) = Default::default();
+        let is_needed = needed.clone();
+        tokio::spawn(
+            awake
+                .clone()
+                .keep(move || is_needed.load(Ordering::Relaxed)),
+        );
+        sleeps(&awake).await;
+        passing(&awake).await;
+        needed.store(true, Ordering::Relaxed);
+        // However often something comes.
+        while !awake.asleep.load(Ordering::Relaxed) {
+            awake.asked();
+            tokio::task::yield_now().await;
         }
     }
 

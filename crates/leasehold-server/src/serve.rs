@@ -49,7 +49,8 @@ pub async fn serve(
     let counting = (events.clone(), metrics.clone());
     background.spawn(async move { counting.0.history.keep_counting(&counting.1).await });
     let awake: Arc<Awake> = Arc::default();
-    background.spawn(awake.clone().keep());
+    let committing = engine.clone();
+    background.spawn(awake.clone().keep(move || committing.calls_apart()));
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }

@@ -8,7 +8,7 @@ use leasehold_core::{BootTime, Name, Record};
 
 use super::plan::{Plan, Planned};
 use super::table::Table;
-use super::{Inner, bounded, silence};
+use super::{Inner, bounded, caller, silence};
 use crate::store::{Answer, Stored, Swapped, Write, WriteId};
 use crate::{Error, Result};
 
@@ -130,8 +130,11 @@ impl Inner {
         // Nothing was left to ask the store for, and no answer of it will tell whoever closes the engine.
         self.tell_idle(&table);
         drop(table);
+        // What needs no write does not wait for one.
+        caller::send_outbox(self);
         let Some(calls) = calls else { return false };
         self.start(calls);
+        caller::send_outbox(self);
         true
     }
 

@@ -11,7 +11,7 @@ use super::plan::Planned;
 use super::reply::{Basis, Called, Reply, undo};
 use super::table::Table;
 use super::watch::Learnt;
-use super::{Inner, jittered};
+use super::{Inner, caller, jittered};
 use crate::host::Host;
 use crate::store::{Answer, Stored, Swapped, Version, WriteId};
 use crate::{Error, Result};
@@ -260,7 +260,7 @@ impl Inner {
             .ok()
             .and_then(|outcome| undo(&pending.operation, outcome));
         let reply = told.map(|outcome| Reply::new(outcome, basis, undo, name, self));
-        if let Err(Ok(mut untaken)) = sender.send(reply) {
+        if let Err(Ok(mut untaken)) = caller::tell(sender, reply) {
             // Undone here: dropping the reply would ask for the lock that is held.
             if let Some(undo) = untaken.keep() {
                 table.enqueue_own(name, Operation::Release(undo));

@@ -42,6 +42,7 @@ mod table;
 mod timer;
 mod watch;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -156,6 +157,8 @@ struct Inner {
     blocks: bool,
     /// The thread that calls a store whose writes are dear, unless somebody is alone.
     caller: OnceLock<Thread>,
+    /// Whether it is at a call.
+    calls_apart: AtomicBool,
     events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
@@ -220,6 +223,7 @@ impl Engine {
             hints: changes.is_some(),
             blocks: store.blocks(),
             caller: OnceLock::new(),
+            calls_apart: AtomicBool::new(false),
             events: broadcast::channel(config.events).0,
             timer,
             overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
@@ -389,6 +393,11 @@ impl Engine {
     fn earliest(&self) -> Time {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.interval(boot).earliest
+    }
+
+    /// Whether a thread of its own is at a call of the store, and may need any processor that there is. A hint.
+    pub fn calls_apart(&self) -> bool {
+        self.inner.calls_apart.load(Ordering::Relaxed)
     }
 
     /// The surroundings it runs in.

@@ -171,7 +171,7 @@ impl fmt::Debug for WriteId {
 pub struct Version {
     /// The id of the write that made it.
     pub write: WriteId,
-    /// The database's own tag for it, where it has one: an ETag, a revision.
+    /// What the store wants to be told of it again: an ETag, a revision, where it lies. Nobody else reads it.
     pub tag: Option<Text>,
 }
 
@@ -208,7 +208,7 @@ pub struct Write {
 /// What became of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped {
-    /// It is durable. With the database's own tag for the new version, where it has one.
+    /// It is durable. With the new version's tag.
     Written {
         /// The tag.
         tag: Option<Text>,

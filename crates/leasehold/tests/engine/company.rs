@@ -3,13 +3,14 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::Result;
 use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Time};
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, Patience, Stats};
 use leasehold::host::{Host, Machine};
 use leasehold::store::memory::Memory;
 use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
@@ -99,19 +100,16 @@ async fn take(engine: &Engine, name: &Name, ttl: Duration) -> Fence {
 }
 
 fn renew(engine: &Engine, name: &Name, fence: Fence) -> JoinHandle<Outcome> {
-    let (engine, name) = (engine.clone(), name.clone());
-    let renew = Operation::Renew(Renew {
+    let renew = Renew {
         fence,
         principal: None,
         ttl: None,
-    });
-    tokio::spawn(async move { outcome(&engine, &name, renew).await })
+    };
+    ask(engine, name, Operation::Renew(renew))
 }
 
 async fn queued(engine: &Engine, count: u64) {
-    while engine.stats().queued != count {
-        tokio::task::yield_now().await;
-    }
+    until(engine, |stats| stats.queued == count).await;
 }
 
 fn is_renewed(outcome: &Outcome) -> bool {
@@ -226,11 +224,12 @@ async fn take_four(engine: &Engine, names: &[Name; 5]) -> Vec<Fence> {
     fences
 }
 
-#[tokio::test]
-async fn a_name_is_loaded_while_a_commit_waits_for_the_disk() {
+/// An engine that has taken four of these names, on a store whose disk answers when it is told to, and not alone of late.
+async fn on_a_slow_disk(
+    memory: Arc<Memory>,
+    names: &[Name; 5],
+) -> (Engine, Vec<Fence>, mpsc::Sender<()>) {
     let (answer, disk) = mpsc::channel();
-    let memory: Arc<Memory> = Arc::default();
-    let names = used(memory.clone()).await;
     let store = Dear {
         memory,
         disk: Some(Mutex::new(disk)),
@@ -238,30 +237,98 @@ async fn a_name_is_loaded_while_a_commit_waits_for_the_disk() {
     let engine = support::engine(Arc::new(store)).await;
     // Each loses first, and is then written; and two have company, so that the next is not taken to be alone.
     (0..9).for_each(|_| answer.send(()).unwrap());
-    let fences = take_four(&engine, &names).await;
+    let fences = take_four(&engine, names).await;
     let two = [0, 1].map(|place| (names[place].clone(), release(fences[place])));
     for reply in engine.perform_all(two.into(), None).await {
         assert_eq!(reply.unwrap().take().0, Outcome::Released);
     }
-    let before = engine.stats();
-    assert_eq!(before.swaps, 9);
+    assert_eq!(engine.stats().swaps, 9);
+    (engine, fences, answer)
+}
 
-    let ask = |name: &Name, operation| {
-        let (engine, name) = (engine.clone(), name.clone());
-        tokio::spawn(async move { outcome(&engine, &name, operation).await })
-    };
-    let hanging = ask(&names[2], release(fences[2]));
-    while engine.stats().swaps == before.swaps {
+fn ask(engine: &Engine, name: &Name, operation: Operation) -> JoinHandle<Outcome> {
+    let (engine, name) = (engine.clone(), name.clone());
+    tokio::spawn(async move { outcome(&engine, &name, operation).await })
+}
+
+/// Waits until the engine has done so much.
+async fn until(engine: &Engine, done: impl Fn(Stats) -> bool) {
+    while !done(engine.stats()) {
         tokio::task::yield_now().await;
     }
-    let loaded = ask(&names[4], acquire("me", LONG));
-    while engine.stats().loads == before.loads {
-        tokio::task::yield_now().await;
-    }
+}
+
+#[tokio::test]
+async fn a_name_is_loaded_while_a_commit_waits_for_the_disk() {
+    let memory: Arc<Memory> = Arc::default();
+    let names = used(memory.clone()).await;
+    let (engine, fences, answer) = on_a_slow_disk(memory, &names).await;
+    let before = engine.stats();
+    let hanging = ask(&engine, &names[2], release(fences[2]));
+    until(&engine, |stats| stats.swaps > before.swaps).await;
+    let loaded = ask(&engine, &names[4], acquire("me", LONG));
+    until(&engine, |stats| stats.loads > before.loads).await;
     (0..2).for_each(|_| answer.send(()).unwrap());
     assert_eq!(hanging.await.unwrap(), Outcome::Released);
     let loaded = loaded.await.unwrap();
     assert!(matches!(loaded, Outcome::Granted(_)), "{loaded:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_does_not_wait_for_the_disk() {
+    let memory: Arc<Memory> = Arc::default();
+    let names = used(memory.clone()).await;
+    let other = support::engine(memory.clone()).await;
+    take(&other, &names[4], LONG).await;
+    let (engine, fences, answer) = on_a_slow_disk(memory, &names).await;
+    let before = engine.stats();
+    let hanging = ask(&engine, &names[2], release(fences[2]));
+    until(&engine, |stats| stats.swaps > before.swaps).await;
+    // Both are ready when the next commit begins, and only one of them needs it.
+    let refused = ask(&engine, &names[4], acquire("somebody else", LONG));
+    until(&engine, |stats| stats.loads > before.loads).await;
+    let written = ask(&engine, &names[3], release(fences[3]));
+    queued(&engine, 2).await;
+    answer.send(()).unwrap();
+    assert_eq!(hanging.await.unwrap(), Outcome::Released);
+    let refused = refused.await.unwrap();
+    assert!(matches!(refused, Outcome::Held(_)), "{refused:?}");
+    answer.send(()).unwrap();
+    assert_eq!(written.await.unwrap(), Outcome::Released);
+}
+
+/// Notes which threads wake it.
+#[derive(Default)]
+struct WokenBy(Mutex<Vec<ThreadId>>);
+
+impl Wake for WokenBy {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().push(std::thread::current().id());
+    }
+}
+
+#[tokio::test]
+async fn those_who_share_a_commit_are_told_on_their_own_thread() {
+    let (_host, engine) = start().await;
+    let names = ["a", "b", "c"].map(name);
+    let woken: Arc<WokenBy> = Arc::default();
+    let waker = Waker::from(woken.clone());
+    let ask = |name| Box::pin(engine.perform(name, acquire("me", LONG), Patience::NONE));
+    let mut asking: Vec<_> = names.iter().map(ask).collect();
+    let mut replies = Vec::new();
+    while !asking.is_empty() {
+        asking.retain_mut(|asked| {
+            match asked.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(reply) => replies.push(reply),
+                Poll::Pending => return true,
+            }
+            false
+        });
+        tokio::task::yield_now().await;
+    }
+    replies.into_iter().for_each(|reply| drop(granted(reply)));
+    let (here, woken) = (std::thread::current().id(), woken.0.lock().unwrap());
+    assert_eq!(*woken, [here; 3]);
 }
 
 #[tokio::test]
