@@ -149,13 +149,11 @@ impl Sqlite {
         })
     }
 
-    /// So many records are to be written. Has the log copied to the file when there is much in it, beside the writer. Now
+    /// So many records are to be written, each on a page of its own. Has the log copied to the file when there is much in it, beside the writer. Now
     /// and then the writer stands still for what it has added meanwhile, since only then does the log begin anew.
     fn count_logged(&self, records: usize) {
-        // Each has a page of its own, and so has the time of the commit.
-        let pages = records + 1;
-        let before = self.logged.fetch_add(pages, Ordering::Relaxed);
-        let copies = (before + pages) / LOG_PAGES;
+        let before = self.logged.fetch_add(records, Ordering::Relaxed);
+        let copies = (before + records) / LOG_PAGES;
         if copies == before / LOG_PAGES {
             return;
         }

@@ -1,7 +1,7 @@
 //! The store's own time: wall time at first, then this boot's clock; never backwards.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use leasehold_core::{BootTime, Time};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -9,6 +9,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::file::{File, Transaction};
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
+
+/// How far the time may have come beyond what the file says. So that not every commit has another page to write.
+const BEYOND: Duration = Duration::from_secs(1);
 
 /// One boot of one machine, seen from one time namespace: whose boot clock it is.
 #[derive(Clone)]
@@ -80,7 +83,8 @@ impl StoreClock {
         let epoch = match Self::running(file, kept, &boot)? {
             Some(epoch) => epoch,
             None => {
-                let epoch = boot.epoch.max(high_water - uptime(&*boot.host));
+                let beyond = high_water + BEYOND;
+                let epoch = boot.epoch.max(beyond - uptime(&*boot.host));
                 let now = epoch + uptime(&*boot.host);
                 tx.execute("delete from clock", []).map_err(before)?;
                 tx.execute(
@@ -119,30 +123,36 @@ impl StoreClock {
         self.epoch + uptime(&*self.boot.host)
     }
 
-    /// Keeps how far the time has come, with whatever else this transaction writes. Fails if the file has gone over
-    /// to another clock: two clocks would each have their own idea of who is expired.
+    /// Keeps how far the time has come, now and then, with whatever else this transaction writes. Fails if the file has
+    /// gone over to another clock: two clocks would each have their own idea of who is expired.
     pub(super) fn keep(&self, file: &File, tx: &Transaction<'_>) -> Result<()> {
-        let kept = tx
-            .prepare_cached(
-                "update clock set high_water_us = max(high_water_us, ?1) \
-                 where boot_id = ?2 and time_namespace = ?3 and epoch_us = ?4",
-            )
-            .and_then(|mut update| {
-                update.execute(params![
-                    micros(self.now()),
-                    self.boot.id,
-                    self.boot.time_namespace,
-                    micros(self.epoch)
-                ])
-            })
-            .map_err(|error| file.before_commit(&error))?;
-        if kept == 1 {
-            return Ok(());
+        let before = |error| file.before_commit(&error);
+        let kept = self.high_water(tx).map_err(before)?.ok_or_else(|| {
+            Error::Denied(format!(
+                "`{}` now counts another machine's time: a SQLite file is for the processes of one machine",
+                file.path().display()
+            ))
+        })?;
+        let now = self.now();
+        if now > kept + BEYOND / 2 {
+            tx.prepare_cached("update clock set high_water_us = ?1")
+                .and_then(|mut update| update.execute([micros(now)]))
+                .map_err(before)?;
         }
-        Err(Error::Denied(format!(
-            "`{}` now counts another machine's time: a SQLite file is for the processes of one machine",
-            file.path().display()
-        )))
+        Ok(())
+    }
+
+    /// How far the time has come by the file's account; `None` if the file counts another clock.
+    fn high_water(&self, connection: &Connection) -> rusqlite::Result<Option<Time>> {
+        connection
+            .prepare_cached(
+                "select high_water_us from clock where boot_id = ?1 and time_namespace = ?2 and epoch_us = ?3",
+            )?
+            .query_row(
+                params![self.boot.id, self.boot.time_namespace, micros(self.epoch)],
+                |row| time(row, 0),
+            )
+            .optional()
     }
 }
 
