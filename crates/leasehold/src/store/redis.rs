@@ -198,7 +198,10 @@ impl Store for Redis {
         self.check_replicas(answers.get(1))?;
         let answer = parts(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
-        let mut value = vec![Swapped::Written { tag: None }; writes.len()];
+        let written = |write: &Write| Swapped::Written {
+            tag: write.put.as_ref().and_then(|(_, record)| row::tag(record)),
+        };
+        let mut value: Vec<_> = writes.iter().map(written).collect();
         for loser in answer[2..].chunks_exact(2) {
             let number = usize::from_redis_value(loser[0].clone()).unwrap_or_default();
             let Some(index) = number.checked_sub(1).filter(|index| *index < writes.len()) else {

@@ -48,8 +48,12 @@ impl<'r> Kept<'r> {
 
 /// Adds what `swap.lua` takes for one write.
 pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
-    let expected = write.expect.as_ref();
-    call.arg(expected.map_or_else(String::new, |version| version.write.to_string()));
+    match &write.expect {
+        Some(version) => call
+            .arg(version.write.to_string())
+            .arg(version.tag.as_deref().unwrap_or_default()),
+        None => call.arg("").arg(""),
+    };
     let Some((id, record)) = &write.put else {
         call.arg("").arg("").arg(0);
         return Ok(());
@@ -62,6 +66,11 @@ pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
         call.arg(*field).arg(&**value);
     }
     Ok(())
+}
+
+/// The tag of a version is its state: so the script knows which index a record leaves, and need not read it.
+pub(super) fn tag(record: &Record) -> Option<Text> {
+    record.state.as_ref().map(|state| state.label.clone())
 }
 
 /// Fields that few records have, those of the state first, as the script expects them. The body stays where it does not
@@ -103,8 +112,8 @@ pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
             return Err("its fences contradict each other".into());
         }
         let write = write.ok_or("`write` is no id")?;
-        let version = Version { write, tag: None };
-        Ok(Some(Stored::new(version, record)))
+        let tag = tag(&record);
+        Ok(Some(Stored::new(Version { write, tag }, record)))
     };
     read()
         .map_err(|problem| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}")))
