@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use leasehold::Client;
 
 use crate::Result;
+use crate::load::SILENCE;
 use crate::sample::{Sample, latencies, lock_name};
 use crate::speak::redis::{ACQUIRE, RELEASE};
 
@@ -36,8 +37,12 @@ pub(crate) struct RedisCrate {
 impl RedisCrate {
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let client = redis::Client::open(url)?;
+        // By itself it gives up after half a second, which neighbours may take away.
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(SILENCE));
         Ok(Self {
-            connection: client.get_multiplexed_async_connection().await?,
+            connection: client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?,
             scripts: Arc::new((redis::Script::new(ACQUIRE), redis::Script::new(RELEASE))),
         })
     }

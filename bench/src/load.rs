@@ -12,7 +12,7 @@ use crate::{Result, fail};
 /// How long before the first answer counts.
 const WARM_UP: Duration = Duration::from_millis(200);
 /// A peer that says nothing for so long is broken.
-const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
 /// What a lock server speaks, on one connection: the bytes of requests, and the ends of answers.
 pub(crate) trait Protocol {
