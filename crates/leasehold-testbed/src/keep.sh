@@ -5,9 +5,11 @@
 
 folder=$1 stop_signal=$2 server=
 shift 2
+# What bash itself says of processes that were killed is of no interest.
+exec 3>&2 2>/dev/null
 
 start() {
-    setsid -- "$@" </dev/null >>"$folder/log" 2>&1 &
+    setsid -- "$@" </dev/null >>"$folder/log" 2>&1 3>&- &
     server=$!
 }
 
@@ -63,5 +65,10 @@ while read -r command; do
     esac
     if [ "$server" ] && is_alive "$server"; then echo up; else echo down; fi
 done
+# Nobody asked it to: only here can it still say why.
+if [ "$server" ] && ! is_alive "$server"; then
+    echo "had ended by itself: $1; the end of its log:"
+    tail -c 4096 "$folder/log"
+fi >&3
 crash
 rm -rf -- "$folder"

@@ -28,7 +28,6 @@ impl Keeper {
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()?;
         let commands = shell.stdin.take();
         let answers = BufReader::new(shell.stdout.take().expect("it is piped"));
