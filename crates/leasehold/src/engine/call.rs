@@ -81,7 +81,7 @@ impl Inner {
         }
         let committing = table.swapping > 0;
         drop(table);
-        let caller = self.caller.get();
+        let caller = self.caller.thread();
         if let Some(caller) = caller.filter(|_| !committing) {
             return caller.unpark();
         }

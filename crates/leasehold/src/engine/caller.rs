@@ -7,13 +7,35 @@
 //! call, and sends that thread through its loop for one answer.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::Thread;
 
 use tokio::sync::oneshot;
 
-use super::{Inner, Reply};
+use super::{Engine, Inner, Reply};
 use crate::Result;
+
+/// The thread, where there is one.
+#[derive(Default)]
+pub(super) struct Caller {
+    thread: OnceLock<Thread>,
+    /// Whether it is at a call.
+    busy: AtomicBool,
+}
+
+impl Caller {
+    pub(super) fn thread(&self) -> Option<&Thread> {
+        self.thread.get()
+    }
+}
+
+impl Engine {
+    /// Whether a thread of its own is at a call of the store, and may need any processor that there is. A hint.
+    pub fn calls_apart(&self) -> bool {
+        self.inner.caller.busy.load(Ordering::Relaxed)
+    }
+}
 
 /// An answer, and where it goes.
 type Letter = (oneshot::Sender<Result<Reply>>, Result<Reply>);
@@ -30,7 +52,7 @@ pub(super) fn start(inner: &Arc<Inner>) {
         .name("leasehold-calls".into())
         .spawn(move || call(&engine));
     match started {
-        Ok(thread) => drop(inner.caller.set(thread.thread().clone())),
+        Ok(thread) => drop(inner.caller.thread.set(thread.thread().clone())),
         Err(error) => tracing::warn!(%error, "no thread to call the store from"),
     }
 }
@@ -38,9 +60,9 @@ pub(super) fn start(inner: &Arc<Inner>) {
 fn call(engine: &Weak<Inner>) {
     OUTBOX.set(Some(Vec::new()));
     while let Some(inner) = engine.upgrade() {
-        inner.calls_apart.store(true, Ordering::Relaxed);
+        inner.caller.busy.store(true, Ordering::Relaxed);
         while inner.call_gathered(inner.table()) {}
-        inner.calls_apart.store(false, Ordering::Relaxed);
+        inner.caller.busy.store(false, Ordering::Relaxed);
         drop(inner);
         std::thread::park();
     }

@@ -42,9 +42,7 @@ mod table;
 mod timer;
 mod watch;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, holder_margin};
@@ -55,6 +53,7 @@ use crate::host::{Host, Machine};
 use crate::store::{Answer, Facts, Store};
 use crate::{Error, Result, side_by_side};
 
+use caller::Caller;
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
 use overdue::Overdue;
@@ -156,9 +155,7 @@ struct Inner {
     /// Whether a call of the store blocks.
     blocks: bool,
     /// The thread that calls a store whose writes are dear, unless somebody is alone.
-    caller: OnceLock<Thread>,
-    /// Whether it is at a call.
-    calls_apart: AtomicBool,
+    caller: Caller,
     events: broadcast::Sender<Result<Happened, Missed>>,
     /// Told when a timer earlier than all others was set, and when the engine goes.
     timer: Arc<Notify>,
@@ -183,8 +180,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.timer.notify_one();
         self.overdue.stop();
-        if let Some(caller) = self.caller.get() {
-            caller.unpark();
+        if let Some(thread) = self.caller.thread() {
+            thread.unpark();
         }
     }
 }
@@ -222,8 +219,7 @@ impl Engine {
             measures,
             hints: changes.is_some(),
             blocks: store.blocks(),
-            caller: OnceLock::new(),
-            calls_apart: AtomicBool::new(false),
+            caller: Caller::default(),
             events: broadcast::channel(config.events).0,
             timer,
             overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
@@ -393,11 +389,6 @@ impl Engine {
     fn earliest(&self) -> Time {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.interval(boot).earliest
-    }
-
-    /// Whether a thread of its own is at a call of the store, and may need any processor that there is. A hint.
-    pub fn calls_apart(&self) -> bool {
-        self.inner.calls_apart.load(Ordering::Relaxed)
     }
 
     /// The surroundings it runs in.
