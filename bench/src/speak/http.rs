@@ -20,13 +20,13 @@ impl Http {
         let nonce = nonce();
         let _ = write!(
             out,
-            "POST /locks/{name}?nonce={nonce}&ttl={ttl}&wait={seconds}s HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+            "POST /locks/{name}?nonce={nonce}&ttl={ttl}&wait={seconds}s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
         );
     }
 
     /// Asks who has a lock.
     pub(crate) fn look(name: &str, out: &mut Vec<u8>) {
-        let _ = write!(out, "GET /locks/{name} HTTP/1.1\r\nHost: leases\r\n\r\n");
+        let _ = write!(out, "GET /locks/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
 
     /// Goes on holding what was taken last.
@@ -34,7 +34,7 @@ impl Http {
         let fence = &self.fence;
         let _ = write!(
             out,
-            "POST /locks/{name}/{fence}/heartbeat HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+            "POST /locks/{name}/{fence}/heartbeat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
         );
     }
 
@@ -66,7 +66,7 @@ impl Protocol for Http {
         let nonce = nonce();
         let _ = write!(
             out,
-            "POST /locks/{name}?nonce={nonce}&ttl=30s HTTP/1.1\r\nHost: leases\r\nContent-Length: 0\r\n\r\n",
+            "POST /locks/{name}?nonce={nonce}&ttl=30s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
         );
     }
 
@@ -74,7 +74,7 @@ impl Protocol for Http {
         let fence = &self.fence;
         let _ = write!(
             out,
-            "DELETE /locks/{name}/{fence} HTTP/1.1\r\nHost: leases\r\n\r\n"
+            "DELETE /locks/{name}/{fence} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         );
     }
 

@@ -113,6 +113,17 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", env = "LEASEHOLD_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
 
+    /// Answer requests for this host name, too; `*` allows any. Can be given several times. Without it a service on
+    /// loopback that has no --access answers to `localhost` and loopback addresses only, so that no web page can reach it
+    /// by a name that resolves to this machine.
+    #[arg(
+        long = "allow-host",
+        value_name = "NAME",
+        env = "LEASEHOLD_ALLOW_HOST",
+        value_delimiter = ','
+    )]
+    allow_host: Vec<String>,
+
     /// Listen where others can connect even without tokens or without TLS, because something else protects it.
     #[arg(long, env = "LEASEHOLD_INSECURE")]
     insecure: bool,
@@ -189,6 +200,7 @@ impl Serve {
         config.purge = self.purge_after.0;
         config.store = store::scheme(&store::url(common)?).to_owned();
         config.access = self.access.as_deref().map(Access::open).transpose()?;
+        config.allowed_hosts = self.allow_host.clone();
         config.limits = Limits {
             rate: self.max_rate,
             waits: self.max_waits,

@@ -10,8 +10,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 const SAID: [&str; 4] = [
     "",
     "POST /locks/crowd?nonce=n HTTP/1.1\r\nHost: ",
-    "POST /locks/job/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
-    "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "POST /locks/job/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf",
+    "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ];
 
 /// The most memory that each may cost, in KiB.
@@ -45,7 +45,7 @@ impl Service {
 
     fn ask(&self, method: &str, target: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let head = "Host: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let head = "Host: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         let request = format!("{method} {target} HTTP/1.1\r\n{head}");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -89,7 +89,7 @@ fn whoever_does_not_read_its_events_costs_little() {
     let mut crowd = Vec::new();
     for _ in 0..READERS {
         let mut stream = TcpStream::connect(&service.address).unwrap();
-        let subscribe = b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
+        let subscribe = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
         stream.write_all(subscribe).unwrap();
         // One byte of it, and no more.
         stream.read_exact(&mut [0]).unwrap();
@@ -101,7 +101,7 @@ fn whoever_does_not_read_its_events_costs_little() {
     let mut answers = BufReader::new(caller.try_clone().unwrap());
     for turn in 0..CHANGES {
         let target = format!("/locks/{turn:0400}?nonce=n");
-        let head = "Host: x\r\nContent-Length: 0\r\n\r\n";
+        let head = "Host: localhost\r\nContent-Length: 0\r\n\r\n";
         let request = format!("POST {target} HTTP/1.1\r\n{head}");
         caller.write_all(request.as_bytes()).unwrap();
         assert_eq!(answer(&mut answers), "HTTP/1.1 200 OK");

@@ -272,6 +272,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> Conversation<'c, 't, S> {
             method: &request.method,
             path: request.path(asked),
             query: request.query(asked),
+            host: request.host(asked),
             headers: request.headers(),
         };
         let body = Body::Here(request.body(asked).to_vec());

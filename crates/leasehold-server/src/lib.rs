@@ -27,6 +27,7 @@ mod events;
 mod follow;
 mod history;
 mod hold;
+mod host;
 mod look;
 mod metrics;
 mod openapi;
@@ -72,6 +73,9 @@ pub struct Config {
     pub purge: Option<Duration>,
     /// Who may do what; `None`: anybody may do everything.
     pub access: Option<access::Access>,
+    /// Host names that requests may be meant for, beside loopback's; `*` allows any. Empty: a service on loopback without
+    /// access control allows loopback's names and addresses only, every other service any.
+    pub allowed_hosts: Vec<String>,
     /// How much each token or certificate may ask for.
     pub limits: access::Limits,
     /// Where to write down who changed what, and who was refused.
@@ -107,6 +111,7 @@ impl Default for Config {
             default_claim_ttl: Duration::from_secs(60),
             purge: Some(Duration::from_secs(24 * 60 * 60)),
             access: None,
+            allowed_hosts: Vec::new(),
             limits: access::Limits::default(),
             audit: None,
             tls: None,

@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method};
 
+use crate::host::Host;
+
 /// What a request has of which nobody asks for a header.
 pub(crate) static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
@@ -21,6 +23,7 @@ pub(crate) struct Ordinary {
     pub(crate) method: Method,
     path: Range<usize>,
     query: Option<Range<usize>>,
+    host: Option<Range<usize>>,
     /// All of them, if there is one that may matter.
     headers: Option<Box<HeaderMap>>,
     /// Whether the connection is of use afterwards.
@@ -68,28 +71,30 @@ impl Ordinary {
             return None;
         }
         // Where it lies: after the method and a space, and perhaps some empty lines.
-        let start = target.as_ptr().addr() - bytes.as_ptr().addr();
+        let Range { start, end } = range_in(bytes, target.as_bytes());
         let mark = split(target)?;
-        let end = start + target.len();
         let mut ordinary = Self {
             method,
             path: start..mark.map_or(end, |mark| start + mark),
             query: mark.map(|mark| start + mark + 1..end),
+            host: None,
             headers: None,
             goes_on: true,
             head,
             body: 0,
         };
-        ordinary.take_in(request.headers)?;
+        ordinary.take_in(bytes, request.headers)?;
         Some(ordinary)
     }
 
     /// Takes in what the headers say; `None` if they make it something else.
-    fn take_in(&mut self, headers: &[httparse::Header<'_>]) -> Option<()> {
+    fn take_in(&mut self, bytes: &[u8], headers: &[httparse::Header<'_>]) -> Option<()> {
         let (mut length, mut telling) = (None, false);
         for header in headers {
             match Says::of(header.name) {
                 Says::Nothing => {}
+                Says::Host if self.host.is_some() => return None,
+                Says::Host => self.host = Some(range_in(bytes, header.value)),
                 Says::Length if length.is_some() => return None,
                 Says::Length => length = Some(number(header.value)?),
                 Says::GoingOn if header.value.eq_ignore_ascii_case(b"keep-alive") => {}
@@ -142,6 +147,13 @@ impl Ordinary {
         Some(text(&bytes[self.query.clone()?]))
     }
 
+    pub(crate) fn host<'b>(&self, bytes: &'b [u8]) -> Host<'b> {
+        match &self.host {
+            Some(host) => Host::Named(&bytes[host.clone()]),
+            None => Host::Missing,
+        }
+    }
+
     pub(crate) fn body<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.head..self.length()]
     }
@@ -151,6 +163,8 @@ impl Ordinary {
 enum Says {
     /// Nothing that anybody here asks for by itself.
     Nothing,
+    /// Which host the request is meant for.
+    Host,
     /// How long the body is.
     Length,
     /// Whether there will be another request.
@@ -165,7 +179,7 @@ impl Says {
     fn of(name: &str) -> Self {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
-            4 if is("host") => Self::Nothing,
+            4 if is("host") => Self::Host,
             6 if is("accept") => Self::Nothing,
             6 if is("expect") => Self::Otherwise,
             7 if is("upgrade") => Self::Otherwise,
@@ -204,6 +218,12 @@ const ODD: [bool; 256] = {
     odd
 };
 
+/// The place of `part` in `bytes`, of which it is a piece.
+fn range_in(bytes: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - bytes.as_ptr().addr();
+    start..start + part.len()
+}
+
 /// A length: digits and nothing else.
 fn number(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() || digits.len() > 9 {
@@ -238,6 +258,7 @@ mod tests {
         let request = ordinary(text);
         assert_eq!(request.method, Method::PUT);
         assert_eq!(request.path(bytes), "/locks/a%2Fb");
+        assert_eq!(request.host(bytes), Host::Named(b"x"));
         assert_eq!(request.query(bytes), Some("nonce=n?&x="));
         assert_eq!(request.body(bytes), b"body");
         assert_eq!(request.length(), text.len() - 3);
@@ -245,6 +266,7 @@ mod tests {
         let text = "DELETE /locks/a/13 HTTP/1.1\r\nconnection: Close\r\n\r\n";
         let request = ordinary(text);
         assert_eq!(request.query(text.as_bytes()), None);
+        assert_eq!(request.host(text.as_bytes()), Host::Missing);
         assert_eq!(request.length(), text.len());
         assert!(!request.goes_on);
     }
@@ -283,6 +305,7 @@ mod tests {
             "GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n",
             "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
             "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
             "PUT / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
             "PUT / HTTP/1.1\r\nContent-Length: +1\r\n\r\nx",
             "PUT / HTTP/1.1\r\nContent-Length:\r\n\r\nx",

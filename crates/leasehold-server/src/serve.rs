@@ -17,6 +17,7 @@ use crate::Config;
 use crate::awake::Awake;
 use crate::converse;
 use crate::events::Hub;
+use crate::host::AllowedHosts;
 use crate::metrics::Metrics;
 use crate::purge;
 use crate::seats::{Seat, Seats};
@@ -61,10 +62,12 @@ pub async fn serve(
         background.spawn(tls.clone().keep_reading());
     }
     let closing: Arc<Closing> = Arc::default();
+    let hosts = AllowedHosts::new(&config, listener.local_addr().ok());
     let mut connections = Connections {
         service: Service {
             engine: engine.clone(),
             config: Arc::new(config),
+            hosts: Arc::new(hosts),
             events: events.clone(),
             metrics,
             awake,

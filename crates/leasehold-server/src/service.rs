@@ -20,6 +20,7 @@ use crate::awake::Awake;
 use crate::body::Body;
 use crate::events::Hub;
 use crate::history::Deed;
+use crate::host::{AllowedHosts, Host};
 use crate::metrics::{Asked, Metrics};
 use crate::origin;
 use crate::query::Query;
@@ -35,6 +36,7 @@ static NONCE: HeaderName = HeaderName::from_static(NONCE_HEADER);
 pub(crate) struct Service {
     pub(crate) engine: Engine,
     pub(crate) config: Arc<Config>,
+    pub(crate) hosts: Arc<AllowedHosts>,
     pub(crate) events: Arc<Hub>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) awake: Arc<Awake>,
@@ -46,6 +48,7 @@ pub(crate) struct Head<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
+    pub(crate) host: Host<'a>,
     /// Those that anybody asks for.
     pub(crate) headers: &'a HeaderMap,
 }
@@ -56,6 +59,7 @@ impl<'a> Head<'a> {
             method: &parts.method,
             path: parts.uri.path(),
             query: parts.uri.query(),
+            host: Host::of(parts),
             headers: &parts.headers,
         }
     }
@@ -126,6 +130,7 @@ impl Service {
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
+        self.hosts.check(head.host)?;
         let query = Query::parse(head.query)?;
         let route = Route::find(head.method, head.path, &query)?;
         *asked = Asked::from(&route);

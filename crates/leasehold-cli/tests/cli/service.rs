@@ -39,7 +39,7 @@ impl Service {
     pub(crate) fn post(&mut self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();

@@ -111,13 +111,14 @@ impl Server {
         headers: &str,
         body: &[u8],
     ) -> Answer {
-        let mut stream = self.begin(method, target, headers, body).await;
-        let mut bytes = Vec::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
-            .await
-            .expect("an answer in bounded time")
-            .unwrap();
-        Answer::parse(&bytes)
+        read_answer(self.begin(method, target, headers, body).await).await
+    }
+
+    /// Sends exactly these bytes, after whose answer the service closes the connection.
+    pub(crate) async fn send_raw(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        read_answer(stream).await
     }
 
     /// Sends a request whose answer may have no end, and looks at its head; at all of it if it is refused.
@@ -148,7 +149,7 @@ impl Server {
     ) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -193,6 +194,15 @@ impl Drop for Server {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
+}
+
+async fn read_answer(mut stream: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+        .await
+        .expect("an answer in bounded time")
+        .unwrap();
+    Answer::parse(&bytes)
 }
 
 /// What came back.

@@ -46,11 +46,12 @@ fn statuses(answers: &str) -> Vec<&str> {
         .collect()
 }
 
-const ACQUIRE: &str = "POST /locks/a?nonce=n HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
-const SHOW: &str = "GET /locks/a HTTP/1.1\r\nHost: x\r\n\r\n";
-const NOTHING: &str = "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n";
-const CLOSE: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-const CHUNKS: &str = "PUT /items/b?state=NEW HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+const ACQUIRE: &str =
+    "POST /locks/a?nonce=n HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+const SHOW: &str = "GET /locks/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const NOTHING: &str = "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const CLOSE: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+const CHUNKS: &str = "PUT /items/b?state=NEW HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
 
 #[tokio::test]
 async fn what_is_sent_ahead_is_answered_in_order() {
@@ -93,7 +94,7 @@ async fn the_ordinary_and_everything_else_share_a_connection() {
 async fn a_body_that_takes_its_time_is_waited_for() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    let head = "PUT /items/a?state=NEW HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n";
+    let head = "PUT /items/a?state=NEW HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
     for pause in [0, 10, 300] {
         stream.write_all(head.as_bytes()).await.unwrap();
         // Time itself is what is tested.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_server::Audit;
 use leasehold_server::access::Limits;
+use leasehold_server::{Audit, Config};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -122,7 +122,7 @@ async fn pages_of_other_sites_change_nothing_on_an_open_service_either() {
     refused.problem(403, "denied");
     server.get("/locks/a").await.problem(404, "not-found");
     server
-        .send_with("POST", "/locks/a?nonce=n", "Origin: http://test\r\n", b"")
+        .send_with("POST", "/locks/a?nonce=n", "Origin: http://localhost\r\n", b"")
         .await
         .ok();
     let myself = server.get("/whoami").await.ok();
@@ -247,4 +247,84 @@ async fn an_audit_log_that_was_moved_away_is_made_anew() {
     guarded.post("/locks/b?nonce=n", &token).await.ok();
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(r#""name":"b""#), "{text}");
+}
+
+#[tokio::test]
+async fn a_rebound_name_reads_and_changes_nothing_on_an_open_loopback_service() {
+    let server = Server::start().await;
+    let fence = server.acquire("/locks/a?nonce=n").await;
+    let before = server.everything().await;
+    let refused = async |request: String| {
+        let answer = server.send_raw(&request).await;
+        let refused = answer.problem(403, "denied");
+        assert!(
+            refused.text("detail").contains("evil.example"),
+            "{refused:?}"
+        );
+    };
+    // With its own name resolved to loopback, a foreign page's requests are of the same origin for the browser.
+    let page = "Host: evil.example:12345\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n";
+    for target in [
+        "/",
+        "/locks",
+        "/locks/a",
+        "/events",
+        "/openapi.json",
+        "/metrics",
+    ] {
+        refused(format!("GET {target} HTTP/1.1\r\n{page}\r\n")).await;
+    }
+    refused(format!("DELETE /locks/a/{fence} HTTP/1.1\r\n{page}\r\n")).await;
+    refused(format!(
+        "POST /locks/a/break?force=true&reason=x HTTP/1.1\r\n{page}\r\n"
+    ))
+    .await;
+    refused(format!(
+        "PUT /items/i?state=NEW HTTP/1.1\r\n{page}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ))
+    .await;
+    // A target that names the host counts more than the header.
+    refused(
+        "GET http://evil.example/locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            .into(),
+    )
+    .await;
+    assert_eq!(server.everything().await, before);
+}
+
+#[tokio::test]
+async fn an_allowed_host_is_answered_and_a_guarded_service_answers_to_any() {
+    let request = "GET /healthz HTTP/1.1\r\nHost: leases.internal\r\nConnection: close\r\n\r\n";
+    let open = Server::start().await;
+    open.send_raw(request).await.problem(403, "denied");
+    let mut config = Config::default();
+    config.allowed_hosts = vec!["leases.internal".into()];
+    let engine = open.engine.clone();
+    let allowing = Server::start_with(engine, config).await;
+    assert_eq!(allowing.send_raw(request).await.status, 200);
+    let guarded = Guarded::start().await;
+    assert_eq!(guarded.server.send_raw(request).await.status, 200);
+}
+
+#[tokio::test]
+async fn requests_without_one_valid_host_are_refused_on_either_path() {
+    let server = Server::start().await;
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    for hosts in [
+        "",
+        "Host:\r\n",
+        "Host: a b\r\n",
+        "Host: localhost\r\nHost: localhost\r\n",
+    ] {
+        for (more, body) in [("", ""), (chunked, "0\r\n\r\n")] {
+            let request = format!(
+                "PUT /items/i?state=NEW HTTP/1.1\r\n{hosts}Connection: close\r\n{more}\r\n{body}"
+            );
+            server.send_raw(&request).await.problem(400, "bad-request");
+        }
+    }
+    server.get("/locks/i").await.problem(404, "not-found");
+    // HTTP/1.0 has no such rule, and simple probes speak it.
+    let probe = server.send_raw("GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert_eq!(probe.status, 200);
 }

@@ -111,10 +111,10 @@ async fn go_on(
 async fn whoever_drips_is_cut_off() {
     let server = impatient(10_000).await;
     let fence = server.acquire("/locks/job?nonce=n&ttl=1h").await;
-    let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: x\r\n");
+    let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     let drips = [
         (
-            "GET /locks HTTP/1.1\r\nHost: x\r\nX-Slow: ".to_owned(),
+            "GET /locks HTTP/1.1\r\nHost: localhost\r\nX-Slow: ".to_owned(),
             "x",
             "",
         ),
@@ -165,7 +165,7 @@ async fn whoever_drips_is_cut_off() {
 async fn floods_are_cut_off() {
     let server = impatient(10_000).await;
     let fence = server.acquire("/locks/job?nonce=n&ttl=1h").await;
-    let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: x\r\n");
+    let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     let kilobyte = "x".repeat(1_024);
     let chunk = format!("400\r\n{kilobyte}\r\n").repeat(64);
     let many_chunks = "1\r\nx\r\n".repeat(10_000);
@@ -231,6 +231,7 @@ async fn floods_are_cut_off() {
 async fn what_is_not_http_is_refused_and_changes_nothing() {
     let server = impatient(10_000).await;
     let line = "POST /locks/bad?nonce=n HTTP/1.1\r\n";
+    let head = format!("{line}Host: localhost\r\n");
     let long = "x".repeat(100_000);
     let nothing_more = "0\r\n\r\n";
     let bad = [
@@ -243,37 +244,47 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
         "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\u{fc}\u{3}\u{3}".to_owned(),
         "EHLO mail.example\r\n".to_owned(),
         "*1\r\n$4\r\nPING\r\n".to_owned(),
-        line.replace("1.1", "3.7") + "Host: x\r\n\r\n",
-        line.replace("1.1", "1.1.1") + "Host: x\r\n\r\n",
-        format!("POST /locks/{long}?nonce=n HTTP/1.1\r\nHost: x\r\n\r\n"),
-        "POST /locks/bad\0?nonce=n HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-        "POST  /locks/bad?nonce=n HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-        "PO\u{1}ST /locks/bad?nonce=n HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        line.replace("1.1", "3.7") + "Host: localhost\r\n\r\n",
+        line.replace("1.1", "1.1.1") + "Host: localhost\r\n\r\n",
+        format!("POST /locks/{long}?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        "POST /locks/bad\0?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        "POST  /locks/bad?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+        "PO\u{1}ST /locks/bad?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
         // Headers that are none.
         format!("{line}Host\r\n\r\n"),
         format!("{line}: x\r\n\r\n"),
         format!("{line}Ho st: x\r\n\r\n"),
         format!("{line}Host : x\r\n\r\n"),
-        format!("{line}Host: x\r\n folded\r\n\r\n"),
-        format!("{line}Host: x\0y\r\n\r\n"),
-        format!("{line}Host: x\ry\r\n\r\n"),
-        format!("{line}Host: x\r\n{}\r\n", "X-Header: x\r\n".repeat(200)),
-        format!("{line}Host: x\r\nX-Long: {long}\r\n\r\n"),
+        format!("{line}Host: localhost\r\n folded\r\n\r\n"),
+        format!("{line}Host: local\0host\r\n\r\n"),
+        format!("{line}Host: local\rhost\r\n\r\n"),
+        // Not one valid host.
+        format!("{line}\r\n"),
+        format!("{line}Host:\r\n\r\n"),
+        format!("{line}Host: local host\r\n\r\n"),
+        format!("{line}Host: me@localhost\r\n\r\n"),
+        format!("{line}Host: [::1\r\n\r\n"),
+        format!("{head}Host: localhost\r\n\r\n"),
+        format!(
+            "{line}Host: localhost\r\n{}\r\n",
+            "X-Header: x\r\n".repeat(200)
+        ),
+        format!("{line}Host: localhost\r\nX-Long: {long}\r\n\r\n"),
         // Lengths that are none, or contradict each other.
-        format!("{line}Content-Length: -1\r\n\r\n"),
-        format!("{line}Content-Length: +1\r\n\r\nx"),
-        format!("{line}Content-Length: 0x1\r\n\r\nx"),
-        format!("{line}Content-Length: 99999999999999999999\r\n\r\n"),
-        format!("{line}Content-Length: 1, 2\r\n\r\nxy"),
-        format!("{line}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxy"),
-        format!("{line}Transfer-Encoding: gzip\r\n\r\n{nothing_more}"),
-        format!("{line}Transfer-Encoding: chunked, gzip\r\n\r\n{nothing_more}"),
-        format!("{line}Transfer-Encoding: xchunked\r\n\r\n{nothing_more}"),
-        line.replace("1.1", "1.0") + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        format!("{line}Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"),
-        format!("{line}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nx"),
-        format!("{line}Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n{nothing_more}"),
-        format!("{line}Transfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n"),
+        format!("{head}Content-Length: -1\r\n\r\n"),
+        format!("{head}Content-Length: +1\r\n\r\nx"),
+        format!("{head}Content-Length: 0x1\r\n\r\nx"),
+        format!("{head}Content-Length: 99999999999999999999\r\n\r\n"),
+        format!("{head}Content-Length: 1, 2\r\n\r\nxy"),
+        format!("{head}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxy"),
+        format!("{head}Transfer-Encoding: gzip\r\n\r\n{nothing_more}"),
+        format!("{head}Transfer-Encoding: chunked, gzip\r\n\r\n{nothing_more}"),
+        format!("{head}Transfer-Encoding: xchunked\r\n\r\n{nothing_more}"),
+        head.replace("1.1", "1.0") + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nx"),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n{nothing_more}"),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n1\nx\n0\n\n"),
     ];
     let mut hostile = JoinSet::new();
     for text in bad {
@@ -293,8 +304,9 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_hides_in_the_body_of_another() {
     let server = impatient(10_000).await;
-    let hidden = "POST /locks/hidden?nonce=n HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
-    let put = "PUT /items/i?state=NEW HTTP/1.1\r\nHost: x\r\n";
+    let hidden =
+        "POST /locks/hidden?nonce=n HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    let put = "PUT /items/i?state=NEW HTTP/1.1\r\nHost: localhost\r\n";
     for (head, body) in [
         (
             format!("Content-Length: {}\r\n", hidden.len()),
@@ -346,8 +358,8 @@ impl Random {
 async fn whatever_comes_is_answered_or_cut_off() {
     let server = impatient(10_000).await;
     let mut random = Random(1);
-    let good = "PUT /items/x?state=NEW&nonce=n HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nX-Header: y\r\n\r\n\
-                4\r\nbody\r\n0\r\n\r\nGET /locks/x HTTP/1.1\r\nHost: x\r\n\r\n";
+    let good = "PUT /items/x?state=NEW&nonce=n HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nX-Header: y\r\n\r\n\
+                4\r\nbody\r\n0\r\n\r\nGET /locks/x HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut hostile = JoinSet::new();
     for turn in 0..600 {
         let mut bytes = good.as_bytes().to_vec();
@@ -388,7 +400,7 @@ async fn whoever_asks_on_and_on_without_reading_is_cut_off() {
     for _ in 0..10 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         hostile.spawn(async move {
-            let ask = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
+            let ask = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
             let mut total = 0;
             while total < FLOOD_BYTES && stream.write_all(ask.as_bytes()).await.is_ok() {
                 total += ask.len();

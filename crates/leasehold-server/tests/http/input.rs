@@ -174,7 +174,7 @@ async fn a_body_is_at_most_64_kib_of_utf_8() {
 #[tokio::test]
 async fn a_body_larger_than_announced_or_without_an_end_changes_nothing() {
     let (server, fence, before) = server_with_a_job().await;
-    let head = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: test\r\n");
+    let head = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     for rest in [
         "Content-Length: 100\r\n\r\nshort",
         "Transfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n",
@@ -194,7 +194,8 @@ async fn a_body_larger_than_announced_or_without_an_end_changes_nothing() {
     let mut stream = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();
-    let wrong = "POST /locks/job/1 HTTP/1.1\r\nHost: test\r\nContent-Length: 1\r\n\r\nxyz\r\n\r\n";
+    let wrong =
+        "POST /locks/job/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nxyz\r\n\r\n";
     stream.write_all(wrong.as_bytes()).await.unwrap();
     drop(stream);
     assert_eq!(server.everything().await, before);

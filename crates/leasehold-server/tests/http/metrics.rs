@@ -139,7 +139,7 @@ async fn stall(server: &Server) -> Scraped {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut stream = socket.connect(server.address).await.unwrap();
-    let head = b"GET /events HTTP/1.1\r\nHost: test\r\n\r\n";
+    let head = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
     tokio::io::AsyncWriteExt::write_all(&mut stream, head)
         .await
         .unwrap();

@@ -31,7 +31,7 @@ impl Subscriber {
     pub(crate) async fn with(server: &Server, query: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         // An older client gets the body as it is, without chunks.
-        let head = format!("GET /events{query} HTTP/1.0\r\nHost: test\r\n{headers}\r\n");
+        let head = format!("GET /events{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let text = String::new();
         let mut subscriber = Self { stream, text };

@@ -142,7 +142,7 @@ async fn connections_are_bounded_and_more_wait_for_room() {
     config.max_connections = 2;
     let engine = Engine::start(store::open("memory:").await.unwrap());
     let server = Server::start_with(engine.await.unwrap(), config).await;
-    let ask = b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n";
+    let ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut kept = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -172,7 +172,7 @@ async fn slow_heads_and_bodies_are_cut_off() {
     let cut = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut rest)).await;
     assert!(cut.is_ok(), "cut off");
     let mut slow = TcpStream::connect(server.address).await.unwrap();
-    let head = b"POST /locks/a/1 HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\nhalf";
+    let head = b"POST /locks/a/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf";
     slow.write_all(head).await.unwrap();
     read(slow).await.problem(408, "request-timeout");
     server.get("/healthz").await.ok();
