@@ -146,5 +146,5 @@ fn for_people(name: &str, hold: &Hold) -> String {
     if !grant.body.is_empty() {
         lines.push(format!("body: {}", grant.body));
     }
-    lines.join("\n")
+    output::joined(&lines)
 }

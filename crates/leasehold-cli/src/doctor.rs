@@ -52,7 +52,7 @@ impl Doctor {
         } else {
             let colours = std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-            output::text(&for_people(&checks, worst, colours))?;
+            output::raw(&for_people(&checks, worst, colours))?;
         }
         Ok(if worst == Level::Red { UNSAFE } else { 0 })
     }
@@ -89,8 +89,9 @@ fn line(check: &Check, colours: bool) -> String {
     } else {
         format!("{word:<6}")
     };
-    match &check.fix {
-        Some(fix) => format!("{word}  {}\n        fix: {fix}", check.what),
-        None => format!("{word}  {}", check.what),
+    let what = output::escaped(&check.what);
+    match check.fix.as_deref().map(output::escaped) {
+        Some(fix) => format!("{word}  {what}\n        fix: {fix}"),
+        None => format!("{word}  {what}"),
     }
 }

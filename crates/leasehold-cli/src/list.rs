@@ -118,14 +118,20 @@ fn table(locks: &[LockView], gates: bool) -> String {
     aligned(&rows)
 }
 
+/// Rows as lines of columns, each cell escaped.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let escape = |row: &[String; N]| {
+        row.each_ref()
+            .map(|cell| output::escaped(cell).into_owned())
+    };
+    let rows: Vec<_> = rows.iter().map(escape).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()
     };
     let widths: Vec<usize> = (0..N).map(width).collect();
     let mut lines = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row.iter().zip(&widths);
         let line: Vec<String> = cells
             .map(|(cell, width)| format!("{cell:<width$}"))
@@ -142,11 +148,11 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [["NAME", "BY"], ["émoji 🔒", "host:1"], ["a", "-"]];
+        let rows = [["NAME", "BY"], ["émoji 🔒", "host:1"], ["a", "-\nb"]];
         let rows = rows.map(|row| row.map(str::to_owned));
         assert_eq!(
             aligned(&rows),
-            "NAME     BY\némoji 🔒  host:1\na        -\n"
+            "NAME     BY\némoji 🔒  host:1\na        -\\nb\n"
         );
     }
 }

@@ -1,5 +1,10 @@
 //! What is printed: text for people, JSON for programs.
+//!
+//! Owners, bodies, states and reasons are foreign text: anyone who may take a lease chooses them. Nothing that is
+//! printed here lets such text reach a terminal as a control character.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::time::Duration;
 
@@ -9,12 +14,24 @@ use serde::Serialize;
 use crate::exit::Failure;
 
 /// Prints lines to standard output. A reader that has seen enough (`| head`) is no failure.
+///
+/// Each line is escaped. What holds foreign text and may break a line must be [`escaped`] before.
 pub(crate) fn text(lines: &str) -> Result<(), Failure> {
-    line(lines).map(drop)
+    let escaped: Vec<_> = lines
+        .trim_end_matches('\n')
+        .split('\n')
+        .map(escaped)
+        .collect();
+    raw(&escaped.join("\n")).map(drop)
 }
 
-/// Prints a line; whether somebody still reads.
-pub(crate) fn line(lines: &str) -> Result<bool, Failure> {
+/// Prints one line, escaped; whether a reader is still there.
+pub(crate) fn line(line: &str) -> Result<bool, Failure> {
+    raw(&escaped(line))
+}
+
+/// Prints lines of this program's own, which may hold colours; whether a reader is still there.
+pub(crate) fn raw(lines: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout().lock();
     let written = output
         .write_all(lines.as_bytes())
@@ -37,7 +54,33 @@ pub(crate) fn line(lines: &str) -> Result<bool, Failure> {
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value)
         .map_err(|error| Failure::system("the answer cannot be written as JSON", error))?;
-    text(&line)
+    self::line(&line).map(drop)
+}
+
+/// The text with every control character (C0, DEL, C1, line breaks too) written as JSON writes it: `\u001b`. A JSON
+/// text stays the same JSON.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for char in text.chars() {
+        match char {
+            '\n' => escaped.push_str("\\n"),
+            '\t' => escaped.push_str("\\t"),
+            control if control.is_control() => {
+                let _ = write!(escaped, "\\u{:04x}", u32::from(control));
+            }
+            other => escaped.push(other),
+        }
+    }
+    escaped.into()
+}
+
+/// Lines as one text, each escaped.
+pub(crate) fn joined(lines: &[String]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| escaped(line)).collect();
+    lines.join("\n")
 }
 
 /// Says something to people, on standard error.
@@ -47,13 +90,13 @@ pub(crate) fn note(line: &str) {
 
 /// Prints a line to standard error. Nobody can be told if that does not work.
 pub(crate) fn error(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", escaped(line));
 }
 
 /// Writes over the line of a terminal that the last call wrote.
 pub(crate) fn rewrite(line: &str) {
     let mut output = std::io::stderr().lock();
-    let _ = write!(output, "\r\x1b[K{line}").and_then(|()| output.flush());
+    let _ = write!(output, "\r\x1b[K{}", escaped(line)).and_then(|()| output.flush());
 }
 
 /// A moment of the store's time as RFC 3339, in UTC.
@@ -124,6 +167,19 @@ pub(crate) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_json_stays_the_same() {
+        assert_eq!(escaped("plain ✓ 日本"), "plain ✓ 日本");
+        assert_eq!(escaped("a\x1b[31m\r\n\tb"), r"a\u001b[31m\u000d\n\tb");
+        assert_eq!(escaped("\u{7f}\u{9b}31m"), r"\u007f\u009b31m");
+        let value = serde_json::json!({ "owner": "\u{1b}]0;x\u{7}\u{9d}\u{7f}" });
+        let text = value.to_string();
+        let printed = escaped(&text);
+        assert!(!printed.contains(char::is_control), "{printed}");
+        let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(read, value);
+    }
 
     #[test]
     fn spans_read_well() {

@@ -85,7 +85,7 @@ fn for_people(lock: &LockView) -> String {
     if !lock.body.is_empty() {
         lines.push(format!("  body     {}", lock.body));
     }
-    lines.join("\n")
+    output::joined(&lines)
 }
 
 fn gate_for_people(gate: &LockView) -> String {
@@ -95,7 +95,10 @@ fn gate_for_people(gate: &LockView) -> String {
     };
     let (owner, fence, left) = (&passed.owner, passed.fence, left(passed));
     let at = output::second(passed.acquire_time);
-    format!("{name} is shut for another {left}\n  passed   by {owner} (fence {fence}) at {at}")
+    output::joined(&[
+        format!("{name} is shut for another {left}"),
+        format!("  passed   by {owner} (fence {fence}) at {at}"),
+    ])
 }
 
 fn holder(holder: &HolderView) -> String {

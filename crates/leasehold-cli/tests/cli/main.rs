@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod config;
 mod doctor;
+mod escapes;
 mod exclusion;
 mod gate;
 mod input;

@@ -122,7 +122,12 @@ async fn pages_of_other_sites_change_nothing_on_an_open_service_either() {
     refused.problem(403, "denied");
     server.get("/locks/a").await.problem(404, "not-found");
     server
-        .send_with("POST", "/locks/a?nonce=n", "Origin: http://localhost\r\n", b"")
+        .send_with(
+            "POST",
+            "/locks/a?nonce=n",
+            "Origin: http://localhost\r\n",
+            b"",
+        )
         .await
         .ok();
     let myself = server.get("/whoami").await.ok();
