@@ -83,6 +83,21 @@ test("the table shows what changes elsewhere", async () => {
   await screenshot(page, "table");
 });
 
+test("hidden characters of foreign text are made visible", async () => {
+  // Reversed text, a zero-width space and an escape: without marks it reads as another name.
+  const name = "pay\u202eroll\u200b";
+  const fence = await service.acquire(name, { owner: encodeURIComponent("web\u2066\u001b[31m") });
+  await service.ask("POST", `/locks/${fence}?name=${encodeURIComponent(name)}`, { body: "a\u202eb\nnext\tline" });
+  await visit();
+  await until("name", names, ([seen]) => seen === "pay⟨U+202E⟩roll⟨U+200B⟩");
+  const owner = () => page.locator("#leases tbody .owner").allTextContents();
+  await until("owner", owner, (seen) => seen.includes("web⟨U+2066⟩⟨U+001B⟩[31m"));
+  await page.locator("#leases tbody .name a").click();
+  const body = () => page.locator("pre.body").textContent();
+  await until("body", body, (seen) => seen === "a⟨U+202E⟩b\nnext\tline");
+  assert.equal(await page.locator("#lease-title").textContent(), "pay⟨U+202E⟩roll⟨U+200B⟩");
+});
+
 test("the bar shrinks, and a lease that nobody renews expires", async () => {
   await service.acquire("short", { ttl: "4s" });
   await visit();

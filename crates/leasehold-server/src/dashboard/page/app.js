@@ -7,7 +7,7 @@ import { Live } from "./live.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
-import { announce, clock, find } from "./words.js";
+import { announce, clock, find, say } from "./words.js";
 
 // How long somebody has stopped typing before it is searched.
 const TYPED = 200;
@@ -29,7 +29,7 @@ const trouble = (problem) => {
     return;
   }
   const line = find("trouble");
-  line.textContent = problem.status ? problem.message : "The service does not answer. What is shown may be old.";
+  say(line, problem.status ? problem.message : "The service does not answer. What is shown may be old.");
   line.hidden = false;
 };
 

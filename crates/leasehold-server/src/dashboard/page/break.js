@@ -1,7 +1,7 @@
 // Ending somebody's lease: asks first, and says what it means.
 
 import { breakLease } from "./api.js";
-import { announce, clock, find, make } from "./words.js";
+import { announce, clock, find, make, say } from "./words.js";
 
 let asking = null;
 
@@ -44,7 +44,7 @@ export const prepare = () => {
     button.disabled = true;
     perform()
       .catch((problem) => {
-        find("break-problem").textContent = problem.message;
+        say(find("break-problem"), problem.message);
       })
       .finally(() => {
         button.disabled = false;

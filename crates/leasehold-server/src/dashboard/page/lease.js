@@ -3,7 +3,7 @@
 import { history, show } from "./api.js";
 import { askToBreak } from "./break.js";
 import { describe, drawTimeline, together } from "./timeline.js";
-import { ENDINGS, clock, draw as shape, find, left, make, say, several } from "./words.js";
+import { ENDINGS, clock, draw as shape, find, left, make, say, several, visible } from "./words.js";
 
 // Changes that come together are looked at together.
 const SOON = 120;
@@ -168,7 +168,7 @@ export class LeaseView {
     const words = [owner, principal || "", mode + (limit ? `, ${limit} at most` : ""), String(fence), clock(acquireTime), clock(renewTime)];
     words.forEach((text, place) => say(row.cells[place], text));
     row.dataset.broken = broken ? "broken" : "";
-    row.title = broken ? `Broken: ${broken}` : "";
+    row.title = broken ? visible(`Broken: ${broken}`) : "";
     const button = row.querySelector("button");
     // Once broken it can only be removed at once, which takes more.
     if (button) button.disabled = Boolean(broken) && !this.may("admin", this.name);

@@ -2,12 +2,23 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that change how the text around them looks, or look like nothing: controls, zero-width and bidirectional ones.
+// Tabs and line breaks stay.
+const HIDDEN = /[\0-\x08\v-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+const code = (character) => character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+
+// A text with its hidden characters as `⟨U+202E⟩`: names, owners and bodies are chosen by strangers.
+export const visible = (text) => text.replace(HIDDEN, (character) => `⟨U+${code(character)}⟩`);
+
+const shown = (child) => (typeof child === "string" ? visible(child) : child);
+
 const fill = (element, attributes, children) => {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, name === "href" ? value : shown(value));
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  element.append(...children.filter((child) => child !== null && child !== undefined).map(shown));
   return element;
 };
 
@@ -19,7 +30,8 @@ export const find = (id) => document.getElementById(id);
 
 // Sets a text only if it is another one, so that nothing is laid out or read out in vain.
 export const say = (element, text) => {
-  if (element.textContent !== text) element.textContent = text;
+  const seen = visible(text);
+  if (element.textContent !== seen) element.textContent = seen;
 };
 
 const NUMBERS = new Intl.NumberFormat("en");
@@ -56,7 +68,7 @@ export const clock = (time) => {
 
 // Tells those who do not see the page.
 export const announce = (text) => {
-  find("announce").textContent = text;
+  find("announce").textContent = visible(text);
 };
 
 export const ENDINGS = {
