@@ -1,6 +1,6 @@
 //! Taking a lease.
 
-use super::hold::extend;
+use super::hold::{extend, prolong};
 use super::obstacle::obstacle;
 use super::{Decision, pruned};
 use crate::clock::Now;
@@ -52,13 +52,35 @@ fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>)
         return Decision::unchanged(Outcome::Exhausted);
     };
     next.fence = fence;
-    if own.is_some() {
-        next.holders.retain(|holder| Some(holder.fence) != own);
-    }
     // Its turn has come.
     next.next = next.next.filter(|waiter| waiter.nonce != acquire.nonce);
+    let own = own.and_then(|own| next.holders.iter().position(|holder| holder.fence == own));
+    let (granted, holder) = match own {
+        Some(own) => {
+            let earlier = next.holders.remove(own);
+            (Granted::Again, holder_again(earlier, fence, acquire, now))
+        }
+        None => (Granted::Fresh, holder(fence, acquire, now)),
+    };
+    let grant = Grant {
+        fence,
+        granted,
+        ttl: holder.ttl,
+        acquired_at: holder.acquired_at,
+        expires_at: holder.expires_at,
+        body: next.body.clone(),
+        state: next.state.clone(),
+        last: next.last.clone(),
+    };
+    // Most records have one holder; a list that grows by itself makes room for four, in every store's and engine's memory.
+    next.holders.reserve_exact(1);
+    next.holders.push(holder);
+    Decision::write(next, Outcome::Granted(grant))
+}
+
+fn holder(fence: Fence, acquire: &Acquire, now: &Now<'_>) -> Holder {
     let acquired_at = now.interval.latest;
-    let holder = Holder {
+    Holder {
         fence,
         owner: acquire.owner.clone(),
         principal: acquire.principal.clone(),
@@ -69,26 +91,21 @@ fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>)
         renewed_at: acquired_at,
         expires_at: acquired_at + acquire.ttl,
         broken: None,
-    };
-    let granted = if own.is_some() {
-        Granted::Again
-    } else {
-        Granted::Fresh
-    };
-    let grant = Grant {
+    }
+}
+
+/// The caller's own holder under a new fence. Its expiry moves as in a renewal: the caller's earlier self may still
+/// obey the old one, so no other caller may be granted before that.
+fn holder_again(earlier: Holder, fence: Fence, acquire: &Acquire, now: &Now<'_>) -> Holder {
+    let mut holder = Holder {
         fence,
-        granted,
-        ttl: holder.ttl,
-        acquired_at,
-        expires_at: holder.expires_at,
-        body: next.body.clone(),
-        state: next.state.clone(),
-        last: next.last.clone(),
+        owner: acquire.owner.clone(),
+        mode: acquire.mode,
+        acquired_at: now.interval.latest,
+        ..earlier
     };
-    // Most records have one holder; a list that grows by itself makes room for four, in every store's and engine's memory.
-    next.holders.reserve_exact(1);
-    next.holders.push(holder);
-    Decision::write(next, Outcome::Granted(grant))
+    prolong(&mut holder, acquire.ttl, now);
+    holder
 }
 
 /// The caller holds it and shows its fence: a renewal that keeps the fence.

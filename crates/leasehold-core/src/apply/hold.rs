@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Decision, end, pruned};
 use crate::clock::{LITTLE, Now};
 use crate::operation::{Outcome, Renew, Renewal, Update};
-use crate::record::{Fence, Hash, How, Record, State, Text};
+use crate::record::{Fence, Hash, Holder, How, Record, State, Text};
 
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
     if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
@@ -92,10 +92,7 @@ fn refusal(
     }
 }
 
-/// Renews a holder that is there.
-///
-/// It never moves the expiry to before a moment until which the holder may already believe, whether or not the
-/// answer to this renewal arrives. A shorter ttl therefore counts only from when the longer one has run out.
+/// Renews a holder that is there, for another ttl or for the one it has.
 pub(super) fn extend(
     record: &mut Record,
     fence: Fence,
@@ -107,8 +104,20 @@ pub(super) fn extend(
         .iter_mut()
         .find(|holder| holder.fence == fence)
         .expect("only a live holder renews");
+    prolong(holder, ttl.unwrap_or(holder.ttl), now);
+    Renewal {
+        fence,
+        ttl: holder.ttl,
+        acquired_at: holder.acquired_at,
+        expires_at: holder.expires_at,
+        body: record.body.clone(),
+    }
+}
+
+/// Moves a holder's expiry to a ttl from now, never to before a moment until which the holder may already believe,
+/// even if the answer to this call is lost. A shorter ttl therefore only counts once the longer one would be over.
+pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
     let latest = now.interval.latest;
-    let ttl = ttl.unwrap_or(holder.ttl);
     if now.doubts(holder) {
         // The clock has stepped since that expiry was written: nobody knows how much of the ttl has run, and keeping
         // the expiry might lock the name for years. By a little it may only have been written by somebody who knew
@@ -124,11 +133,4 @@ pub(super) fn extend(
     }
     // Another moment each time, so that whoever watches this entry sees that its holder lives.
     holder.renewed_at = latest.max(holder.renewed_at + Duration::from_micros(1));
-    Renewal {
-        fence,
-        ttl: holder.ttl,
-        acquired_at: holder.acquired_at,
-        expires_at: holder.expires_at,
-        body: record.body.clone(),
-    }
 }

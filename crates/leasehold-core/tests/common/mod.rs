@@ -108,10 +108,19 @@ pub(crate) struct Name {
 impl Name {
     /// Does it at this second, as a store would. Returns what came of it; whether it was written shows in the record.
     pub(crate) fn does(&mut self, operation: impl Into<Operation>) -> Outcome {
+        self.does_within(Duration::ZERO, operation)
+    }
+
+    /// Does it by a clock that is known to this width only: the store's time is this second, or up to `width` later.
+    pub(crate) fn does_within(
+        &mut self,
+        width: Duration,
+        operation: impl Into<Operation>,
+    ) -> Outcome {
         let boot = BootTime::from_micros(0);
         let stamp = Stamp {
             time: at(self.second),
-            resolution: Duration::ZERO,
+            resolution: width,
         };
         let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
         let seen = Sightings::none();

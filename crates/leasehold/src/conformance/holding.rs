@@ -13,6 +13,7 @@ super::promises!(Leases:
     a_held_lease_is_refused,
     a_released_lease_passes_on,
     a_repeated_nonce_takes_it_back_with_a_higher_fence,
+    a_regrant_through_another_service_ends_no_earlier,
     showing_the_fence_keeps_it,
     a_wrong_fence_does_not_keep_it,
     a_renewal_keeps_the_fence,
@@ -95,6 +96,23 @@ async fn a_repeated_nonce_takes_it_back_with_a_higher_fence(bench: Bench) {
     renew(&*leases, &name, again.fence)
         .await
         .expect("the new fence acts");
+}
+
+/// Each service knows the store's time in its own way: one may know it to a second, another to two.
+async fn a_regrant_through_another_service_ends_no_earlier(bench: Bench) {
+    let services = [bench.leases().await, bench.leases().await];
+    let (name, nonce) = (bench.name("one"), nonce());
+    let mut before = None;
+    for turn in 0..10 {
+        let asked = ask(&name, "ada").nonce(&nonce);
+        let grant = asked.granted(&*services[turn % 2]).await.grant;
+        let ends = Some((grant.fence, grant.expires_at));
+        if let (Some((fence, expires_at)), Some(now)) = (before, ends) {
+            let grows = now.0 > fence && now.1 >= expires_at;
+            assert!(grows, "{now:?} after {before:?}");
+        }
+        before = ends;
+    }
 }
 
 async fn showing_the_fence_keeps_it(bench: Bench) {
