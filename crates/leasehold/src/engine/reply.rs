@@ -106,6 +106,11 @@ impl Reply {
         (self.told.outcome, deadline)
     }
 
+    /// What undoes the grant in it, unless it was granted again.
+    pub(super) fn undo(&self) -> Option<&Release> {
+        self.told.untaken.as_ref()?.undo.as_ref()
+    }
+
     /// Leaves the outcome as it is, and gives what would have undone it.
     pub(super) fn keep(&mut self) -> Option<Release> {
         self.told.untaken.as_mut()?.undo.take()

@@ -17,8 +17,8 @@ pub enum Several {
 
 impl Engine {
     /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
-    /// the same never wait for each other. What it has already is renewed while it waits for the rest, and released
-    /// when one cannot be had or the caller goes away. They belong to the principal, where somebody has authenticated.
+    /// the same never wait for each other. What it has already is renewed while it waits for the rest. It is released
+    /// before a refusal is returned, and when the caller goes away. They belong to the principal, where somebody has authenticated.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
@@ -46,14 +46,40 @@ impl Engine {
             };
             match reply.outcome() {
                 Outcome::Granted(_) => granted.push((name, reply)),
-                Outcome::Held(held) => return Ok(Several::Held(name, held.clone())),
-                _ => return Err(refusal(reply.take().0)),
+                Outcome::Held(held) => {
+                    let held = held.clone();
+                    self.give_back(granted).await?;
+                    return Ok(Several::Held(name, held));
+                }
+                _ => {
+                    self.give_back(granted).await?;
+                    return Err(refusal(reply.take().0));
+                }
             }
         }
         if self.inner.host.boot_time().since(started) > third {
             self.renew_granted(&mut granted, &principal).await?;
         }
         Ok(Several::Granted(granted))
+    }
+
+    /// Releases what was taken before a refusal. The refusal may only leave after that: it says that nothing is taken.
+    async fn give_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
+        let releases = granted.iter().filter_map(|(name, reply)| {
+            let release = Operation::Release(reply.undo()?.clone());
+            Some((name.clone(), release))
+        });
+        let answers = self.perform_all(releases.collect(), None).await;
+        if let Some(error) = answers.into_iter().find_map(Result::err) {
+            // Dropping the replies releases once more, in the background.
+            return Err(Error::Indeterminate(format!(
+                "one of the leases is held, and the others may not be released yet: {error}; look before you try again"
+            )));
+        }
+        for (_, reply) in &mut granted {
+            reply.keep();
+        }
+        Ok(())
     }
 
     async fn renew_granted(

@@ -7,5 +7,6 @@ mod faults;
 mod fences;
 mod gone;
 mod line;
+mod several;
 mod support;
 mod watch;

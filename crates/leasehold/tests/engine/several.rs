@@ -1,0 +1,72 @@
+//! Several leases at once: a refusal says that nothing is taken, and nothing is.
+
+use std::sync::Arc;
+
+use leasehold::core::{Name, Nonce};
+use leasehold::engine::{Engine, Several};
+use leasehold::store::Store as _;
+use leasehold::store::memory::Memory;
+use leasehold::{AcquireAllRequest, Error, Result};
+use tokio::task::JoinHandle;
+
+use crate::faults::{Faulty, Gate};
+use crate::support::{LONG, engine, name, take};
+
+fn acquire_all(engine: &Engine, names: &[Name]) -> JoinHandle<Result<Several>> {
+    let request = AcquireAllRequest {
+        names: names.to_vec(),
+        nonce: Nonce::new("several").expect("a good nonce"),
+        owner: "several".into(),
+        ttl: LONG,
+        wait: std::time::Duration::ZERO,
+    };
+    let engine = engine.clone();
+    tokio::spawn(async move { engine.acquire_all(request, None).await })
+}
+
+async fn holders(store: &Faulty<Memory>, name: &Name) -> usize {
+    let loaded = store.load(std::slice::from_ref(name)).await;
+    let stored = loaded.expect("answers").value.remove(0);
+    stored.map_or(0, |stored| stored.record.holders.len())
+}
+
+/// `b` is held. A caller wants `a` and `b`: it has been granted `a`, its refusal is known, and the release of `a` is
+/// on its way to a store that does not answer before the gate is opened.
+async fn refused_while_the_store_is_slow(
+    store: &Arc<Faulty<Memory>>,
+) -> (JoinHandle<Result<Several>>, Gate, [Name; 2]) {
+    let engine = engine(store.clone()).await;
+    let names = [name("a"), name("b")];
+    take(&engine, &names[1], "holder").await;
+    let loads = store.hold_loads();
+    let asked = acquire_all(&engine, &names);
+    loads.entered().await;
+    let swaps = store.hold_swaps();
+    loads.open();
+    swaps.entered().await;
+    (asked, swaps, names)
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_after_what_was_taken_is_released() {
+    let store = Faulty::new(Memory::new());
+    let (asked, swaps, [a, b]) = refused_while_the_store_is_slow(&store).await;
+    assert!(!asked.is_finished(), "refused while `a` is still held");
+    assert_eq!(holders(&store, &a).await, 1);
+    swaps.open();
+    match asked.await.expect("does not panic") {
+        Ok(Several::Held(name, held)) => {
+            assert_eq!((name, &*held.owner), (b, "holder"));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(holders(&store, &a).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_whose_release_is_not_confirmed_is_indeterminate() {
+    let store = Faulty::new(Memory::new());
+    let (asked, _never_opened, _) = refused_while_the_store_is_slow(&store).await;
+    let answer = asked.await.expect("does not panic");
+    assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
+}
