@@ -105,6 +105,7 @@ impl Clock {
             stepped_at: self.stepped_at,
             margin: self.margin,
             seen,
+            high_water: Time::default(),
         }
     }
 
@@ -214,6 +215,8 @@ pub struct Now<'a> {
     pub margin: Duration,
     /// Since when this process has seen the holders in doubt.
     pub seen: &'a Sightings,
+    /// The highest moment that this process has written, by [`high_water_with`](Self::high_water_with).
+    pub high_water: Time,
 }
 
 impl Now<'_> {

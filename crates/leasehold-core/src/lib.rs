@@ -29,6 +29,7 @@
 mod apply;
 mod clock;
 mod event;
+mod high_water;
 pub mod limits;
 mod name;
 mod operation;

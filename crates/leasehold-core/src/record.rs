@@ -34,7 +34,8 @@ impl Fence {
         }
     }
 
-    /// Where the fences of a record that is created at this time start: the first grant is one above.
+    /// Where the fences of a record that is created at this time start, unless the process has granted higher ones:
+    /// the first grant is one above.
     pub fn starting_at(time: Time) -> Self {
         Self(time.as_millis().saturating_mul(1_000).min(Self::MAX.0))
     }
@@ -274,7 +275,7 @@ pub struct Reservation {
 pub struct State {
     /// The label, at most 64 bytes.
     pub label: Text,
-    /// When it was set.
+    /// When it was entered. Later than the state before it, and than any that the same process has dated before.
     pub since: Time,
 }
 
@@ -298,10 +299,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record created at this time, held by nobody.
-    pub(crate) fn created(time: Time) -> Self {
+    /// A new record without holders, whose fences start here.
+    pub(crate) fn created(fence: Fence) -> Self {
         Self {
-            fence: Fence::starting_at(time),
+            fence,
             holders: Vec::new(),
             last: None,
             next: None,

@@ -75,6 +75,7 @@ fn decide(name: &Name, operation: Operation) -> Outcome {
     let mut copy = Name {
         record: name.record.clone(),
         second: name.second,
+        high_water: name.high_water,
     };
     copy.does(operation)
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use leasehold_core::{Acquire, Grant, Granted, Holder, Operation, Outcome};
+use leasehold_core::{Acquire, Grant, Granted, Holder, Operation, Outcome, Time, Update};
 
 fn grants_within(name: &mut Name, width: u64, acquire: Acquire) -> Grant {
     match name.does_within(secs(width), Operation::Acquire(acquire)) {
@@ -54,4 +54,107 @@ fn a_regrant_after_a_clock_step_does_not_keep_an_expiry_years_ahead() {
     name.second = 0;
     let again = name.grants(acquire("a"));
     assert_eq!(again.expires_at, at(0) + TTL);
+}
+
+fn since(name: &Name) -> Time {
+    name.stored().state.as_ref().expect("it has a state").since
+}
+
+/// Another name, written next by the same process.
+fn same_process(name: &Name) -> Name {
+    Name {
+        record: None,
+        ..*name
+    }
+}
+
+#[test]
+fn items_of_one_process_are_dated_in_the_order_of_their_puts() {
+    let mut first = Name::default();
+    first.does_within(secs(2), put("NEW", "", None));
+    // The store has answered, so its time is now known better: to before what the first was dated.
+    let mut second = same_process(first.after(1));
+    second.does(put("NEW", "", None));
+    assert!(since(&second) > since(&first));
+    let mut third = same_process(&second);
+    third.does(put("NEW", "", None));
+    assert!(since(&third) > since(&second));
+    // Once the store's time is surely past all that, it counts again.
+    let mut later = same_process(third.after(2));
+    later.does(put("NEW", "", None));
+    assert_eq!(since(&later), at(3));
+}
+
+#[test]
+fn an_item_that_moves_on_is_dated_after_the_items_before_it() {
+    let mut first = Name::default();
+    first.does_within(secs(2), put("NEW", "", None));
+    let mut second = same_process(&first);
+    let fence = second.grants(acquire("a")).fence;
+    second.does(Operation::Update(Update {
+        state: Some(Some("NEW".into())),
+        ..write(fence, "")
+    }));
+    assert!(since(&second) > since(&first));
+}
+
+#[test]
+fn the_state_of_one_record_is_never_entered_before_the_state_before_it() {
+    let mut name = Name::default();
+    name.does_within(secs(2), put("NEW", "", None));
+    let before = since(&name);
+    // Another process, which has written nothing so far.
+    name.high_water = Time::default();
+    name.does(put("DONE", "", None));
+    assert!(since(&name) > before);
+}
+
+#[test]
+fn a_clock_that_stepped_far_ahead_dates_nothing_for_ever() {
+    let mut name = Name::default();
+    name.after(1_000_000).does(put("NEW", "", None));
+    let mut next = same_process(&name);
+    next.second = 0;
+    next.does(put("NEW", "", None));
+    assert_eq!(since(&next), at(0));
+    name.second = 0;
+    name.does(put("DONE", "", None));
+    assert_eq!(since(&name), at(0));
+    // The mark is that of the present clock again.
+    let mut last = same_process(&next);
+    last.does(put("NEW", "", None));
+    assert!(since(&last) > since(&next) && since(&last) < at(1));
+}
+
+#[test]
+fn a_record_that_vanished_starts_above_the_fences_that_the_process_granted() {
+    let mut name = Name::default();
+    let mut last = grants_within(&mut name, 2, acquire("a")).fence;
+    for turn in 0..10 {
+        name.does(release(last));
+        if turn % 2 == 0 {
+            name.record = None;
+        }
+        let next = name.grants(acquire("a")).fence;
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
+}
+
+#[test]
+fn another_process_starts_above_once_the_stores_time_has_passed_what_was_written() {
+    let mut name = Name::default();
+    let first = grants_within(&mut name, 2, acquire("a")).fence;
+    let mut other = Name::default();
+    let again = other.after(3).grants(acquire("b")).fence;
+    assert!(again > first, "{again} after {first}");
+}
+
+#[test]
+fn fences_far_ahead_of_the_clock_are_not_where_new_records_start() {
+    let mut name = Name::default();
+    name.after(1_000_000).grants(acquire("a"));
+    let mut next = same_process(&name);
+    next.second = 0;
+    assert_eq!(next.grants(acquire("a")).fence.get(), at(0).as_micros() + 1);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Decision, end, pruned};
 use crate::clock::{LITTLE, Now};
 use crate::operation::{Outcome, Renew, Renewal, Update};
-use crate::record::{Fence, Hash, Holder, How, Record, State, Text};
+use crate::record::{Fence, Hash, Holder, How, Record, Text};
 
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
     if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
@@ -30,10 +30,8 @@ pub(super) fn update(record: Option<&Record>, update: &Update, now: &Now<'_>) ->
         next.body = body.clone();
     }
     if let Some(label) = &update.state {
-        next.state = label.clone().map(|label| State {
-            label,
-            since: now.interval.latest,
-        });
+        let before = next.state.take();
+        next.state = label.clone().map(|label| now.enter(label, before.as_ref()));
     }
     if update.then_release {
         let how = How::Completed(result_hash(update));

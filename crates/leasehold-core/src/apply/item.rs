@@ -6,7 +6,7 @@ use super::obstacle::{leased, live_reservation};
 use super::{Change, Decision, pruned};
 use crate::clock::Now;
 use crate::operation::{Outcome, Put};
-use crate::record::{Fence, Record, State, Text};
+use crate::record::{Fence, Record, Text};
 
 pub(super) fn put(record: Option<&Record>, put: &Put, now: &Now<'_>) -> Decision {
     if put.nonce.is_some() && record.is_some_and(|record| record.put == put.nonce) {
@@ -17,10 +17,7 @@ pub(super) fn put(record: Option<&Record>, put: &Put, now: &Now<'_>) -> Decision
     }
     let mut next = pruned(record, now);
     next.body = put.body.clone();
-    next.state = Some(State {
-        label: put.state.clone(),
-        since: now.interval.latest,
-    });
+    next.state = Some(now.enter(put.state.clone(), next.state.as_ref()));
     next.put = put.nonce;
     Decision::write(next, Outcome::Put)
 }

@@ -76,7 +76,7 @@ pub fn apply(record: Option<&Record>, operation: &Operation, now: &Now<'_>) -> D
 /// The record to write next: a new one if there is none, otherwise this one without the holders that are over.
 fn pruned(record: Option<&Record>, now: &Now<'_>) -> Record {
     let Some(record) = record else {
-        return Record::created(now.interval.latest);
+        return Record::created(now.first_fence());
     };
     let mut next = record.clone();
     for over in record.holders.iter().filter(|holder| now.is_over(holder)) {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BootTime, Break, Change, Clock, Fence, Grant, Hash, Mode, Operation, Outcome, Put,
-    Record, Release, Renew, Renewal, Reserve, Sightings, Stamp, Time, Update, Who, apply,
+    Acquire, BootTime, Break, Change, Clock, Fence, Grant, Hash, Mode, Now, Operation, Outcome,
+    Put, Record, Release, Renew, Renewal, Reserve, Sightings, Stamp, Time, Update, Who, apply,
 };
 
 pub(crate) const SHARED: Mode = Mode::Shared { limit: None };
@@ -103,6 +103,8 @@ pub(crate) fn put(state: &str, body: &str, name: Option<&str>) -> Operation {
 pub(crate) struct Name {
     pub(crate) record: Option<Record>,
     pub(crate) second: u64,
+    /// The high-water mark of the process that does it.
+    pub(crate) high_water: Time,
 }
 
 impl Name {
@@ -124,12 +126,16 @@ impl Name {
         };
         let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
         let seen = Sightings::none();
-        let now = clock.now(boot, &seen);
+        let now = Now {
+            high_water: self.high_water,
+            ..clock.now(boot, &seen)
+        };
         let decision = apply(self.record.as_ref(), &operation.into(), &now);
         match decision.change {
             Change::None => {}
             Change::Write(record) => {
                 assert!(record.is_sound(), "{record:?}");
+                self.high_water = now.high_water_with(&record);
                 self.record = Some(record);
             }
             Change::Delete => self.record = None,

@@ -122,6 +122,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         stepped_at: None,
         margin: model.span(model.config.margin),
         seen: &none,
+        high_water: leasehold_core::Time::default(),
     };
     let newcomer = Operation::Acquire(acquire(model, 15));
     let granted = |record: &Record, operation: &Operation, now: &Now<'_>| {

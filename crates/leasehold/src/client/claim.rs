@@ -90,6 +90,10 @@ impl IntoFuture for PutBuilder {
 
 /// Work items to be leased: those of a state that nobody holds, oldest first. Nothing happens until it is awaited.
 ///
+/// Items that one client put one after the other come in that order. Processes know the store's time in their own way:
+/// items that several put within a moment may come in another order. That moment is milliseconds on most stores, and up
+/// to some seconds where the store tells whole seconds.
+///
 /// Each item comes as a [`Lease`] of its own, all renewed together. Two claims never get the same item, whoever makes
 /// them. A worker moves an item on and lets go in one write, with [`complete`](Lease::complete); it
 /// [releases](Lease::release) or drops what it leaves to others; and what it had when it died is free again after

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold_core::{Name, Text};
+use leasehold_core::{Name, Text, View};
 
 use super::bench::{Bench, LONG, PATIENT, ask, complete, nonce, release, shown, side_by_side};
 use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, Leases, PutRequest};
@@ -11,6 +11,7 @@ use crate::{Error, ListRequest, UpdateRequest, Updated};
 
 super::promises!(Leases:
     the_oldest_items_are_claimed_first,
+    items_put_one_after_the_other_keep_that_order,
     a_claimed_item_moves_on_in_one_write,
     a_claim_keeps_to_its_state_and_prefix,
     an_item_of_a_dead_worker_returns,
@@ -96,6 +97,35 @@ async fn the_oldest_items_are_claimed_first(bench: Bench) {
         oldest_first[..3],
         "what is free again is claimed"
     );
+}
+
+/// One service dates what it writes in order, however well it knows the store's time.
+async fn items_put_one_after_the_other_keep_that_order(bench: Bench) {
+    const ITEMS: usize = 40;
+    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
+    let mut put_order = Vec::new();
+    for number in (0..ITEMS).rev() {
+        // Their names are in another order.
+        let item = bench.name(&format!("{number:03}"));
+        put(&*leases, &item, &new, "work").await;
+        put_order.push(item);
+    }
+    let listing = ListRequest {
+        state: Some(new.clone()),
+        limit: ITEMS,
+        ..ListRequest::default()
+    };
+    let listed = leases
+        .list(listing)
+        .await
+        .expect("the store answers")
+        .leases;
+    let since = |(_, view): &(Name, View)| view.record.state.as_ref().map(|state| state.since);
+    assert!(listed.is_sorted_by(|before, after| since(before) < since(after)));
+    let listed: Vec<_> = listed.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(listed, put_order);
+    let first = claimed(&*leases, claim(&new, ITEMS / 2)).await;
+    assert_eq!(names(&first), put_order[..ITEMS / 2]);
 }
 
 async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {

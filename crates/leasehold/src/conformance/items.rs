@@ -6,9 +6,10 @@ use leasehold_core::{Hash, Kind, Operation, Outcome, Put, Record, Update, limits
 
 use super::bench::{Bench, nonce};
 use super::engine::{granted, perform, release_of, stored};
-use super::store_kit::{fence, put, record};
+use super::store_kit::{delete, fence, load, put, record, swap};
 use crate::Error;
 use crate::engine::{Patience, Purged};
+use crate::store::Swapped;
 
 super::promises!(Engine:
     an_item_is_put_and_removed,
@@ -18,6 +19,7 @@ super::promises!(Engine:
     a_purge_deletes_the_old_and_keeps_the_rest,
     what_is_in_use_is_not_purged,
     fences_grow_over_a_purge,
+    fences_of_one_engine_grow_when_the_database_is_emptied,
 );
 
 const PURGE: Operation = Operation::Purge {
@@ -176,6 +178,20 @@ async fn fences_grow_over_a_purge(bench: Bench) {
     perform(&engine, &kept, release_of(next)).await;
     // Its release may still be repeated: the record has to remember it for as long as a request may live.
     assert_eq!(perform(&engine, &kept, PURGE).await, Outcome::Kept);
+}
+
+async fn fences_of_one_engine_grow_when_the_database_is_emptied(bench: Bench) {
+    let (store, engine, name) = (bench.store().await, bench.engine().await, bench.name("one"));
+    let mut last = granted(&engine, &name).await;
+    for _ in 0..10 {
+        perform(&engine, &name, release_of(last)).await;
+        let kept = load(&*store, &name).await.expect("it is there");
+        let deleted = swap(&*store, delete(&name, &kept.version)).await;
+        assert!(matches!(deleted, Swapped::Written { .. }), "{deleted:?}");
+        let next = granted(&engine, &name).await;
+        assert!(next > last, "{next} after {last}");
+        last = next;
+    }
 }
 
 fn put_of(state: &str, body: &str, nonce: Option<Hash>) -> Operation {

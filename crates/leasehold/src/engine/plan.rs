@@ -91,7 +91,10 @@ impl Table {
         let mut chain = Chain {
             record: base.cloned(),
             changed: false,
-            now: self.clock.now(boot, seen),
+            now: Now {
+                high_water: self.high_water,
+                ..self.clock.now(boot, seen)
+            },
             // Mostly one: a list that grows by itself makes room for four.
             planned: Vec::with_capacity(queue.len().min(CHAIN)),
         };
@@ -129,8 +132,9 @@ impl Table {
             record,
             changed,
             planned,
-            ..
+            now,
         } = chain;
+        self.high_water = now.high_water;
         if changed && (record.is_some() || stored.is_some()) {
             // Who would be in the way once this has landed is nothing to refuse anybody with before.
             *held = None;
@@ -224,7 +228,10 @@ impl Chain<'_> {
     fn change(&mut self, change: Change) {
         match change {
             Change::None => return,
-            Change::Write(record) => self.record = Some(Arc::new(record)),
+            Change::Write(record) => {
+                self.now.high_water = self.now.high_water_with(&record);
+                self.record = Some(Arc::new(record));
+            }
             Change::Delete => self.record = None,
         }
         self.changed = true;

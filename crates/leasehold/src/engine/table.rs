@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{BootTime, Clock, Held, Name, Operation, Sightings};
+use leasehold_core::{BootTime, Clock, Held, Name, Operation, Sightings, Time};
 use tokio::sync::Notify;
 
 use super::measures::Measures;
@@ -27,6 +27,8 @@ const TRIES: u32 = 16;
 /// Everything that the engine knows, behind one lock that is only ever held for a moment.
 pub(super) struct Table {
     pub(super) clock: Clock,
+    /// The highest moment that was written, so that items keep the order in which they were put.
+    pub(super) high_water: Time,
     pub(super) entries: IndexMap<Name, Entry, RandomState>,
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
@@ -167,6 +169,7 @@ impl Table {
     ) -> Self {
         Self {
             clock,
+            high_water: Time::default(),
             patient: Vec::new(),
             renewed: BootTime::default(),
             lingers: store.is_dear(),

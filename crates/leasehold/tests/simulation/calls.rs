@@ -26,6 +26,8 @@ pub(crate) struct Call {
     pub(crate) earliest: Time,
     pub(crate) latest: Time,
     pub(crate) margin: Duration,
+    /// Where the fences started: an engine starts those of a new record above all that it has granted.
+    pub(crate) start: Time,
     /// What `latest` was, for a call that was not told.
     pub(crate) date: Option<Time>,
 }
@@ -60,6 +62,7 @@ pub(crate) fn from_history(
     margin: Duration,
 ) -> Vec<Call> {
     let evidence = Evidence::new(entries, log);
+    let start = start_of_fences(entries, log);
     let mut calls = Vec::new();
     for entry in entries {
         let returned = entry.returned.expect("every client is told something");
@@ -72,6 +75,7 @@ pub(crate) fn from_history(
             earliest: server.store_time(entry.invoked.micros) - LAG,
             latest: server.store_time(returned.micros) + margin * 2,
             margin,
+            start,
             date: None,
         };
         match &entry.told {
@@ -88,6 +92,20 @@ pub(crate) fn from_history(
     calls.extend(evidence.unreported_grants(entries, log, &calls));
     calls.sort_by_key(|call| call.from);
     calls
+}
+
+/// Just below the lowest fence that was granted.
+fn start_of_fences(entries: &[Entry], log: &[Version]) -> Time {
+    let told = entries.iter().filter_map(|entry| match &entry.told {
+        Told::Outcome(Outcome::Granted(grant)) => Some(grant.fence),
+        _ => None,
+    });
+    let first = log.first().map(|version| &*version.record);
+    let holders = first.map_or(&[][..], |record| &record.holders);
+    let stored = holders.iter().map(|holder| holder.fence);
+    let ended = first.and_then(|record| Some(record.last.as_ref()?.fence));
+    let lowest = told.chain(stored).chain(ended).min().unwrap_or_default();
+    Time::from_micros(lowest.get().saturating_sub(1))
 }
 
 /// What was really stored, and when: for calls of which nobody was told what they did.

@@ -248,14 +248,15 @@ fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Int
     latest.iter().flat_map(pair).collect()
 }
 
-fn at(interval: Interval, margin: Duration, seen: &Sightings) -> Now<'_> {
+fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
     Now {
         interval,
         boot: BootTime::from_micros(0),
         doubt: None,
         stepped_at: None,
-        margin,
+        margin: call.margin,
         seen,
+        high_water: call.start,
     }
 }
 
@@ -268,7 +269,7 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
     moments(call, record.as_ref(), observed)
         .into_iter()
         .any(|interval| {
-            let now = at(interval, call.margin, &seen);
+            let now = at(interval, call, &seen);
             let record = &watched(record, interval.earliest, observed);
             match (&call.asked, &call.told) {
                 (Asked::Show, Told::Shown(shown)) => {
@@ -318,7 +319,7 @@ fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Rec
     let mut results: Vec<Record> = Vec::new();
     for interval in moments(call, record.as_ref(), observed) {
         let record = watched(record, interval.earliest, observed);
-        let now = at(interval, call.margin, &seen);
+        let now = at(interval, call, &seen);
         let decision = apply(record.as_ref(), operation, &now);
         let agrees = match &call.told {
             Told::Outcome(outcome) => agree(outcome, &decision.outcome),
