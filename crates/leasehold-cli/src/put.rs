@@ -14,12 +14,14 @@ use crate::{body, output, store};
 /// Put a work item: a name with a state and a body, for `claim` and `work`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-An item that is there already is replaced, unless somebody works on it (exit code 75).
+An item that is there already gets this state, unless somebody works on it (exit code 75). It keeps its body unless
+another one is given: `--body ''` empties it.
 
 Examples:
   leasehold put order-17 --state REQUESTED --body 'three apples'
   leasehold put order-17 --state REQUESTED --body-file order.json
   jq .order <mail.json | leasehold put order-17 --state REQUESTED --body -
+  leasehold put order-17 --state REQUESTED                       once more, with the body that it has
   leasehold put order-17 --state REQUESTED --nonce mail-4711     repeated, it changes nothing")]
 pub(crate) struct Put {
     /// The item's name.
@@ -30,7 +32,7 @@ pub(crate) struct Put {
     #[arg(long)]
     state: String,
 
-    /// The item's body, at most 64 KiB of text; `-` reads it from standard input [default: empty].
+    /// The item's body, at most 64 KiB of text; `-` reads it from standard input [default: the one it has].
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     body: Option<String>,
 
@@ -51,14 +53,14 @@ impl Put {
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
         let body = match (&self.body, &self.body_file) {
-            (Some(body), _) => body::argument(body)?,
-            (None, Some(path)) => body::file(path)?,
-            (None, None) => String::new(),
+            (Some(body), _) => Some(body::argument(body)?),
+            (None, Some(path)) => Some(body::file(path)?),
+            (None, None) => None,
         };
         let request = PutRequest {
             name: self.name.clone(),
             state: self.state.as_str().into(),
-            body: body.into(),
+            body: body.map(Into::into),
             nonce: Some(nonce),
         };
         let client = store::connect(&store::place(common)?).await?;

@@ -34,7 +34,7 @@ async fn every_item_is_done_once_however_often_workers_are_killed() {
         let item = PutRequest {
             name: Name::lock(format!("item-{number}")).expect("a good name"),
             state: "NEW".into(),
-            body: format!("{number}").into(),
+            body: Some(format!("{number}").into()),
             nonce: None,
         };
         client.leases().put(item).await.expect("put");

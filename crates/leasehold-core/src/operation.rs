@@ -20,7 +20,7 @@ pub enum Operation {
     Release(Release),
     /// End a holder.
     Break(Break),
-    /// Create or replace a work item.
+    /// Create a work item, or put it into another state.
     Put(Put),
     /// Empty a work item.
     Remove,
@@ -124,13 +124,13 @@ pub enum Break {
     },
 }
 
-/// Create or replace a work item.
+/// Create a work item, or put it into another state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Put {
     /// Its state.
     pub state: Text,
-    /// Its body.
-    pub body: Text,
+    /// Its body; `None` leaves what is there, which is nothing in a new item.
+    pub body: Option<Text>,
     /// The hash of this put's nonce: repeated, it changes nothing.
     pub nonce: Option<Hash>,
 }
@@ -275,7 +275,7 @@ impl Operation {
             }
             Self::Put(put) => {
                 check_state(&put.state)?;
-                check_body(&put.body)
+                put.body.as_deref().map_or(Ok(()), check_body)
             }
             Self::Purge { retention } if *retention < limits::MIN_RETENTION => Err(Invalid::new(
                 "the retention is under an hour: a request may outlive the record that it meant",

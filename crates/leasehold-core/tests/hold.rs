@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use leasehold_core::{
-    Acquire, Break, How, Operation, Outcome, Release, Renew, Update, Who, limits,
+    Acquire, Break, How, Operation, Outcome, Put, Release, Renew, Update, Who, limits,
 };
 
 #[test]
@@ -204,6 +204,25 @@ fn breaking_at_once_frees_it_now() {
         Outcome::Broken { until: None }
     );
     name.grants(acquire("b"));
+}
+
+#[test]
+fn a_put_without_a_body_keeps_the_one_that_is_there() {
+    let mut name = Name::default();
+    let bodiless = || {
+        Operation::Put(Put {
+            state: "AGAIN".into(),
+            body: None,
+            nonce: None,
+        })
+    };
+    name.does(bodiless());
+    assert_eq!(&*name.stored().body, "");
+    name.does(put("NEW", "3 apples", None));
+    name.does(bodiless());
+    let state = name.stored().state.as_ref();
+    assert_eq!(state.map(|state| &*state.label), Some("AGAIN"));
+    assert_eq!(&*name.stored().body, "3 apples");
 }
 
 #[test]

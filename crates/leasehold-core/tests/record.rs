@@ -103,7 +103,7 @@ fn limits_are_checked_before_anything_is_queued() {
     assert!(ok(state(&"s".repeat(64))) && !ok(state(&"s".repeat(65))) && !ok(state("")));
     let put = |state: &str| Put {
         state: state.into(),
-        body: "".into(),
+        body: None,
         nonce: None,
     };
     assert!(ok(Operation::Put(put("NEW"))) && !ok(Operation::Put(put("a\nb"))));
@@ -180,7 +180,7 @@ fn a_record_alone_tells_what_happened_last() {
     assert_eq!(told(&name), Some(released));
     name.after(1).does(Operation::Put(Put {
         state: "NEW".into(),
-        body: "".into(),
+        body: None,
         nonce: None,
     }));
     let state = Some("NEW".into());

@@ -16,14 +16,18 @@ const DEFAULT_LIMIT: usize = 10;
 
 impl Service {
     pub(crate) async fn put(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
-        call.query.only(&["name", "state", "nonce"])?;
+        call.query.only(&["name", "state", "body", "nonce"])?;
+        let empty = empty_body(&call)?;
         let state = state(&call)?.into();
         let nonce = call.nonce()?.map(|nonce| nonce.hash());
         let text = call
             .body
             .read_text(limits::BODY_BYTES, self.config.body_timeout)
             .await?;
-        let body = text.into();
+        if empty && !text.is_empty() {
+            return Err(Error::invalid("`body=empty` and a body: give one of them").into());
+        }
+        let body = (empty || !text.is_empty()).then(|| text.into());
         let operation = Operation::Put(Put { state, body, nonce });
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
@@ -89,6 +93,17 @@ fn claimable(call: &Call<'_>) -> Result<String, Refused> {
         _ => Err(
             Error::invalid("your scopes have several prefixes: say which with `prefix=`").into(),
         ),
+    }
+}
+
+/// Whether the item is to have no body. A request without a body leaves it as it is.
+fn empty_body(call: &Call<'_>) -> Result<bool> {
+    match call.query.get("body") {
+        None => Ok(false),
+        Some("empty") => Ok(true),
+        Some(_) => Err(Error::invalid(
+            "`body=empty` empties the body; a new one is sent as the request's body",
+        )),
     }
 }
 

@@ -24,7 +24,7 @@ pub trait Leases: Send + Sync + 'static {
     /// says so. Empty if there still is none.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
-    /// Creates or replaces a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
+    /// Creates a work item, or puts it into another state: [`Error::Held`](crate::Error::Held) while somebody has it.
     async fn put(&self, request: PutRequest) -> Result<()>;
 
     /// Empties a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
@@ -144,15 +144,15 @@ pub struct Claimed {
     pub hold: Hold,
 }
 
-/// Creates or replaces a work item.
+/// Creates a work item, or puts it into another state.
 #[derive(Clone, Debug)]
 pub struct PutRequest {
     /// Its name.
     pub name: Name,
     /// Its state.
     pub state: Text,
-    /// Its body.
-    pub body: Text,
+    /// Its body; `None` leaves what is there, which is nothing in a new item.
+    pub body: Option<Text>,
     /// What identifies this put. Repeated, it changes nothing: a retried put cannot reset a finished item. Without
     /// one, a put whose answer was lost is [`Error::Indeterminate`](crate::Error::Indeterminate).
     pub nonce: Option<Nonce>,

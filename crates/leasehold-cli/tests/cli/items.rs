@@ -59,6 +59,22 @@ fn items_are_claimed_oldest_first_and_never_twice() {
 }
 
 #[test]
+fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
+    let home = Home::new();
+    put(&home, "order", "3 apples");
+    let put_again = |rest: &[&str]| {
+        let again = ["put", "order", "--state", "REQUESTED"];
+        home.run(again.iter().chain(rest)).ok();
+        let shown = home.show("order");
+        assert_eq!(shown["state"], "REQUESTED");
+        shown["body"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(put_again(&[]), "3 apples");
+    assert_eq!(put_again(&["--body", "4 apples"]), "4 apples");
+    assert_eq!(put_again(&["--body", ""]), "");
+}
+
+#[test]
 fn a_claim_keeps_to_its_prefix_and_waits_for_work() {
     let home = Home::new();
     put(&home, "other/1", "");

@@ -16,7 +16,9 @@ pub(super) fn put(record: Option<&Record>, put: &Put, now: &Now<'_>) -> Decision
         return Decision::unchanged(Outcome::Held(held));
     }
     let mut next = pruned(record, now);
-    next.body = put.body.clone();
+    if let Some(body) = &put.body {
+        next.body = body.clone();
+    }
     next.state = Some(now.enter(put.state.clone(), next.state.as_ref()));
     next.put = put.nonce;
     Decision::write(next, Outcome::Put)

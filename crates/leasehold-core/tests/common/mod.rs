@@ -93,7 +93,7 @@ pub(crate) fn reserve(name: &str) -> Operation {
 pub(crate) fn put(state: &str, body: &str, name: Option<&str>) -> Operation {
     Operation::Put(Put {
         state: state.into(),
-        body: body.into(),
+        body: Some(body.into()),
         nonce: name.map(nonce),
     })
 }

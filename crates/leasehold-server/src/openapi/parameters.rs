@@ -166,6 +166,13 @@ pub(super) fn all() -> Vec<Parameter> {
             json!("keep"),
         ),
         query(
+            "empty",
+            "body",
+            "Empties the body; one that is not sent is left as it is.",
+            json!({"type": "string", "enum": ["empty"]}),
+            json!("empty"),
+        ),
+        query(
             "release",
             "release",
             "Lets go in the same write.",

@@ -29,6 +29,39 @@ async fn an_item_is_put_replaced_and_removed() {
 }
 
 #[tokio::test]
+async fn a_put_keeps_the_body_unless_another_one_is_given() {
+    let server = Server::start().await;
+    let put = async |target: &str, body: &[u8]| {
+        server.send("PUT", target, body).await.ok();
+        let shown = server.get("/locks/order").await.ok();
+        (
+            shown.text("state").to_owned(),
+            shown.text("body").to_owned(),
+        )
+    };
+    let state = |state: &str, body: &str| (state.to_owned(), body.to_owned());
+    assert_eq!(
+        put("/items/order?state=NEW", b"3 apples").await,
+        state("NEW", "3 apples")
+    );
+    assert_eq!(
+        put("/items/order?state=AGAIN", b"").await,
+        state("AGAIN", "3 apples")
+    );
+    assert_eq!(
+        put("/items/order?state=NEW&body=empty", b"").await,
+        state("NEW", "")
+    );
+    for (target, body) in [
+        ("/items/order?state=BAD&body=empty", "and one"),
+        ("/items/order?state=BAD&body=keep", ""),
+    ] {
+        let refused = server.send("PUT", target, body.as_bytes()).await;
+        refused.problem(400, "bad-request");
+    }
+}
+
+#[tokio::test]
 async fn a_repeated_put_resets_nothing() {
     let server = Server::start().await;
     let put = "/items/order?state=NEW&nonce=mine";

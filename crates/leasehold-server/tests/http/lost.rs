@@ -64,7 +64,7 @@ fn put(nonce: Option<Nonce>) -> PutRequest {
     PutRequest {
         name: item(),
         state: "NEW".into(),
-        body: "work".into(),
+        body: Some("work".into()),
         nonce,
     }
 }

@@ -13,14 +13,21 @@ use crate::{ClaimRequest, PutRequest, Result};
 /// What a builder becomes when it is awaited.
 type Doing<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A work item to be put. Nothing happens until it is awaited: then [`Error::Held`](crate::Error::Held) while
-/// somebody has it.
+/// A work item to be put: created, or put into another state. Nothing happens until it is awaited: then
+/// [`Error::Held`](crate::Error::Held) while somebody has it. An item that is there keeps its body unless it is given
+/// another one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> leasehold::Result<()> {
 /// # let client = leasehold::connect("memory:").await?;
 /// client.put("order-17").state("REQUESTED").body("3 apples").await?;
+/// // Packing it has failed, and is to be tried again:
+/// client.put("order-17").state("REQUESTED").await?;
+/// let order = client.claim("REQUESTED").await?;
+/// assert_eq!(&*order[0].body(), "3 apples");
+/// # drop(order);
+/// # let client = leasehold::connect("memory:").await?;
 /// client.remove("order-17").await?;
 /// # Ok(()) }
 /// ```
@@ -30,7 +37,7 @@ pub struct PutBuilder {
     client: Client,
     name: String,
     state: Text,
-    body: Text,
+    body: Option<Text>,
     nonce: Option<String>,
 }
 
@@ -40,7 +47,7 @@ impl PutBuilder {
             client,
             name,
             state: Text::default(),
-            body: Text::default(),
+            body: None,
             nonce: None,
         }
     }
@@ -51,9 +58,10 @@ impl PutBuilder {
         self
     }
 
-    /// What the work is about; nothing unless told.
+    /// What the work is about. Without this an item that is there keeps its body, and a new one has none; an empty
+    /// text empties it.
     pub fn body(mut self, body: impl Into<Text>) -> Self {
-        self.body = body.into();
+        self.body = Some(body.into());
         self
     }
 

@@ -131,7 +131,7 @@ impl Client {
         ClaimBuilder::new(self.clone(), state.into())
     }
 
-    /// A work item by this name, to be created or replaced. Items are leases with a state: whoever has the lease of
+    /// A work item by this name, to be created or put into another state. Items are leases with a state: whoever has the lease of
     /// that name has the item.
     pub fn put(&self, name: impl Into<String>) -> PutBuilder {
         PutBuilder::new(self.clone(), name.into())

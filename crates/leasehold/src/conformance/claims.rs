@@ -12,6 +12,7 @@ use crate::{Error, ListRequest, UpdateRequest, Updated};
 super::promises!(Leases:
     the_oldest_items_are_claimed_first,
     items_put_one_after_the_other_keep_that_order,
+    a_put_without_a_body_keeps_it,
     a_claimed_item_moves_on_in_one_write,
     a_claim_keeps_to_its_state_and_prefix,
     an_item_of_a_dead_worker_returns,
@@ -43,7 +44,7 @@ pub(super) async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &s
     let request = PutRequest {
         name: name.clone(),
         state: state.clone(),
-        body: body.into(),
+        body: Some(body.into()),
         nonce: Some(nonce()),
     };
     leases.put(request).await.expect("nobody has it");
@@ -126,6 +127,27 @@ async fn items_put_one_after_the_other_keep_that_order(bench: Bench) {
     assert_eq!(listed, put_order);
     let first = claimed(&*leases, claim(&new, ITEMS / 2)).await;
     assert_eq!(names(&first), put_order[..ITEMS / 2]);
+}
+
+async fn a_put_without_a_body_keeps_it(bench: Bench) {
+    let (leases, item) = (bench.leases().await, bench.name("item"));
+    for (label, body, kept) in [
+        ("NEW", None, ""),
+        ("REQUESTED", Some("3 apples"), "3 apples"),
+        ("FAILED", None, "3 apples"),
+        ("REQUESTED", Some(""), ""),
+    ] {
+        let request = PutRequest {
+            name: item.clone(),
+            state: label.into(),
+            body: body.map(Into::into),
+            nonce: None,
+        };
+        leases.put(request).await.expect("nobody has it");
+        let record = shown(&*leases, &item).await.record;
+        let state = record.state.expect("it is an item");
+        assert_eq!((&*state.label, &*record.body), (label, kept));
+    }
 }
 
 async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
@@ -299,7 +321,7 @@ async fn a_leased_item_stays_as_it_is(bench: Bench) {
     let other = PutRequest {
         name: item.clone(),
         state: state(&bench, "OTHER"),
-        body: "other".into(),
+        body: Some("other".into()),
         nonce: None,
     };
     let refusals = [leases.put(other).await, leases.remove(&item).await];

@@ -197,7 +197,7 @@ async fn fences_of_one_engine_grow_when_the_database_is_emptied(bench: Bench) {
 fn put_of(state: &str, body: &str, nonce: Option<Hash>) -> Operation {
     Operation::Put(Put {
         state: state.into(),
-        body: body.into(),
+        body: Some(body.into()),
         nonce,
     })
 }

@@ -72,10 +72,16 @@ impl Remote {
         let answered = self
             .call(repeat, ANSWER, |_| {
                 let target = self.inner.url.item(&request.name);
+                let mut target = target.with("state", &request.state);
+                // Without a body a request leaves the item's as it is.
+                if request.body.as_deref() == Some("") {
+                    target = target.with("body", "empty");
+                }
+                let body = request.body.as_deref().unwrap_or_default();
                 Ask {
                     nonce: request.nonce.clone(),
-                    body: Bytes::copy_from_slice(request.body.as_bytes()),
-                    ..Ask::quick(Method::PUT, target.with("state", &request.state))
+                    body: Bytes::copy_from_slice(body.as_bytes()),
+                    ..Ask::quick(Method::PUT, target)
                 }
             })
             .await?;

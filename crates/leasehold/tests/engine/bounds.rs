@@ -51,7 +51,7 @@ async fn the_cache_is_bounded_in_records_and_bytes() {
     for number in 0..1_000 {
         let put = Operation::Put(Put {
             state: "NEW".into(),
-            body: "x".repeat(50_000).into(),
+            body: Some("x".repeat(50_000).into()),
             nonce: None,
         });
         assert_eq!(

@@ -84,7 +84,7 @@ async fn put_while_the_interval_narrows(engine: &Engine, clock: &SetClock) -> Ve
         let item = name(&format!("item-{}", 9 - number));
         let put = Operation::Put(Put {
             state: "NEW".into(),
-            body: "".into(),
+            body: None,
             nonce: None,
         });
         assert_eq!(outcome(engine, &item, put).await, Outcome::Put);
