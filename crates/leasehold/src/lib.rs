@@ -112,7 +112,8 @@
 //! # let client = leasehold::connect("memory:").await?;
 //! client.put("order-17").state("REQUESTED").body("3 apples").await?;
 //! for item in client.claim("REQUESTED").limit(10).await? {
-//!     item.complete("packed", "DONE").await?;
+//!     println!("packs {}", item.body());
+//!     item.complete().state("DONE").await?;
 //! }
 //! # Ok(()) }
 //! ```

@@ -103,7 +103,7 @@ async fn process(lease: &Lease, me: &str, step: &[&str], journal: &Journal) -> R
         return Ok(());
     }
     let history = format!("{} {}@{fence}", lease.body(), step[0]);
-    match lease.complete(history, step[1]).await {
+    match lease.complete().state(step[1]).body(history).await {
         // If it was not written, it comes back after the ttl.
         Ok(()) | Err(Error::Fenced | Error::Expired | Error::Indeterminate(_)) => Ok(()),
         Err(error) => Err(error.into()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold::client::Claims;
 use leasehold::{Client, Error, Lease};
 use nix::sys::signal::Signal;
 use tokio::sync::broadcast;
@@ -209,7 +210,7 @@ async fn claim(shop: Arc<Shop>, limit: usize) -> leasehold::Result<Vec<Lease>> {
             }
             claimed => {
                 patience.end();
-                return claimed;
+                return claimed.map(Claims::into_leases);
             }
         }
     }

@@ -112,14 +112,14 @@ async fn conclude(shop: &Shop, lease: &Lease, (outcome, body): Ended) -> Fate {
 async fn move_on(lease: &Lease, state: &str, body: Option<String>) -> leasehold::Result<()> {
     let mut patience = Patience::default();
     loop {
-        let mut edit = match state {
-            "" => lease.edit().clear_state(),
-            state => lease.edit().state(state),
+        let mut completion = match state {
+            "" => lease.complete().clear_state(),
+            state => lease.complete().state(state),
         };
         if let Some(body) = &body {
-            edit = edit.body(body.as_str());
+            completion = completion.body(body.as_str());
         }
-        match edit.complete().await {
+        match completion.await {
             Err(error @ (Error::Unavailable(_) | Error::Indeterminate(_))) if !lease.is_lost() => {
                 patience.after(&error).await;
             }

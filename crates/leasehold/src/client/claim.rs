@@ -1,5 +1,6 @@
 //! Work items: put with a state, leased by it.
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -24,10 +25,10 @@ type Doing<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 /// client.put("order-17").state("REQUESTED").body("3 apples").await?;
 /// // Packing it has failed, and is to be tried again:
 /// client.put("order-17").state("REQUESTED").await?;
-/// let order = client.claim("REQUESTED").await?;
-/// assert_eq!(&*order[0].body(), "3 apples");
-/// # drop(order);
-/// # let client = leasehold::connect("memory:").await?;
+/// for order in client.claim("REQUESTED").await? {
+///     assert_eq!(&*order.body(), "3 apples");
+///     order.release().await?;
+/// }
 /// client.remove("order-17").await?;
 /// # Ok(()) }
 /// ```
@@ -102,8 +103,8 @@ impl IntoFuture for PutBuilder {
 /// items that several put within a moment may come in another order. That moment is milliseconds on most stores, and up
 /// to some seconds where the store tells whole seconds.
 ///
-/// Each item comes as a [`Lease`] of its own, all renewed together. Two claims never get the same item, whoever makes
-/// them. A worker moves an item on and lets go in one write, with [`complete`](Lease::complete); it
+/// Each item comes as a [`Lease`] of its own, all renewed together. Two claims never get the same item, whichever
+/// processes make them. A worker moves an item on and releases it in one write, with [`complete`](Lease::complete); it
 /// [releases](Lease::release) or drops what it leaves to others; and what it had when it died is free again after
 /// the ttl.
 ///
@@ -114,11 +115,11 @@ impl IntoFuture for PutBuilder {
 /// client.put("order-17").state("REQUESTED").body("3 apples").await?;
 ///
 /// for item in client.claim("REQUESTED").limit(10).await? {
-///     let packed = format!("{}, packed", item.body());
-///     item.complete(packed, "DONE").await?;
+///     println!("packs {}", item.body());
+///     item.complete().state("DONE").await?;
 /// }
 /// assert!(client.claim("REQUESTED").await?.is_empty());
-/// # assert_eq!(&*client.claim("DONE").await?[0].body(), "3 apples, packed");
+/// # assert_eq!(&*client.claim("DONE").await?[0].body(), "3 apples");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -182,7 +183,7 @@ impl ClaimBuilder {
         self
     }
 
-    async fn claim(self) -> Result<Vec<Lease>> {
+    async fn claim(self) -> Result<Claims> {
         let runtime = Handle::current();
         let mut asking = Asking::new(&self.client, self.wait, self.ttl);
         loop {
@@ -207,17 +208,64 @@ impl ClaimBuilder {
             match (any, leases.is_empty()) {
                 (true, true) => asking.late()?,
                 (false, _) if asking.has_time() => {}
-                _ => return Ok(leases),
+                _ => return Ok(Claims(leases)),
             }
         }
     }
 }
 
 impl IntoFuture for ClaimBuilder {
-    type Output = Result<Vec<Lease>>;
-    type IntoFuture = Doing<Vec<Lease>>;
+    type Output = Result<Claims>;
+    type IntoFuture = Doing<Claims>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.claim())
+    }
+}
+
+/// The work items of one claim, oldest first: a slice of [leases](Lease), each to be completed or released by itself.
+///
+/// Dropping them releases those that are left, so they are kept while the work lasts:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # async fn unprotected(client: leasehold::Client) -> leasehold::Result<()> {
+/// client.claim("REQUESTED").limit(10).await?; // released at once
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "items that are not kept are released at once"]
+pub struct Claims(Vec<Lease>);
+
+impl Claims {
+    /// The leases, each to go its own way.
+    pub fn into_leases(self) -> Vec<Lease> {
+        self.0
+    }
+}
+
+impl Deref for Claims {
+    type Target = [Lease];
+
+    fn deref(&self) -> &[Lease] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Claims {
+    type Item = Lease;
+    type IntoIter = std::vec::IntoIter<Lease>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'c> IntoIterator for &'c Claims {
+    type Item = &'c Lease;
+    type IntoIter = std::slice::Iter<'c, Lease>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
     }
 }

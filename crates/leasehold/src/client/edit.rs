@@ -1,13 +1,15 @@
 //! Writes under a lease.
 
+use std::pin::Pin;
+
 use leasehold_core::Text;
 
 use super::Lease;
 use super::standing::Over;
 use crate::{Error, Result, UpdateRequest, Updated};
 
-/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save) or
-/// [`complete`](Self::complete).
+/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save). What is not given stays as
+/// it is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -15,14 +17,15 @@ use crate::{Error, Result, UpdateRequest, Updated};
 /// # let client = leasehold::connect("memory:").await?;
 /// let lease = client.lease("order-17").acquire().await?;
 /// lease.edit().body("paid").state("PAID").save().await?;
-/// lease.edit().body("sent").state("DONE").complete().await?;
+/// lease.edit().state("SENT").save().await?;
+/// lease.release().await?;
 ///
 /// let next = client.lease("order-17").acquire().await?;
-/// assert_eq!((&*next.body(), next.state().as_deref()), ("sent", Some("DONE")));
+/// assert_eq!((&*next.body(), next.state().as_deref()), ("paid", Some("SENT")));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing is written until `save` or `complete`"]
+#[must_use = "nothing is written until `save`"]
 pub struct Edit<'l> {
     lease: &'l Lease,
     body: Option<Text>,
@@ -69,9 +72,8 @@ impl<'l> Edit<'l> {
         result.inspect(|()| self.note())
     }
 
-    /// Writes, and lets go in the same write. If it fails, the lease is still held and the call can be repeated,
-    /// unless the error says that it is lost.
-    pub async fn complete(self) -> Result<()> {
+    /// Writes, and releases in the same write.
+    async fn complete(self) -> Result<()> {
         let lease = self.lease;
         lease.check()?;
         let mut closing = Closing { lease, held: true };
@@ -120,6 +122,60 @@ impl<'l> Edit<'l> {
         if let Some(state) = &self.state {
             known.state = state.clone();
         }
+    }
+}
+
+/// The end of the work under a lease: it writes what is given and releases the lease, all in one write. Nothing happens
+/// until it is awaited. What is not given stays as it is.
+///
+/// If it fails, the lease is still held and the call can be repeated, unless the error says that it is lost.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold::Result<()> {
+/// # let client = leasehold::connect("memory:").await?;
+/// client.put("order-17").state("REQUESTED").body("3 apples").await?;
+/// for item in client.claim("REQUESTED").await? {
+///     item.complete().state("PACKED").await?;
+/// }
+/// for item in client.claim("PACKED").await? {
+///     assert_eq!(&*item.body(), "3 apples");
+///     item.complete().state("SENT").body("3 apples, by train").await?;
+/// }
+/// # assert_eq!(&*client.claim("SENT").await?[0].body(), "3 apples, by train");
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is written or released until it is awaited"]
+pub struct Completion<'l>(Edit<'l>);
+
+impl<'l> Completion<'l> {
+    pub(super) fn new(lease: &'l Lease) -> Self {
+        Self(Edit::new(lease))
+    }
+
+    /// The new body.
+    pub fn body(self, body: impl Into<Text>) -> Self {
+        Self(self.0.body(body))
+    }
+
+    /// The new state.
+    pub fn state(self, state: impl Into<Text>) -> Self {
+        Self(self.0.state(state))
+    }
+
+    /// No state any more.
+    pub fn clear_state(self) -> Self {
+        Self(self.0.clear_state())
+    }
+}
+
+impl<'l> IntoFuture for Completion<'l> {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<()>> + Send + 'l>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.0.complete())
     }
 }
 

@@ -237,6 +237,7 @@ impl Throttle {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
+#[must_use = "the gate stays shut for the period unless the pass opens it again"]
 pub struct Pass {
     client: Client,
     name: Name,

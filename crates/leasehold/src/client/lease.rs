@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::Client;
-use super::edit::Edit;
+use super::edit::{Completion, Edit};
 use super::keeper::Keeper;
 use super::standing::{Over, Standing};
 use super::table::Id;
@@ -21,6 +21,23 @@ use crate::{Error, Hold, Result};
 /// Whoever acts under a lease obeys [`lost`](Self::lost), and passes the [`fence`](Self::fence) on to every resource
 /// that can check it. Dropping the guard stops the renewals and releases the lease, best effort;
 /// [`release`](Self::release) says whether that worked.
+///
+/// A guard that is not kept protects nothing, so the compiler warns of it:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # async fn unprotected(client: leasehold::Client) -> leasehold::Result<()> {
+/// client.lease("nightly-report").acquire().await?; // released at once
+/// # Ok(()) }
+/// ```
+///
+/// ```
+/// #![deny(unused_must_use)]
+/// # async fn protected(client: leasehold::Client) -> leasehold::Result<()> {
+/// let _lease = client.lease("nightly-report").acquire().await?; // held to the end of the block
+/// # Ok(()) }
+/// ```
+#[must_use = "a lease that is not kept is released at once: give it a name, such as `_lease`"]
 pub struct Lease {
     client: Client,
     standing: Arc<Standing>,
@@ -130,10 +147,9 @@ impl Lease {
         self.edit().body(body).save().await
     }
 
-    /// Writes the body and a work item's state, and lets go, all in one write. If it fails, the lease is still held
-    /// and the call can be repeated, unless the error says that it is lost.
-    pub async fn complete(&self, body: impl Into<Text>, state: impl Into<Text>) -> Result<()> {
-        self.edit().body(body).state(state).complete().await
+    /// Ends the work: writes a work item's state, or the body, or both, and releases the lease, all in one write.
+    pub fn complete(&self) -> Completion<'_> {
+        Completion::new(self)
     }
 
     /// Body and state, to be written in one write.

@@ -25,8 +25,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub use builder::LeaseBuilder;
-pub use claim::{ClaimBuilder, PutBuilder};
-pub use edit::Edit;
+pub use claim::{ClaimBuilder, Claims, PutBuilder};
+pub use edit::{Completion, Edit};
 pub use election::{Campaign, Change, Election, Leader};
 pub use gate::{Gate, Gated, Pass, Throttle};
 pub use lease::Lease;

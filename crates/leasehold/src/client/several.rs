@@ -115,7 +115,15 @@ impl SeveralBuilder {
 }
 
 /// Several leases that this process holds, to be obeyed as one: when [one is lost](Self::lost), the work stops.
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # async fn unprotected(client: leasehold::Client) -> leasehold::Result<()> {
+/// client.lease_all(["ada", "bob"]).acquire().await?; // released at once
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
+#[must_use = "leases that are not kept are released at once: give them a name, such as `_leases`"]
 pub struct Several {
     leases: Vec<Lease>,
 }

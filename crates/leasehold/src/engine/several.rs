@@ -8,6 +8,7 @@ use crate::{Error, Result};
 
 /// What came of asking for several leases.
 #[derive(Debug)]
+#[must_use = "fresh grants that are not taken are released"]
 pub enum Several {
     /// All are granted, in the order of their names.
     Granted(Vec<(Name, Reply)>),

@@ -116,7 +116,7 @@ async fn sharers_share_up_to_the_limit() {
         "{other_limit:?}"
     );
     a.release().await.unwrap();
-    place().await.unwrap();
+    drop(place().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,15 +65,15 @@ async fn an_item_moves_on_in_one_write() {
     let world = World::new().await;
     put(&world.client, 2).await;
     let mine = world.client.claim("NEW").limit(2).await.unwrap();
-    mine[0].complete("done", "DONE").await.unwrap();
-    mine[1].edit().state("FAILED").complete().await.unwrap();
+    mine[0].complete().body("done").state("DONE").await.unwrap();
+    mine[1].complete().state("FAILED").await.unwrap();
     assert_eq!(world.faulty.calls(Op::Update), 2);
     assert_eq!(world.faulty.calls(Op::Release), 0);
     let done = world.other.claim("DONE").await.unwrap();
     assert_eq!(bodies(&done), ["done"]);
     let failed = world.other.claim("FAILED").await.unwrap();
     assert_eq!(bodies(&failed), ["1"], "its body stays");
-    let twice = mine[0].complete("twice", "NEW").await;
+    let twice = mine[0].complete().body("twice").state("NEW").await;
     assert_eq!(twice, Err(Error::Fenced));
 }
 
@@ -92,7 +92,7 @@ async fn what_a_dead_worker_had_goes_to_others_and_it_can_complete_no_more() {
     assert_eq!(bodies(&theirs), ["0", "1"]);
     for lease in mine {
         assert!(lease.is_lost());
-        let late = lease.complete("late", "DONE").await;
+        let late = lease.complete().body("late").state("DONE").await;
         assert_eq!(late, Err(Error::Expired));
     }
     assert!(world.other.claim("DONE").await.unwrap().is_empty());
@@ -161,11 +161,28 @@ async fn a_repeated_put_resets_nothing() {
     let put = || world.client.put("x").state("NEW").nonce("order 17");
     put().await.unwrap();
     let mine = world.client.claim("NEW").await.unwrap();
-    mine[0].complete("finished", "DONE").await.unwrap();
+    mine[0]
+        .complete()
+        .body("finished")
+        .state("DONE")
+        .await
+        .unwrap();
     put().await.unwrap();
     assert!(world.client.claim("NEW").await.unwrap().is_empty());
     world.client.put("x").state("NEW").await.unwrap();
     assert_eq!(world.client.claim("NEW").await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
+    let world = World::new().await;
+    put(&world.client, 1).await;
+    world.client.put("item-000").state("AGAIN").await.unwrap();
+    assert_eq!(bodies(&world.client.claim("AGAIN").await.unwrap()), ["0"]);
+    sleep(ms(1)).await;
+    let emptied = world.client.put("item-000").state("AGAIN").body("");
+    emptied.await.unwrap();
+    assert_eq!(bodies(&world.client.claim("AGAIN").await.unwrap()), [""]);
 }
 
 #[tokio::test(start_paused = true)]

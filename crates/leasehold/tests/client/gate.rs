@@ -152,7 +152,7 @@ async fn passes_are_fenced_and_opened_again_by_fence() {
     let second = passed(gate()).await.expect("it is open again");
     assert!(second.fence() > fence);
     sleep(MINUTE + ms(1)).await;
-    passed(gate()).await.expect("the period is over");
+    drop(passed(gate()).await.expect("the period is over"));
     assert_eq!(second.open_again().await, Ok(false));
     refused(gate()).await;
 }
@@ -165,7 +165,7 @@ async fn a_gate_and_a_lease_of_one_name_never_meet() {
     lease.release().await.unwrap();
     assert!(pass.is_some());
     refused(world.client.gate("x").every(MINUTE)).await;
-    world.other.lease("x").acquire().await.unwrap();
+    drop(world.other.lease("x").acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

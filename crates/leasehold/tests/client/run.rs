@@ -83,14 +83,14 @@ async fn a_guard_that_outlives_the_work_is_worth_nothing() {
         .unwrap();
     assert!(kept.is_lost());
     assert_eq!(kept.update("too late").await, Err(Error::Fenced));
-    world.other.lease("x").acquire().await.unwrap();
+    drop(world.other.lease("x").acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
 async fn completing_within_the_work_is_enough() {
     let world = World::new().await;
     let done = world.client.lease("x").run(|lease| async move {
-        lease.complete("result", "DONE").await.unwrap();
+        lease.complete().body("result").state("DONE").await.unwrap();
         sleep(secs(60)).await;
         "and tidied up"
     });

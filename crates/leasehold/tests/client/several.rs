@@ -21,7 +21,7 @@ async fn all_are_taken_and_let_go_together() {
         assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
     }
     assert_eq!(all.release().await, Ok(true));
-    world.other.lease_all(["a", "b"]).acquire().await.unwrap();
+    drop(world.other.lease_all(["a", "b"]).acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,7 +92,7 @@ async fn an_update_by_a_dead_fence_is_the_loss_of_the_lease() {
 async fn completing_writes_and_lets_go_in_one_call() {
     let world = World::new().await;
     let lease = world.client.lease("x").acquire().await.unwrap();
-    lease.complete("result", "DONE").await.unwrap();
+    lease.complete().body("result").state("DONE").await.unwrap();
     assert!(lease.is_lost());
     assert_eq!(lease.update("more").await, Err(Error::Fenced));
     drop(lease);
@@ -114,16 +114,22 @@ async fn completing_can_be_repeated_until_it_works() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Update, Fault::Fails(down()));
-    assert_eq!(lease.complete("result", "DONE").await, Err(down()));
+    assert_eq!(
+        lease.complete().body("result").state("DONE").await,
+        Err(down())
+    );
     sleep(secs(30)).await;
     assert!(!lease.is_lost(), "renewed all the while");
     let unheard = Error::Indeterminate("no answer".into());
     world
         .faulty
         .once(Op::Update, Fault::Unanswered(unheard.clone()));
-    assert_eq!(lease.complete("result", "DONE").await, Err(unheard));
     assert_eq!(
-        lease.complete("result", "DONE").await,
+        lease.complete().body("result").state("DONE").await,
+        Err(unheard)
+    );
+    assert_eq!(
+        lease.complete().body("result").state("DONE").await,
         Ok(()),
         "it had worked"
     );
@@ -134,7 +140,7 @@ async fn completing_that_is_cancelled_leaves_the_lease_held() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     world.faulty.once(Op::Update, Fault::Hangs);
-    timeout(ms(10), lease.complete("result", "DONE"))
+    timeout(ms(10), lease.complete().body("result").state("DONE"))
         .await
         .unwrap_err();
     sleep(secs(30)).await;
@@ -150,7 +156,7 @@ async fn a_renewal_that_arrives_after_completing_is_no_loss() {
     while world.faulty.calls(Op::Renew) == 0 {
         sleep(ms(10)).await;
     }
-    assert_eq!(lease.complete("result", "DONE").await, Ok(()));
+    assert_eq!(lease.complete().body("result").state("DONE").await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +164,7 @@ async fn completing_never_outlasts_the_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     world.faulty.always(Op::Update, Fault::Hangs);
-    let completed = lease.complete("result", "DONE").await;
+    let completed = lease.complete().body("result").state("DONE").await;
     assert!(
         matches!(completed, Err(Error::Indeterminate(_))),
         "{completed:?}"
