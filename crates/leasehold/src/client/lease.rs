@@ -19,8 +19,8 @@ use crate::{Error, Hold, Result};
 /// A lease that this process holds. It is renewed in the background until it is released, dropped or lost.
 ///
 /// Whoever acts under a lease obeys [`lost`](Self::lost), and passes the [`fence`](Self::fence) on to every resource
-/// that can check it. Dropping the guard stops the renewals and releases the lease, best effort;
-/// [`release`](Self::release) says whether that worked.
+/// that can check it. Dropping the guard stops the renewals and releases the lease in the background, best effort;
+/// [`release`](Self::release) says whether that worked, and [`Client::close`] waits for it.
 ///
 /// A guard that is not kept protects nothing, so the compiler warns of it:
 ///
@@ -240,7 +240,7 @@ impl Drop for Lease {
             }
         };
         let here = Handle::try_current();
-        self.client
-            .release_later(release, here.as_ref().unwrap_or(&self.runtime));
+        let runtime = here.as_ref().unwrap_or(&self.runtime);
+        self.client.releases().spawn(release, runtime);
     }
 }

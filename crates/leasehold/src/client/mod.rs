@@ -13,16 +13,15 @@ mod gate;
 mod gatehouse;
 mod keeper;
 mod lease;
+mod releases;
 mod rw_lock;
 mod several;
 mod standing;
 mod table;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{BootTime, Name, Nonce, Text, limits};
-use tokio::runtime::Handle;
-use tokio::task::JoinSet;
 
 pub use builder::LeaseBuilder;
 pub use claim::{ClaimBuilder, Claims, PutBuilder};
@@ -38,6 +37,7 @@ use crate::host::{Host, Machine};
 use crate::{Leases, Result, store};
 use gatehouse::Gatehouse;
 use keeper::Keeper;
+use releases::Releases;
 
 /// Connects to the store, or to the running service, that a URL names.
 ///
@@ -50,6 +50,7 @@ use keeper::Keeper;
 /// let client = leasehold::connect("memory:").await?;
 /// let lease = client.lease("nightly-report").acquire().await?;
 /// lease.release().await?;
+/// client.close().await;
 /// # Ok(()) }
 /// ```
 pub async fn connect(url: &str) -> Result<Client> {
@@ -74,6 +75,7 @@ async fn connect_to_service(_url: &str) -> Result<Client> {
 }
 
 /// Takes leases and keeps them. Cheap to clone; clones share one keeper, which renews all their leases together.
+/// [`close`](Self::close) it at the end of a program.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -86,8 +88,7 @@ struct Inner {
     gates: Gatehouse,
     owner: Text,
     engine: Option<Engine>,
-    /// Releases of leases that were dropped, under way.
-    releases: Mutex<JoinSet<()>>,
+    releases: Releases,
 }
 
 impl Client {
@@ -107,7 +108,7 @@ impl Client {
                 keeper: Arc::new(Keeper::new(leases.clone(), host.clone())),
                 gates: Gatehouse::default(),
                 owner: this_process(),
-                releases: Mutex::default(),
+                releases: Releases::default(),
                 leases,
                 host,
                 engine,
@@ -184,11 +185,14 @@ impl Client {
         &self.inner.host
     }
 
-    /// Waits for the releases of leases that were dropped, then closes the engine that [`connect`] started, if it
-    /// did. A program that ends without this leaves such leases to expire.
+    /// Waits for the releases of guards that were dropped, then closes the engine that [`connect`] started, if it
+    /// did.
+    ///
+    /// Call it at the end of a program. Without it the last client that is dropped at the end of `main` waits for those
+    /// releases itself, for two seconds at most and on a multi-threaded runtime only. A program on a
+    /// `current_thread` runtime leaves such leases to expire.
     pub async fn close(&self) {
-        let mut releases = std::mem::take(&mut *self.releases());
-        while releases.join_next().await.is_some() {}
+        self.inner.releases.join().await;
         if let Some(engine) = &self.inner.engine {
             engine.close().await;
         }
@@ -216,18 +220,8 @@ impl Client {
         &self.inner.owner
     }
 
-    /// Runs a release that nobody waits for.
-    fn release_later(&self, release: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
-        let mut releases = self.releases();
-        while releases.try_join_next().is_some() {}
-        releases.spawn_on(release, runtime);
-    }
-
-    fn releases(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        self.inner
-            .releases
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn releases(&self) -> &Releases {
+        &self.inner.releases
     }
 }
 
@@ -236,16 +230,6 @@ impl std::fmt::Debug for Client {
         f.debug_struct("Client")
             .field("owner", self.owner())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Releases under way go on without the client; a set that is dropped would end them.
-        let releases = self.releases.get_mut();
-        releases
-            .unwrap_or_else(PoisonError::into_inner)
-            .detach_all();
     }
 }
 

@@ -113,6 +113,35 @@ async fn a_release_that_is_cancelled_is_done_in_the_background() {
     assert_eq!(world.holders("x").await, 0);
 }
 
+fn multi_threaded() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_time().build().unwrap()
+}
+
+/// As `#[tokio::main]` does it: the runtime ends as soon as the block has ended and has dropped what it had.
+#[test]
+fn what_is_dropped_at_the_end_of_main_is_released_before_the_runtime_ends() {
+    let seen = multi_threaded().block_on(async {
+        let world = World::new().await;
+        let faulty = world.faulty.clone();
+        faulty.always(Op::Release, Fault::Slow(ms(50)));
+        let _lease = world.client.lease("x").acquire().await.unwrap();
+        let _both = world.client.lease_all(["a", "b"]).acquire().await.unwrap();
+        faulty
+    });
+    let answered = |seen: &&Seen| **seen == Seen::Answered(Op::Release);
+    assert_eq!(seen.seen().iter().filter(answered).count(), 3);
+}
+
+#[test]
+fn a_release_that_hangs_does_not_keep_a_program_from_ending() {
+    multi_threaded().block_on(async {
+        let world = World::new().await;
+        world.faulty.always(Op::Release, Fault::Hangs);
+        let _lease = world.client.lease("x").acquire().await.unwrap();
+    });
+}
+
 #[test]
 fn dropping_outside_a_runtime_is_fine() {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,0 +1,68 @@
+//! Releases of guards that were dropped. Nothing awaits them, until the client is closed or gone.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::{self, JoinSet};
+use tokio::time::timeout;
+
+/// How long the end of a program waits for them.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Releases under way.
+#[derive(Default)]
+pub(super) struct Releases(Mutex<JoinSet<()>>);
+
+impl Releases {
+    /// Runs a release in the background.
+    pub(super) fn spawn(&self, release: impl Future<Output = ()> + Send + 'static, on: &Handle) {
+        let mut releases = self.lock();
+        while releases.try_join_next().is_some() {}
+        releases.spawn_on(release, on);
+    }
+
+    /// Waits for all that are under way.
+    pub(super) async fn join(&self) {
+        let mut releases = std::mem::take(&mut *self.lock());
+        while releases.join_next().await.is_some() {}
+    }
+
+    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Releases {
+    fn drop(&mut self) {
+        let releases = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        while releases.try_join_next().is_some() {}
+        if !releases.is_empty()
+            && let Some(runtime) = runtime_of_main()
+        {
+            wait_for(releases, &runtime);
+        }
+        // What is left goes on without the client, while the runtime lives.
+        releases.detach_all();
+    }
+}
+
+/// The runtime, if this is the thread that has called `block_on` and others run its tasks: most likely the program is
+/// about to end, and the runtime with it. Within a task the runtime goes on, so nothing has to wait.
+fn runtime_of_main() -> Option<Handle> {
+    let runtime = Handle::try_current().ok()?;
+    let others_run_tasks = runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
+    (others_run_tasks && task::try_id().is_none()).then_some(runtime)
+}
+
+fn wait_for(releases: &mut JoinSet<()>, runtime: &Handle) {
+    let all = async { while releases.join_next().await.is_some() {} };
+    // On a thread of its own, since this one is within `block_on` already.
+    let wait = || runtime.block_on(async { timeout(WITHIN, all).await });
+    thread::scope(|scope| {
+        if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, wait) {
+            let _ = waiting.join();
+        }
+    });
+}
