@@ -56,6 +56,7 @@ async fn people_can_read_what_is_stored() {
     let seen = item(&cosmos);
     for (key, value) in [
         ("id", id),
+        ("lease", id),
         ("kind", "lock"),
         ("name", "nightly report/🔒"),
         ("owner", "host:42"),

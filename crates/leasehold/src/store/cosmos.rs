@@ -11,6 +11,7 @@
 //! where work items are found.
 //!
 //! # Set-up
+//! The partition key is `/id`, or `/lease` where other items are to share the partition of a lease.
 //! Database and container are made when they are not there and the account's key is used. Whoever comes by Entra ID may not:
 //! then an administrator makes them as `docs/stores/cosmos.md` shows.
 //!
@@ -43,6 +44,7 @@ mod options;
 mod swap;
 
 use client::{Client, Resource};
+pub(crate) use item::id as record_id;
 use options::Options;
 
 /// The most records in one call.

@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 /// By what the items of a container are spread: each may be anywhere, so that no limit of one partition is theirs.
 const PARTITION_KEY: &str = "/id";
+/// The key of containers in which the user's items share the lease's partition, and so a batch with it.
+const SHARED_PARTITION_KEY: &str = "/lease";
 
 impl Cosmos {
     /// Makes the container if there is none, and refuses what leases would not be safe on.
@@ -153,10 +155,14 @@ pub(super) fn has_several_writers(account: &Value) -> bool {
 
 /// Refuses a container whose partition key is another, or that cannot be searched.
 fn check_container(name: &str, container: &Value) -> Result<()> {
-    if container["partitionKey"]["paths"] != json!([PARTITION_KEY]) {
+    let key = &container["partitionKey"]["paths"];
+    if ![PARTITION_KEY, SHARED_PARTITION_KEY]
+        .map(|path| json!([path]))
+        .contains(key)
+    {
         return Err(Error::Denied(format!(
-            "the container `{name}` is another program's: its partition key is not `{PARTITION_KEY}`; name another one, and \
-             `leasehold init` makes it"
+            "the container `{name}` is another program's: its partition key is neither `{PARTITION_KEY}` nor \
+             `{SHARED_PARTITION_KEY}`; name another one, and `leasehold init` makes it"
         )));
     }
     let mode = container["indexingPolicy"]["indexingMode"].as_str();

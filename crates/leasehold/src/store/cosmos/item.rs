@@ -21,6 +21,9 @@ const HASH_DIGITS: usize = 32;
 struct Item<'a> {
     /// Also the partition key.
     id: String,
+    /// The same once more: the partition key of containers that have other items beside the lease.
+    #[serde(skip_deserializing)]
+    lease: String,
     kind: Cow<'a, str>,
     name: Cow<'a, str>,
     /// Where it is found by its name.
@@ -41,7 +44,7 @@ struct Item<'a> {
 }
 
 /// What an item is stored under: the kind and the name, in characters that mean nothing in a URL. No two names have the same.
-pub(super) fn id(name: &Name) -> String {
+pub(crate) fn id(name: &Name) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let mut id = format!("{}.", name.kind().as_str());
     id.push_str(&escaped(name.as_str(), is_plain));
@@ -86,8 +89,10 @@ pub(super) fn queued(since: Time, name: &Name) -> String {
 /// The item of a record.
 pub(super) fn json(name: &Name, write: WriteId, record: &Record) -> Result<Vec<u8>> {
     let state = record.state.as_ref();
+    let id = id(name);
     let item = Item {
-        id: id(name),
+        lease: id.clone(),
+        id,
         kind: name.kind().as_str().into(),
         name: name.as_str().into(),
         listed: listed(name.as_str()),
