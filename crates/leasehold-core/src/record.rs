@@ -312,6 +312,14 @@ impl Record {
         }
     }
 
+    /// Whether this fence is that of a holder that was not broken: what a resource asks before it takes a write. Such a
+    /// holder has been replaced by no one, for a grant removes every holder that it replaces.
+    pub fn has_holder(&self, fence: Fence) -> bool {
+        self.holders
+            .iter()
+            .any(|holder| holder.fence == fence && holder.broken.is_none())
+    }
+
     /// Whether the numbers in it can be true; a store that reads anything else reports it as corrupt.
     pub fn is_sound(&self) -> bool {
         self.fence <= Fence::MAX

@@ -5,7 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use leasehold_core::{Acquire, Fence, Granted, Hash, Holder, Mode, Operation, Outcome, Who};
+use leasehold_core::{
+    Acquire, Fence, Granted, Hash, Holder, Mode, Operation, Outcome, Record, Who,
+};
 
 /// Whether a resource that finds these holders lets this fence write.
 fn passes(name: &Name, fence: Fence) -> bool {
@@ -53,6 +55,8 @@ fn the_text_says_what_the_core_says() {
             for (&fence, &fate) in &fates {
                 let may_renew = matches!(decide(&name, renew(fence)), Outcome::Renewed(_));
                 let passes = passes(&name, fence);
+                let has_holder = |record: &Record| record.has_holder(fence);
+                assert_eq!(passes, name.record.as_ref().is_some_and(has_holder));
                 let told = format!("seed {seed}, step {step}, {operation:?}: {fence} {fate:?}");
                 match (may_renew, fate) {
                     (true, _) => assert!(passes, "a live holder is refused: {told}"),

@@ -35,6 +35,8 @@ fn it_shows_the_examples() {
         include_str!("../src/fence/mongodb.rs"),
         include_str!("../src/fence/dynamodb.rs"),
         include_str!("../src/fence/redis.rs"),
+        include_str!("../src/fence/cosmos.rs"),
+        include_str!("../src/fence/azblob.rs"),
         include_str!("../src/fence/register.rs"),
     ] {
         let example = example(source);

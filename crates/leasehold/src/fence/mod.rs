@@ -2,8 +2,8 @@
 //!
 //! A process that was paused may wake up and write although its lease has long passed to somebody else. No timer of its
 //! own prevents that; whoever keeps the data can. Each check here is a text and a few values, for any driver and any
-//! language: [`postgres`], [`mysql`], [`sqlite`], [`mongodb`], [`dynamodb`], [`redis`]; and the [`Register`], for
-//! everything else.
+//! language: [`postgres`], [`mysql`], [`sqlite`], [`mongodb`], [`dynamodb`], [`redis`], [`cosmos`], [`azblob`]; and the
+//! [`Register`], for everything else.
 //!
 //! There are two kinds, by where the leases are.
 //!
@@ -43,6 +43,9 @@
 //! # Ok(()) }
 //! ```
 
+pub mod azblob;
+#[cfg(feature = "cosmos")]
+pub mod cosmos;
 pub mod dynamodb;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
@@ -58,7 +61,15 @@ use leasehold_core::{Fence, Name};
 pub use register::{Admitted, Register};
 pub use sql::Statement;
 
-use crate::Lease;
+use crate::{Error, Lease, Result};
+
+/// Refuses a fence below the highest one so far.
+fn admit(fence: Fence, highest: Fence) -> Result<()> {
+    match fence < highest {
+        true => Err(Error::Fenced),
+        false => Ok(()),
+    }
+}
 
 /// Who wants to write: whoever was granted this fence under this name. A [`Lease`] is one; so are a name and a fence
 /// that came from somewhere else.

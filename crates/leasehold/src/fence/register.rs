@@ -3,7 +3,10 @@
 use leasehold_core::Fence;
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::{Error, Result};
+use super::admit;
+#[cfg(doc)]
+use crate::Error;
+use crate::Result;
 
 /// Lets in whoever has the highest fence so far: the check for a resource that this process owns, such as a file, a
 /// device, or data that it serves to others.
@@ -61,9 +64,7 @@ impl Register {
     /// A new holder comes here before it reads what it is going to write: from then on it is safe from its predecessors.
     pub async fn admit(&self, fence: Fence) -> Result<Admitted<'_>> {
         let mut highest = self.highest.lock().await;
-        if fence < *highest {
-            return Err(Error::Fenced);
-        }
+        admit(fence, *highest)?;
         *highest = fence;
         Ok(Admitted { _highest: highest })
     }

@@ -58,8 +58,13 @@ async fn after_a_zombie<A: Account>(with: With) -> i64 {
 
 /// With the check, and with the guard, the zombie is refused, and the balance is right.
 pub(crate) async fn a_zombie_is_refused<A: Account>() {
-    assert_eq!(after_a_zombie::<A>(With::Check).await, 150);
-    assert_eq!(after_a_zombie::<A>(With::Guard).await, 150);
+    a_zombie_is_refused_with::<A>(With::Check).await;
+    a_zombie_is_refused_with::<A>(With::Guard).await;
+}
+
+/// The same with one of the two, for a database that has no other.
+pub(crate) async fn a_zombie_is_refused_with<A: Account>(with: With) {
+    assert_eq!(after_a_zombie::<A>(with).await, 150, "{with:?}");
 }
 
 /// The control: without either, the zombie undoes what its successor did.

@@ -1,0 +1,156 @@
+//! Fences that are checked by writes to blobs.
+#![cfg(feature = "azblob")]
+
+mod azblob_support;
+mod zombie;
+
+use std::collections::HashMap;
+
+use azblob_support::{http, place, sas};
+use leasehold::Error;
+use leasehold::fence::{self, Bearer};
+use leasehold::host::{Host as _, Machine};
+use zombie::{Account, With, any_name, hold, take_over};
+
+/// A container of a test's own, with the leases and with a blob that has the balance.
+struct Container {
+    url: String,
+    port: u16,
+    blob: String,
+}
+
+/// The blob as it was read.
+struct Found {
+    balance: i64,
+    etag: String,
+    metadata: HashMap<String, String>,
+}
+
+impl Container {
+    fn read(&self) -> Found {
+        let answer = http(self.port, "GET", &self.blob, "", "");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        let headers: HashMap<String, String> = head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+            .collect();
+        let metadata = headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix("x-ms-meta-")?, value)));
+        Found {
+            balance: body.parse().unwrap(),
+            etag: headers["etag"].clone(),
+            metadata: metadata
+                .map(|(name, value)| (name.to_owned(), value.clone()))
+                .collect(),
+        }
+    }
+
+    /// Replaces the blob. Whether the condition was met, if there is one.
+    fn write(&self, balance: i64, metadata: &HashMap<String, String>, etag: Option<&str>) -> bool {
+        let mut headers = "x-ms-blob-type: BlockBlob\r\n".to_owned();
+        for (name, value) in metadata {
+            headers += &format!("x-ms-meta-{name}: {value}\r\n");
+        }
+        if let Some(etag) = etag {
+            headers += &format!("if-match: {etag}\r\n");
+        }
+        let answer = http(self.port, "PUT", &self.blob, &headers, &balance.to_string());
+        let was_refused = answer.starts_with("HTTP/1.1 412") && answer.contains("ConditionNotMet");
+        assert!(
+            was_refused || answer.starts_with("HTTP/1.1 201"),
+            "{answer}"
+        );
+        !was_refused
+    }
+}
+
+impl Account for Container {
+    async fn open() -> Self {
+        let name = format!("t{:016x}", Machine.random() as u64);
+        let (url, port) = place(&name).await;
+        leasehold::store::open(&url).await.unwrap();
+        let rights = sas(&url, &name, "racwdl");
+        let container = Self {
+            blob: format!("{name}/account?{rights}"),
+            url,
+            port,
+        };
+        container.write(100, &HashMap::from([("author".into(), "ada".into())]), None);
+        container
+    }
+
+    fn leases(&self) -> &str {
+        &self.url
+    }
+
+    async fn balance(&self) -> i64 {
+        self.read().balance
+    }
+
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+        let found = self.read();
+        match with {
+            With::Nothing => self.write(balance, &found.metadata, None),
+            With::Check => unreachable!("a blob has none"),
+            With::Guard => match fence::azblob::guard(bearer).metadata(found.metadata) {
+                Ok(metadata) => self.write(balance, &metadata, Some(&found.etag)),
+                Err(refusal) => {
+                    assert_eq!(refusal, Error::Fenced);
+                    false
+                }
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_zombie_is_refused() {
+    zombie::a_zombie_is_refused_with::<Container>(With::Guard).await;
+}
+
+#[tokio::test]
+async fn unchecked_a_zombie_corrupts() {
+    zombie::unchecked_a_zombie_corrupts::<Container>().await;
+}
+
+/// The guard finds that the zombie may write. Then it is paused, its successor writes, and the zombie writes what it had
+/// computed. Whether that was written.
+async fn paused_before_the_write(with_condition: bool) -> bool {
+    let container = Container::open().await;
+    let name = any_name();
+    let zombie = hold(container.leases(), &name).await;
+    let found = container.read();
+    let metadata = fence::azblob::guard(&zombie).metadata(found.metadata);
+    let metadata = metadata.expect("it holds the lease");
+
+    let heir = take_over(container.leases(), &name).await;
+    let changed = container.set(found.balance + 50, (&heir).into(), With::Guard);
+    assert!(changed.await);
+    let condition = with_condition.then_some(&*found.etag);
+    container.write(found.balance - 10, &metadata, condition)
+}
+
+#[tokio::test]
+async fn a_write_prepared_before_the_takeover_is_refused() {
+    assert!(!paused_before_the_write(true).await);
+}
+
+/// The control: it is the condition on the ETag that refuses it.
+#[tokio::test]
+async fn without_its_condition_a_late_write_is_done() {
+    assert!(paused_before_the_write(false).await);
+}
+
+#[tokio::test]
+async fn metadata_of_others_stays() {
+    let container = Container::open().await;
+    let lease = hold(container.leases(), &any_name()).await;
+    assert!(container.set(1, (&lease).into(), With::Guard).await);
+    let metadata = container.read().metadata;
+    let fence = lease.fence().to_string();
+    assert_eq!(metadata["author"], "ada");
+    assert_eq!(metadata[fence::azblob::METADATA], fence);
+}
