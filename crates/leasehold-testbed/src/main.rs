@@ -1,23 +1,28 @@
 //! The testbed by hand: `cargo run -p leasehold-testbed -- redis` starts a Redis, prints its store URL, and ends it with
 //! Ctrl-C. Without arguments it lists what there is; `--missing` lists only what is not installed, by name.
 
-use leasehold_testbed::{SERVERS, Server, installed};
+use std::any::Any;
+
+use leasehold_testbed::{Missing, SERVERS, Server, installed};
+
+/// The server that is not in [`SERVERS`], because it runs in this process.
+const IN_PROCESS: &str = "cosmos";
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), leasehold_testbed::Missing> {
+async fn main() -> Result<(), Missing> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         None => list(),
         Some("--missing") => {
-            let missing = SERVERS.into_iter().filter(|name| installed(name).is_err());
+            let missing = all().filter(|name| installed(name).is_err());
             missing.for_each(|name| println!("{name}"));
         }
         Some(_) => {
-            let mut servers = Vec::new();
+            let mut running = Vec::new();
             for name in &arguments {
-                let server = Server::start(name).await?;
-                println!("{}", server.url());
-                servers.push(server);
+                let (url, server) = start(name).await?;
+                println!("{url}");
+                running.push(server);
             }
             std::future::pending::<()>().await;
         }
@@ -25,11 +30,29 @@ async fn main() -> Result<(), leasehold_testbed::Missing> {
     Ok(())
 }
 
+fn all() -> impl Iterator<Item = &'static str> {
+    SERVERS.into_iter().chain([IN_PROCESS])
+}
+
+/// Starts a server; its store URL, and what ends it when it is dropped.
+async fn start(name: &str) -> Result<(String, Box<dyn Any>), Missing> {
+    #[cfg(feature = "cosmos")]
+    if name == IN_PROCESS {
+        let emulator = leasehold_testbed::Cosmos::start().await;
+        return Ok((emulator.url(), Box::new(emulator)));
+    }
+    if name == IN_PROCESS {
+        return Err(Missing::Feature(IN_PROCESS));
+    }
+    let server = Server::start(name).await?;
+    Ok((server.url(), Box::new(server)))
+}
+
 fn list() {
-    for name in SERVERS {
+    for name in all() {
         match installed(name) {
-            Ok(()) => println!("{name:<10}is installed"),
-            Err(missing) => println!("{name:<10}{missing}"),
+            Ok(()) => println!("{name:<12}is installed"),
+            Err(missing) => println!("{name:<12}{missing}"),
         }
     }
 }

@@ -15,9 +15,7 @@ pub enum Missing {
         what: String,
     },
     /// This build lacks a server that runs in process.
-    #[error(
-        "this build of the testbed has no {0}: add `-p leasehold-testbed --features leasehold-testbed/{0}`"
-    )]
+    #[error("this build of the testbed has no {0}: add `--features leasehold-testbed/{0}`")]
     Feature(&'static str),
     /// There is no such server.
     #[error("the testbed has no server for `{0}`")]

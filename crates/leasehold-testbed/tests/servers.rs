@@ -26,6 +26,9 @@ fn main() {
     trials.push(trial("stands_behind_pgbouncer", "postgres", |_| {
         runtime().block_on(stands_behind_pgbouncer());
     }));
+    for name in ["cosmos", "redis"] {
+        trials.push(trial("is_started_by_hand", name, is_started_by_hand));
+    }
     trials.push(trial("ends_with_a_killed_test", "postgres", |_| {
         ends_with_a_killed_test();
     }));
@@ -98,6 +101,31 @@ async fn stands_behind_pgbouncer() {
     let pgbouncer = postgres.behind_pgbouncer().await.unwrap();
     assert_eq!(pgbouncer.url(), postgres.url_at(pgbouncer.port()));
     assert!(is_open(pgbouncer.port()));
+}
+
+/// The program prints the store URL of a server, which serves until the program ends.
+fn is_started_by_hand(name: &str) {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_leasehold-testbed"))
+        .arg(name)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let url = lines.next().expect("a store URL").unwrap();
+    let (_, place) = url.split_once("127.0.0.1:").expect("a place on loopback");
+    let port: String = place.chars().take_while(char::is_ascii_digit).collect();
+    let port = port.parse().expect("a port");
+    assert!(
+        url.starts_with(&format!("{name}://")) && is_open(port),
+        "{url}"
+    );
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while is_open(port) {
+        assert!(Instant::now() < deadline, "{url} is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// PostgreSQL's processes leave the group that they were started in.
