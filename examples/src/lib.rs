@@ -41,6 +41,19 @@ impl Stage {
         }
     }
 
+    /// The ttl to use: the one that was asked for; otherwise two seconds, or more where the store's clock is coarse.
+    pub async fn ttl(&self, asked: Option<Duration>) -> Result<Duration> {
+        // What every store takes: only a service itself knows which store it has.
+        const ANYWHERE: Duration = Duration::from_secs(10);
+        let least = match (asked, self.store()) {
+            (Some(asked), _) => return Ok(asked),
+            (None, url) if url.starts_with("http") => ANYWHERE,
+            // Four margins are required; one more is time to work in.
+            (None, url) => leasehold::store::open(&url).await?.facts().margin * 5,
+        };
+        Ok(least.max(Duration::from_secs(2)))
+    }
+
     /// How the names of this run begin, so that runs on one store keep out of each other's way.
     pub fn prefix(&self) -> String {
         let folder = self.folder.as_deref().and_then(Path::file_name);

@@ -6,6 +6,7 @@
 //!
 //! ```sh
 //! cargo run -p leasehold-examples --bin critical_section
+//! cargo run -p leasehold-examples --bin critical_section -- --store 'cosmos://ACCOUNT/DATABASE/CONTAINER'
 //! ```
 
 use std::path::Path;
@@ -23,9 +24,9 @@ const ROUNDS: usize = 10;
 struct Args {
     #[command(flatten)]
     stage: Stage,
-    /// How long the lease outlives its holder
-    #[arg(long, default_value = "5s", value_parser = leasehold::duration::parse)]
-    ttl: Duration,
+    /// How long the lease outlives its holder; what suits the store unless given
+    #[arg(long, value_parser = leasehold::duration::parse)]
+    ttl: Option<Duration>,
     /// Enters without a lease
     #[arg(long)]
     unlocked: bool,
@@ -44,16 +45,15 @@ async fn main() -> Result<()> {
 
 async fn work(args: &Args, counter: &Path) -> Result<()> {
     let client = leasehold::connect(&args.stage.store()).await?;
+    let ttl = args.stage.ttl(args.ttl).await?;
+    let name = format!("{}critical-section", args.stage.prefix());
     let clock = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     args.stage.journal().append(&format!("clock {clock}"))?;
     for _ in 0..ROUNDS {
         if args.unlocked {
             increment(counter).await?;
         } else {
-            let section = client
-                .lease("critical-section")
-                .ttl(args.ttl)
-                .wait_forever();
+            let section = client.lease(&name).ttl(ttl).wait_forever();
             section.run(|_| increment(counter)).await??;
         }
     }

@@ -19,15 +19,17 @@ use leasehold_examples::{Fleet, Journal, Result, Stage, broken};
 const WORKERS: usize = 3;
 const TERMS: usize = 2;
 const RENEWALS: usize = 3;
+/// Between two renewals by hand.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Several workers, one leads
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     stage: Stage,
-    /// How long the lock outlives its leader
-    #[arg(long, default_value = "2s", value_parser = leasehold::duration::parse)]
-    ttl: Duration,
+    /// How long the lock outlives its leader; what suits the store unless given
+    #[arg(long, value_parser = leasehold::duration::parse)]
+    ttl: Option<Duration>,
 }
 
 #[tokio::main]
@@ -42,21 +44,33 @@ async fn main() -> Result<()> {
 /// One worker: leads when its turn comes.
 async fn work(number: usize, args: &Args) -> Result<()> {
     let client = leasehold::connect(&args.stage.store()).await?;
+    let ttl = args.stage.ttl(args.ttl).await?;
     let journal = args.stage.journal();
+    let name = Name::lock(format!("{}lock1", args.stage.prefix()))?;
     for term in 0..TERMS {
-        let id = format!("worker-{number}-term-{term}");
+        // Renews by asking again. (The lease is renewed by itself, too: this is how it is done by hand.)
+        let again = AcquireRequest {
+            name: name.clone(),
+            nonce: Nonce::new(format!("worker-{number}-term-{term}"))?,
+            owner: format!("worker-{number}").into(),
+            ttl,
+            mode: Mode::Exclusive,
+            fence: None,
+            wait: Duration::ZERO,
+        };
         loop {
+            let id = again.nonce.expose();
             let lock = client
-                .lease("lock1")
-                .nonce(&id)
-                .ttl(args.ttl)
+                .lease(name.as_str())
+                .nonce(id)
+                .ttl(ttl)
                 .wait_forever();
             // Cancelled at once if the lock is lost.
             let led =
-                lock.run(|lease| lead(&client, &journal, number, lease.fence(), &id, args.ttl));
+                lock.run(|lease| lead(&client, &journal, number, lease.fence(), again.clone()));
             match led.await {
                 Ok(led) => break led?,
-                // As when a disk takes longer than the ttl: whoever was the leader stands again.
+                // As when a disk takes longer than the ttl: the former leader stands again.
                 Err(Error::Expired | Error::Fenced) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -71,23 +85,13 @@ async fn lead(
     journal: &Journal,
     number: usize,
     token: Fence,
-    id: &str,
-    ttl: Duration,
+    mut again: AcquireRequest,
 ) -> Result<()> {
     journal.append(&format!("leads {number} {token}"))?;
+    again.fence = Some(token);
     for _ in 0..RENEWALS {
-        tokio::time::sleep(ttl / 8).await;
-        // Renews by asking again. (The lease is renewed by itself, too: this is how it is done by hand.)
-        let again = AcquireRequest {
-            name: Name::lock("lock1")?,
-            nonce: Nonce::new(id)?,
-            owner: format!("worker-{number}").into(),
-            ttl,
-            mode: Mode::Exclusive,
-            fence: Some(token),
-            wait: Duration::ZERO,
-        };
-        match client.leases().acquire(again).await? {
+        tokio::time::sleep(PAUSE).await;
+        match client.leases().acquire(again.clone()).await? {
             Acquired::Granted(hold) => {
                 journal.append(&format!("renews {number} {}", hold.grant.fence))?;
             }

@@ -34,9 +34,9 @@ struct Args {
     /// How many of them are killed in the middle, and started again
     #[arg(long, default_value_t = 1)]
     kills: usize,
-    /// How long a negotiation outlives the connector that has it
-    #[arg(long, default_value = "2s", value_parser = leasehold::duration::parse)]
-    ttl: Duration,
+    /// How long a negotiation outlives the connector that has it; what suits the store unless given
+    #[arg(long, value_parser = leasehold::duration::parse)]
+    ttl: Option<Duration>,
 }
 
 #[tokio::main]
@@ -51,13 +51,14 @@ async fn main() -> Result<()> {
 /// One connector: claims what is next for each state, until everything has come to its end.
 async fn connector(number: usize, args: &Args) -> Result<()> {
     let client = leasehold::connect(&args.stage.store()).await?;
+    let ttl = args.stage.ttl(args.ttl).await?;
     let me = format!("{number}:{}", std::process::id());
     loop {
-        match round(&client, &me, args).await {
+        match round(&client, &me, &args.stage, ttl).await {
             Ok(true) => break,
             Ok(false) => {}
             // Nothing happened: the store is away or busy, and will be back.
-            Err(error) if is_unavailable(&*error) => tokio::time::sleep(args.ttl / 10).await,
+            Err(error) if is_unavailable(&*error) => tokio::time::sleep(ttl / 10).await,
             Err(error) => return Err(error),
         }
     }
@@ -70,11 +71,11 @@ fn is_unavailable(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bo
 }
 
 /// Claims a few of each state. Whether there is nothing left to do.
-async fn round(client: &Client, me: &str, args: &Args) -> Result<bool> {
-    let (journal, prefix) = (args.stage.journal(), args.stage.prefix());
+async fn round(client: &Client, me: &str, stage: &Stage, ttl: Duration) -> Result<bool> {
+    let (journal, prefix) = (stage.journal(), stage.prefix());
     for step in STATES.windows(2) {
         let claim = client.claim(step[0]).prefix(&prefix).limit(10);
-        for negotiation in claim.ttl(args.ttl).await? {
+        for negotiation in claim.ttl(ttl).await? {
             process(&negotiation, me, step, &journal).await?;
         }
     }

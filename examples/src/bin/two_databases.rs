@@ -9,7 +9,8 @@
 //! | `rollback` | not both are prepared, or nobody knows | rolls back whatever is prepared |
 //! | `rollforward FENCE` | both were prepared by this fence | commits what is still prepared by it |
 //!
-//! Prepared transactions are called after the fence that made them, so that those of a zombie are told from the others.
+//! A prepared transaction is named after the run, the database and the fence that made it. The fence tells those of a
+//! zombie from the others; the rest is there because one server has one namespace for all its databases and runs.
 //!
 //! ```sh
 //! cargo run -p leasehold-examples --bin two_databases -- --one postgres://… --other postgres://…
@@ -18,12 +19,12 @@
 use std::time::Duration;
 
 use clap::Parser;
-use leasehold::core::Fence;
 use leasehold::{Client, Lease};
 use leasehold_examples::{Result, Stage, broken};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-const JOB: &str = "job.123";
+/// How the names of all prepared transactions begin, those of earlier runs included.
+const PREPARED: &str = "leasehold-example";
 /// Where a run can be made to die: before each of its steps.
 const STEPS: u32 = 8;
 
@@ -38,12 +39,28 @@ struct Args {
     /// Another
     #[arg(long, value_name = "URL")]
     other: String,
-    /// How long the lease outlives its holder
-    #[arg(long, default_value = "2s", value_parser = leasehold::duration::parse)]
-    ttl: Duration,
-    /// Dies before this step
+    /// How long the lease outlives its holder; what suits the store unless given
+    #[arg(long, value_parser = leasehold::duration::parse)]
+    ttl: Option<Duration>,
+    /// Dies before this step only; before each in turn unless given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(STEPS)))]
+    step: Option<u32>,
     #[arg(long, hide = true)]
     die_at: Option<u32>,
+}
+
+impl Args {
+    /// The name of the job, which is that of its lease. Each run of the example has its own.
+    fn job(&self) -> String {
+        format!("{}job.123", self.stage.prefix())
+    }
+
+    async fn open(&self) -> Result<[Database; 2]> {
+        Ok([
+            Database::open(&self.one, "one", self).await?,
+            Database::open(&self.other, "other", self).await?,
+        ])
+    }
 }
 
 #[tokio::main]
@@ -59,15 +76,12 @@ async fn main() -> Result<()> {
 async fn run(args: &Args) -> Result<()> {
     let client = leasehold::connect(&args.stage.store()).await?;
     let lease = client
-        .lease(JOB)
-        .ttl(args.ttl)
+        .lease(args.job())
+        .ttl(args.stage.ttl(args.ttl).await?)
         .wait_forever()
         .acquire()
         .await?;
-    let (one, other) = (
-        Database::open(&args.one).await?,
-        Database::open(&args.other).await?,
-    );
+    let [one, other] = args.open().await?;
     recover(&lease, [&one, &other]).await?;
     transfer(&lease, &one, &other, Death(args.die_at)).await?;
     lease.release().await?;
@@ -79,8 +93,9 @@ async fn recover(lease: &Lease, databases: [&Database; 2]) -> Result<()> {
     let body = lease.body();
     let forward = body.strip_prefix("rollforward ");
     for database in databases {
-        for (id, fence) in database.prepared().await? {
-            let verb = if forward == Some(&fence) {
+        for id in database.prepared(&database.ids).await? {
+            let fence = id.rsplit('/').next();
+            let verb = if forward.is_some() && forward == fence {
                 "commit"
             } else {
                 "rollback"
@@ -100,7 +115,8 @@ async fn recover(lease: &Lease, databases: [&Database; 2]) -> Result<()> {
 
 /// Each step is preceded by what the next holder must know if this one dies in it.
 async fn transfer(lease: &Lease, one: &Database, other: &Database, death: Death) -> Result<()> {
-    let id = prepared_id(lease.fence());
+    let id = |database: &Database| format!("{}{}", database.ids, lease.fence());
+    let (in_one, in_other) = (id(one), id(other));
     one.run("begin; update account set balance = balance - 10")
         .await?;
     other
@@ -109,25 +125,23 @@ async fn transfer(lease: &Lease, one: &Database, other: &Database, death: Death)
     death.comes_at(1);
     lease.update("rollback").await?;
     death.comes_at(2);
-    other.run(&format!("prepare transaction '{id}'")).await?;
+    other
+        .run(&format!("prepare transaction '{in_other}'"))
+        .await?;
     death.comes_at(3);
-    one.run(&format!("prepare transaction '{id}'")).await?;
+    one.run(&format!("prepare transaction '{in_one}'")).await?;
     death.comes_at(4);
     lease
         .update(format!("rollforward {}", lease.fence()))
         .await?;
     death.comes_at(5);
-    other.run(&format!("commit prepared '{id}'")).await?;
+    other.run(&format!("commit prepared '{in_other}'")).await?;
     death.comes_at(6);
-    one.run(&format!("commit prepared '{id}'")).await?;
+    one.run(&format!("commit prepared '{in_one}'")).await?;
     death.comes_at(7);
     lease.update("").await?;
     death.comes_at(8);
     Ok(())
-}
-
-fn prepared_id(fence: Fence) -> String {
-    format!("{JOB}/{fence}")
 }
 
 /// When the process dies, as by `kill -9`.
@@ -143,39 +157,52 @@ impl Death {
 }
 
 /// One of the two databases.
-struct Database(tokio_postgres::Client);
+struct Database {
+    client: tokio_postgres::Client,
+    /// How the names of this run's prepared transactions begin in this database.
+    ids: String,
+}
 
 impl Database {
-    async fn open(url: &str) -> Result<Self> {
+    async fn open(url: &str, role: &str, args: &Args) -> Result<Self> {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(connection);
         // Behind a zombie's locks it fails, and is tried again, instead of waiting for ever.
         client.batch_execute("set lock_timeout = '5s'").await?;
-        Ok(Self(client))
+        let ids = format!("{PREPARED}/{}/{role}/", args.job());
+        Ok(Self { client, ids })
     }
 
     async fn run(&self, statements: &str) -> Result<()> {
-        Ok(self.0.batch_execute(statements).await?)
+        Ok(self.client.batch_execute(statements).await?)
     }
 
-    /// The prepared transactions of the job in this database, each with the fence that made it.
-    async fn prepared(&self) -> Result<Vec<(String, String)>> {
-        let ids = format!(
-            "select gid from pg_prepared_xacts where database = current_database() and gid like '{JOB}/%'"
+    /// The prepared transactions in this database whose names begin like this.
+    async fn prepared(&self, ids: &str) -> Result<Vec<String>> {
+        let query = format!(
+            "select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, '{ids}')"
         );
-        let ids = self.texts(&ids).await?;
-        let fence = |id: &String| id.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(ids
-            .into_iter()
-            .map(|id| {
-                let fence = fence(&id);
-                (id, fence)
-            })
-            .collect())
+        self.texts(&query).await
+    }
+
+    /// Makes the account, and rolls back what a run that was ended in the middle left prepared on the old one.
+    async fn start_over(&self) -> Result<()> {
+        for id in self.prepared(&format!("{PREPARED}/")).await? {
+            println!("an earlier run left `{id}` prepared: rolled back");
+            self.run(&format!("rollback prepared '{id}'")).await?;
+        }
+        let fresh = "drop table if exists account; create table account (balance bigint); insert into account values (1000)";
+        self.run(fresh).await
+    }
+
+    /// Which database of which server it is.
+    async fn identity(&self) -> Result<Vec<String>> {
+        self.texts("select current_database() || pg_postmaster_start_time()")
+            .await
     }
 
     async fn texts(&self, query: &str) -> Result<Vec<String>> {
-        let rows = self.0.simple_query(query).await?;
+        let rows = self.client.simple_query(query).await?;
         let text = |message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
@@ -190,30 +217,30 @@ impl Database {
 }
 
 /// For each step: a run that dies there, then one that does not. After each pair the two databases must agree.
-async fn conduct(args: Args) -> Result<()> {
+async fn conduct(mut args: Args) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let stage = args.stage.clone().within(folder.path());
-    let (one, other) = (
-        Database::open(&args.one).await?,
-        Database::open(&args.other).await?,
-    );
-    for database in [&one, &other] {
-        let fresh = "drop table if exists account; create table account (balance bigint); insert into account values (1000)";
-        database.run(fresh).await?;
+    args.stage = args.stage.within(folder.path());
+    let [one, other] = args.open().await?;
+    if one.identity().await? == other.identity().await? {
+        return Err("`--one` and `--other` are the same database: give two".into());
     }
+    for database in [&one, &other] {
+        database.start_over().await?;
+    }
+    let stage = &args.stage;
     let client = leasehold::connect(&stage.store()).await?;
     let mut moved = 0;
-    for step in 1..=STEPS {
+    for step in args.step.map_or(1..=STEPS, |step| step..=step) {
         // What is certain before the death counts: from step 5 on the money has moved.
-        let dead = worker(&stage, Some(step))?;
+        let dead = worker(stage, Some(step))?;
         if dead.success() {
             return broken(format!("it dies before step {step}"));
         }
-        if !worker(&stage, None)?.success() {
+        if !worker(stage, None)?.success() {
             return broken("the next run puts everything right");
         }
         moved += if step >= 5 { 20 } else { 10 };
-        agree(&client, &one, &other, moved).await?;
+        agree(&client, &args.job(), &one, &other, moved).await?;
         println!("died before step {step}: both databases agree, {moved} moved");
     }
     client.close().await;
@@ -228,17 +255,23 @@ fn worker(stage: &Stage, die_at: Option<u32>) -> Result<std::process::ExitStatus
     Ok(run.status()?)
 }
 
-async fn agree(client: &Client, one: &Database, other: &Database, moved: i64) -> Result<()> {
+async fn agree(
+    client: &Client,
+    job: &str,
+    one: &Database,
+    other: &Database,
+    moved: i64,
+) -> Result<()> {
     let balances = (one.balance().await?, other.balance().await?);
     if balances != (1000 - moved, 1000 + moved) {
         return broken(format!("the databases agree: {balances:?}, {moved} moved"));
     }
     for database in [one, other] {
-        if !database.prepared().await?.is_empty() {
+        if !database.prepared(&database.ids).await?.is_empty() {
             return broken("nothing is left prepared");
         }
     }
-    let name = leasehold::core::Name::lock(JOB)?;
+    let name = leasehold::core::Name::lock(job)?;
     let job = client
         .leases()
         .show(&name)
