@@ -44,8 +44,26 @@ struct State {
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Forward,
+    StallAnswers,
     Blackhole,
     Refuse,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq)]
+enum Direction {
+    ToServer,
+    ToClient,
+}
+
+impl Mode {
+    fn forwards(self, direction: Direction) -> bool {
+        match self {
+            Self::Forward => true,
+            Self::StallAnswers => direction == Direction::ToServer,
+            Self::Blackhole | Self::Refuse => false,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -99,6 +117,12 @@ impl Proxy {
         self.state.send_modify(|state| state.mode = Mode::Blackhole);
     }
 
+    /// Holds back what the server says, while what clients send still arrives there: writes land, but unanswered.
+    pub fn stall_answers(&self) {
+        self.state
+            .send_modify(|state| state.mode = Mode::StallAnswers);
+    }
+
     /// Cuts all connections and refuses new ones.
     pub fn refuse(&self) {
         self.state.send_modify(|state| {
@@ -117,7 +141,7 @@ impl Proxy {
         self.state.send_modify(|state| state.delay = each_way);
     }
 
-    /// Forwards again, at once. What a blackhole kept back arrives.
+    /// Forwards again, at once. What was held back arrives.
     pub fn forward(&self) {
         self.state.send_modify(|state| {
             state.mode = Mode::Forward;
@@ -189,20 +213,20 @@ impl Front {
     }
 
     async fn forward(&self, client: TcpStream) -> std::io::Result<()> {
-        self.passable().await?;
+        self.passable(Direction::ToServer).await?;
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let heard = AtomicBool::new(true);
-        let up = self.pump(from_client, to_server, |bytes| {
+        let up = self.pump(Direction::ToServer, from_client, to_server, |bytes| {
             self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
             if heard.swap(false, Ordering::SeqCst) {
                 self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
             }
         });
-        let down = self.pump(from_server, to_client, |bytes| {
+        let down = self.pump(Direction::ToClient, from_server, to_client, |bytes| {
             self.counted.received.fetch_add(bytes, Ordering::SeqCst);
             heard.store(true, Ordering::SeqCst);
         });
@@ -211,6 +235,7 @@ impl Front {
 
     async fn pump(
         &self,
+        direction: Direction,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
         count: impl Fn(u64),
@@ -218,9 +243,9 @@ impl Front {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = from.read(&mut buffer).await?;
-            let delay = self.passable().await?;
+            let delay = self.passable(direction).await?;
             tokio::time::sleep(delay).await;
-            self.passable().await?;
+            self.passable(direction).await?;
             if read == 0 {
                 return to.shutdown().await;
             }
@@ -230,9 +255,11 @@ impl Front {
     }
 
     /// Waits until bytes may pass; after how long they arrive.
-    async fn passable(&self) -> std::io::Result<Duration> {
+    async fn passable(&self, direction: Direction) -> std::io::Result<Duration> {
         let mut state = self.state.clone();
-        let state = state.wait_for(|state| state.mode == Mode::Forward).await;
+        let state = state
+            .wait_for(|state| state.mode.forwards(direction))
+            .await;
         state
             .map(|state| state.delay)
             .map_err(|_| std::io::ErrorKind::ConnectionAborted.into())

@@ -1,9 +1,7 @@
 //! What MongoDB's errors mean to a caller.
 
-use std::io;
-
 use mongodb::bson::Document;
-use mongodb::error::{Error as Driver, ErrorKind};
+use mongodb::error::{Error as Driver, ErrorKind, SYSTEM_OVERLOADED_ERROR};
 
 use crate::{Error, Result};
 
@@ -19,16 +17,14 @@ pub(super) enum Doubt {
 /// What is said of a write that another one got in the way of: nothing was written, and the next try sees it.
 pub(super) const IN_THE_WAY: &str = "another write to the same document got in the way";
 
-/// Codes with which a server refuses before it writes.
-const REFUSALS: [i32; 10] = [
+/// Codes with which a server refuses before it writes. Any other may follow a write.
+const REFUSALS: [i32; 8] = [
     2,      // BadValue
     9,      // FailedToParse
     20,     // IllegalOperation
     72,     // InvalidOptions
     121,    // DocumentValidationFailure
-    211,    // KeyNotFound: its keys are not there yet
     10_107, // NotWritablePrimary
-    10_334, // BSONObjectTooLarge
     13_435, // NotPrimaryNoSecondaryOk
     13_436, // NotPrimaryOrSecondary
 ];
@@ -75,18 +71,26 @@ pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
             )
         }
         ErrorKind::ServerSelection { message, .. } => unreachable(reason(message)),
-        ErrorKind::DnsResolve { message, .. } | ErrorKind::ConnectionPoolCleared { message, .. } => {
-            unreachable(message)
-        }
-        ErrorKind::Io(problem) if problem.kind() == io::ErrorKind::ConnectionRefused => {
-            unreachable(&problem.to_string())
-        }
+        ErrorKind::DnsResolve { message, .. } => unreachable(message),
+        kind if is_connecting(error) => unreachable(&kind.to_string()),
         ErrorKind::Command(told) => {
             let said = format!("MongoDB: {} ({})", told.message, told.code_name);
             command(told.code, said, doubt)
         }
         _ => lost(format!("MongoDB did not answer: {}", error.kind), doubt),
     }
+}
+
+/// Whether the error ended an attempt to connect, so that no command was sent.
+///
+/// Its kind alone does not tell: a monitor that misses its server also interrupts commands in flight, with
+/// `ConnectionPoolCleared`. The driver puts this label on network errors while it connects, and never later.
+fn is_connecting(error: &Driver) -> bool {
+    let is_network = matches!(
+        &*error.kind,
+        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. }
+    );
+    is_network && error.contains_label(SYSTEM_OVERLOADED_ERROR)
 }
 
 fn encryption(said: &str) -> Error {
@@ -140,4 +144,61 @@ pub(super) fn check_concern(answer: &Document, is_written: bool) -> Result<()> {
     };
     let problem = format!("a majority of the replica set did not acknowledge in time: {said}");
     Err(lost(problem, doubt))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use mongodb::bson::{deserialize_from_document, doc};
+
+    use super::*;
+
+    fn refused(code: i32) -> Driver {
+        let told = doc! { "code": code, "codeName": "Name", "errmsg": "said" };
+        ErrorKind::Command(deserialize_from_document(told).expect("an error")).into()
+    }
+
+    fn network(kind: io::ErrorKind) -> Driver {
+        ErrorKind::Io(Arc::new(kind.into())).into()
+    }
+
+    #[test]
+    fn write_that_may_have_landed_is_indeterminate() {
+        let codes = [
+            6,      // HostUnreachable, as mongos passes it on
+            50,     // MaxTimeMSExpired
+            64,     // WriteConcernFailed
+            89,     // NetworkTimeout
+            91,     // ShutdownInProgress
+            189,    // PrimarySteppedDown
+            211,    // KeyNotFound: answers are signed, too
+            262,    // ExceededTimeLimit
+            462,    // IngressRequestRateLimitExceeded
+            11_600, // InterruptedAtShutdown
+            11_602, // InterruptedDueToReplStateChange
+        ];
+        let network = [
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::UnexpectedEof,
+        ];
+        let errors = codes.map(refused).into_iter();
+        for error in errors.chain(network.map(self::network)) {
+            let write = answered(&error, Doubt::MayHaveWritten);
+            assert!(matches!(write, Error::Indeterminate(_)), "{error}: {write:?}");
+            let read = answered(&error, Doubt::None);
+            assert!(matches!(read, Error::Unavailable(_)), "{error}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn refusal_before_the_write_is_unavailable() {
+        for code in REFUSALS.into_iter().chain([112, 11_000]) {
+            let write = answered(&refused(code), Doubt::MayHaveWritten);
+            assert!(matches!(write, Error::Unavailable(_)), "{code}: {write:?}");
+        }
+    }
 }

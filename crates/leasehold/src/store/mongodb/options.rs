@@ -107,6 +107,8 @@ async fn read(place: &str, driver: &[&str]) -> Result<ClientOptions> {
     server.max_pool_size.get_or_insert(32);
     server.max_connecting.get_or_insert(8);
     server.heartbeat_freq.get_or_insert(patience);
+    // Without this, even `run_command` is repeated after an error that the server marks as overload.
+    server.retry_writes = Some(false);
     Ok(server)
 }
 
