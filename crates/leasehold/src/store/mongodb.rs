@@ -21,6 +21,8 @@
 //! # Limits
 //! A batch is as many commands at once: documents of their own, no transaction. A name that nothing is stored under, but
 //! was expected to, costs a second round trip.
+//!
+//! Commands are never repeated by the driver (`retryWrites` in the URL changes nothing): the engine knows which may be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use super::sql::{self, Search};
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
 
+mod background;
 mod changes;
 mod commands;
 mod document;
@@ -43,6 +46,7 @@ mod failure;
 mod options;
 mod schema;
 
+use background::Background;
 use failure::Doubt;
 use options::Options;
 
@@ -55,19 +59,27 @@ const TRIES: usize = 5;
 pub struct Mongodb {
     database: Database,
     options: Options,
+    /// Where the driver's own tasks run: they must outlive every command.
+    background: Background,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     let (options, server) = Options::parse(url).await?;
-    let client = Client::with_options(server).map_err(|error| failure::connecting(&error))?;
-    let database = client.database(&options.database);
-    let store = Mongodb { database, options };
+    let background = Background::start()?;
+    let client = background
+        .within(|| Client::with_options(server))
+        .map_err(|error| failure::connecting(&error))?;
+    let store = Mongodb {
+        database: client.database(&options.database),
+        options,
+        background,
+    };
     store.init().await?;
     Ok(Arc::new(store))
 }
 
 impl Mongodb {
-    /// Runs a command on the primary, once: the driver repeats none of these.
+    /// Runs a command on the primary, once: the options keep the driver from repeating it.
     async fn run(&self, command: Document, doubt: Doubt) -> Result<Document> {
         let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
         let running = self
@@ -173,7 +185,10 @@ impl Store for Mongodb {
 
     fn changes(&self) -> Option<Changes> {
         let collection = self.database.collection(&self.options.collection);
-        self.options.changes.then(|| changes::follow(collection))
+        let follow = || changes::follow(collection);
+        self.options
+            .changes
+            .then(|| self.background.within(follow))
     }
 
     async fn init(&self) -> Result<()> {
