@@ -1,0 +1,129 @@
+//! MongoDB's primary stalls for seven seconds under load, alone and as one of three: no overlap, no lost item.
+#![cfg(feature = "mongodb")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold::core::BootTime;
+use leasehold::host::{Host as _, Machine};
+use leasehold::{Client, ListRequest, connect};
+use leasehold_testbed::Cluster;
+
+const STALL: Duration = Duration::from_secs(7);
+const TTL: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(20);
+const ITEMS: usize = 40;
+/// Long enough for a busy machine to get through all items.
+const FINISHED: Duration = Duration::from_secs(120);
+
+/// What holders and workers have seen.
+#[derive(Default)]
+struct Seen {
+    /// From when until when each holder believed that it held the lease.
+    holds: Mutex<Vec<(BootTime, BootTime)>>,
+    /// Items whose completion was acknowledged.
+    completed: Mutex<BTreeSet<String>>,
+    is_over: AtomicBool,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stalled_primary_overlaps_no_holders_and_loses_no_items() {
+    tokio::join!(primary_stalls(1), primary_stalls(3));
+}
+
+async fn primary_stalls(nodes: usize) {
+    let cluster = Cluster::start("mongodb", nodes).await.unwrap();
+    let url = cluster.url();
+    let (first, second) = tokio::join!(connect(&url), connect(&url));
+    let clients = [first.unwrap(), second.unwrap()];
+    let seen = Arc::<Seen>::default();
+    let tasks = clients.iter().flat_map(|client| {
+        [
+            tokio::spawn(contend(client.clone(), Arc::clone(&seen))),
+            tokio::spawn(contend(client.clone(), Arc::clone(&seen))),
+            tokio::spawn(work(client.clone(), Arc::clone(&seen))),
+        ]
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let producing = tokio::spawn(produce(clients[0].clone()));
+
+    let primary = cluster.leader().await;
+    primary.pause().await;
+    tokio::time::sleep(STALL).await;
+    primary.resume().await;
+
+    let finished = async {
+        producing.await.unwrap();
+        while done(&clients[0]).await < ITEMS {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let finished = tokio::time::timeout(FINISHED, finished).await;
+    finished.expect("every item is finished in time");
+    seen.is_over.store(true, Ordering::SeqCst);
+    join_all(tasks).await.into_iter().for_each(Result::unwrap);
+    assert_eq!(done(&clients[0]).await, ITEMS);
+
+    let mut holds = std::mem::take(&mut *seen.holds.lock().unwrap());
+    holds.sort_unstable();
+    assert!(holds.len() > 10, "{nodes} nodes: {} holds", holds.len());
+    for pair in holds.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{nodes} nodes: {pair:?}");
+    }
+}
+
+/// Takes the lease again and again, and holds it for a moment, or until it is lost.
+async fn contend(client: Client, seen: Arc<Seen>) {
+    while !seen.is_over.load(Ordering::SeqCst) {
+        let asked = client.lease("resource").ttl(TTL).wait(TTL).acquire().await;
+        let Ok(lease) = asked else { continue };
+        let begin = Machine.boot_time();
+        let end = tokio::select! {
+            _ = lease.lost() => lease.deadline(),
+            () = tokio::time::sleep(PAUSE) => Machine.boot_time().min(lease.deadline()),
+        };
+        seen.holds.lock().unwrap().push((begin, end));
+        let _ = lease.release().await;
+    }
+}
+
+/// Puts every item, and repeats a put that was not acknowledged.
+async fn produce(client: Client) {
+    for number in 0..ITEMS {
+        let name = format!("item {number}");
+        let put = || client.put(&name).state("REQUESTED").nonce(&name);
+        while put().await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Completes items. One whose completion was acknowledged must never come back.
+async fn work(client: Client, seen: Arc<Seen>) {
+    while !seen.is_over.load(Ordering::SeqCst) {
+        let claim = client.claim("REQUESTED").limit(2).ttl(TTL).wait(TTL / 3);
+        for item in claim.await.unwrap_or_default() {
+            let name = item.name().to_string();
+            let is_new = !seen.completed.lock().unwrap().contains(&name);
+            assert!(is_new, "`{name}` came back");
+            if item.edit().state("DONE").complete().await.is_ok() {
+                seen.completed.lock().unwrap().insert(name);
+            }
+        }
+    }
+}
+
+/// How many items are done; none while the store does not answer.
+async fn done(client: &Client) -> usize {
+    let request = ListRequest {
+        state: Some("DONE".into()),
+        limit: ITEMS + 1,
+        ..ListRequest::default()
+    };
+    let listed = client.leases().list(request).await;
+    listed.map_or(0, |listing| listing.leases.len())
+}
