@@ -254,6 +254,7 @@ impl Inner {
         basis: Option<Basis>,
     ) {
         table.counts.operations += 1;
+        let told = told.map_err(|failure| pending.failed(failure));
         let Some(sender) = pending.reply else { return };
         let undo = told
             .as_ref()

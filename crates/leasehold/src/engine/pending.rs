@@ -100,6 +100,17 @@ impl Pending {
         Ok(outcome)
     }
 
+    /// What to tell a caller whose operation failed. After an unanswered write, no failure says that nothing happened.
+    pub(super) fn failed(&self, failure: Error) -> Error {
+        match failure {
+            failure @ Error::Indeterminate(_) => failure,
+            failure if self.tries.is_empty() => failure,
+            failure => Error::Indeterminate(format!(
+                "{failure}; an answer of the store was lost before: look before you try again"
+            )),
+        }
+    }
+
     /// Whether running it again is safe although an earlier run may have landed.
     pub(super) fn is_repeatable(&self) -> bool {
         match &self.operation {

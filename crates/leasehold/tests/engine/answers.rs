@@ -1,6 +1,7 @@
 //! What is answered, and what becomes of answers that are lost or that nobody takes.
 
-use leasehold::core::{Event, Granted, How, Operation, Outcome, Renew};
+use leasehold::Error;
+use leasehold::core::{Event, Granted, How, Operation, Outcome, Put, Renew};
 use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
 
@@ -81,6 +82,28 @@ async fn a_lost_answer_is_found_out_by_the_write_itself() {
         Outcome::Released
     );
     assert_eq!(&*take(&engine, &job, "next").await.body, "step 1");
+}
+
+#[tokio::test]
+async fn denial_after_a_lost_answer_is_ambiguous() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    let put = || {
+        let put = Operation::Put(Put {
+            state: "REQUESTED".into(),
+            body: "".into(),
+            nonce: None,
+        });
+        engine.perform(&job, put, Patience::NONE)
+    };
+    store.next_swap(Fault::AppliedButLost);
+    store.next_load(Fault::Denied);
+    let error = put().await.err();
+    assert!(matches!(error, Some(Error::Indeterminate(_))), "{error:?}");
+    // While nothing was sent before, it is what it is.
+    store.next_swap(Fault::Denied);
+    let error = put().await.err();
+    assert!(matches!(error, Some(Error::Denied(_))), "{error:?}");
 }
 
 #[tokio::test]

@@ -18,6 +18,17 @@ pub(crate) enum Fault {
     Lost,
     /// It does not happen, and that is known.
     Unavailable,
+    /// It does not happen, and will not before an administrator acts.
+    Denied,
+}
+
+/// What a caller is told of a call that surely did not happen.
+fn refusal(fault: Fault) -> Error {
+    let why = "the test says so".into();
+    match fault {
+        Fault::Denied => Error::Denied(why),
+        _ => Error::Unavailable(why),
+    }
 }
 
 /// A store that fails when it is told to.
@@ -121,7 +132,7 @@ impl<S: Store> Store for Faulty<S> {
         }
         match next(&self.loads) {
             None => self.store.load(names).await,
-            Some(_) => Err(Error::Unavailable("the test says so".into())),
+            Some(fault) => Err(refusal(fault)),
         }
     }
 
@@ -138,7 +149,7 @@ impl<S: Store> Store for Faulty<S> {
                 lost
             }
             Some(Fault::Lost) => lost,
-            Some(Fault::Unavailable) => Err(Error::Unavailable("the test says so".into())),
+            Some(fault @ (Fault::Unavailable | Fault::Denied)) => Err(refusal(fault)),
         }
     }
 
