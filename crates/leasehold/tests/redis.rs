@@ -1,12 +1,16 @@
 //! What the conformance suite cannot know of Redis: what it shows to people, what replicas have, what a restart forgets.
 #![cfg(feature = "redis")]
 
+mod records;
 mod redis_support;
 
 use std::time::Duration;
 
+use leasehold::core::Name;
+use leasehold::store::Swapped;
 use leasehold::{Error, Result};
 use leasehold_testbed::Server;
+use records::{create, record, swap_one};
 use redis_support::ask;
 
 async fn take(url: &str, name: &str) -> Result<()> {
@@ -69,6 +73,23 @@ async fn a_write_can_wait_for_replicas() {
     replica.kill().await;
     let unsure = lease.update("step 3").await;
     assert!(matches!(unsure, Err(Error::Indeterminate(_))), "{unsure:?}");
+}
+
+#[tokio::test]
+async fn write_counts_although_its_hint_may_not_be_published() {
+    let server = Server::start("redis").await.expect("installed");
+    let user = "app on >s3cret ~leasehold:* resetchannels +@all";
+    ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
+    let client = redis::Client::open(server.url()).expect("a good URL");
+    let mut subscriber = client.get_async_pubsub().await.expect("it is there");
+    let channel = "leasehold:changes";
+    subscriber.subscribe(channel).await.expect("subscribed");
+
+    let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
+    let store = leasehold::store::open(&url).await.expect("opens");
+    let name = Name::lock("job").expect("a good name");
+    let written = swap_one(&*store, create(&name, record(1, ""))).await;
+    assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
 }
 
 #[tokio::test]

@@ -60,6 +60,7 @@ for number, key in ipairs(KEYS) do
     at = at + 5 + more
 end
 if told[1] then
-    call('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
+    -- Only a hint: what is written stays written, whether or not the user may publish.
+    redis.pcall('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
 end
 return answer
