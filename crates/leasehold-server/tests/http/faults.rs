@@ -49,7 +49,9 @@ fn renewal(fence: u64) -> RenewRequest {
 }
 
 /// Listens, and gives each connection to `serve` with its number.
-async fn listen<F>(serve: impl Fn(TcpStream, u32) -> F + Send + 'static) -> (Remote, Arc<AtomicU32>)
+pub(crate) async fn listen<F>(
+    serve: impl Fn(TcpStream, u32) -> F + Send + 'static,
+) -> (Remote, Arc<AtomicU32>)
 where
     F: Future<Output = ()> + Send + 'static,
 {

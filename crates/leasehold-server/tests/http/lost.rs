@@ -8,9 +8,10 @@ use leasehold::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, ClaimRequest, Error, Leases as _,
     PutRequest, Remote, RenewRequest,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Server;
-use crate::faults::{dying, losing};
+use crate::faults::{dying, listen, losing};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -109,6 +110,36 @@ async fn lost_answers_are_asked_for_again() {
     let (remote, connections) = losing(server.address, 1).await;
     remote.put(put(Some(nonce()))).await.unwrap();
     assert_eq!(connections.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn unavailability_after_a_lost_answer_is_ambiguous() {
+    let remote = lost_then_unavailable().await;
+    let put = remote.put(put(Some(nonce()))).await;
+    assert!(matches!(put, Err(Error::Indeterminate(_))), "{put:?}");
+    // A read does nothing, whatever became of its answers.
+    let remote = lost_then_unavailable().await;
+    let shown = remote.show(&item()).await;
+    assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
+}
+
+/// A service that closes the first connection unanswered, and says from then on that its store is away.
+async fn lost_then_unavailable() -> Remote {
+    let (remote, _) = listen(|mut near, number| async move {
+        let mut request = vec![0; 4096];
+        let _ = near.read(&mut request).await.unwrap();
+        if number > 0 {
+            let body =
+                r#"{"type":"store-unavailable","title":"away","status":503,"detail":"away"}"#;
+            let head = format!(
+                "HTTP/1.1 503 Away\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            near.write_all((head + body).as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    remote
 }
 
 #[tokio::test]

@@ -190,7 +190,7 @@ impl Remote {
             match self.attempt(ask(elapsed), left).await {
                 Ok(answered) => {
                     return Ok(Answered {
-                        repeated,
+                        repeated: repeated && repeat != Repeat::Read,
                         ..answered
                     });
                 }
@@ -311,9 +311,16 @@ impl Answered {
         if self.status.is_success() {
             serde_json::from_slice(&self.body).map_err(|_| self.foreign(url))
         } else {
-            Err(self
+            match self
                 .problem(url)
-                .map_or_else(|foreign| foreign, Error::from))
+                .map_or_else(|foreign| foreign, Error::from)
+            {
+                // That nothing happened is said of the last attempt only.
+                Error::Unavailable(why) if self.repeated => Err(Error::Indeterminate(format!(
+                    "{why}; an answer was lost before: look before you try again"
+                ))),
+                error => Err(error),
+            }
         }
     }
 
