@@ -186,9 +186,7 @@ impl Store for Mongodb {
     fn changes(&self) -> Option<Changes> {
         let collection = self.database.collection(&self.options.collection);
         let follow = || changes::follow(collection);
-        self.options
-            .changes
-            .then(|| self.background.within(follow))
+        self.options.changes.then(|| self.background.within(follow))
     }
 
     async fn init(&self) -> Result<()> {

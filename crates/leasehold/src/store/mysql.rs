@@ -86,7 +86,7 @@ impl Mysql {
         match pool.ask(deadline, &script).await? {
             None => Ok((writes.iter().map(|_| None).collect(), None)),
             Some(sets) => {
-                let answer = statements::swapped(&sets, writes)?;
+                let answer = statements::swapped(&sets, writes).map_err(failure::after_commit)?;
                 Ok((answer.value, Some(answer.stamp)))
             }
         }

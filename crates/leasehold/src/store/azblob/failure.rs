@@ -17,6 +17,9 @@ pub(super) enum Doubt {
     MayHaveWritten,
 }
 
+/// In place of the code that every refusal of Azure's own has.
+const NO_CODE: &str = "no code";
+
 /// What Azure answered instead of what was asked for.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -73,8 +76,9 @@ impl Refusal {
                 "allow reading, writing, deleting and listing blobs: `racwdl` in a shared access signature, or the role \
                  Storage Blob Data Contributor",
             ),
-            // Whatever went wrong inside may have gone wrong after the write.
-            _ if status >= 500 => lost(told, doubt),
+            // Whatever went wrong inside may have gone wrong after the write. An answer without a code is not Azure's:
+            // a proxy's, whose request may have arrived.
+            _ if status >= 500 || status == 408 || code == NO_CODE => lost(told, doubt),
             // Too much at once, or something else that was refused: then nothing was written.
             _ => Error::Unavailable(told),
         }
@@ -118,7 +122,7 @@ fn refusal(status: u16, error: azure_core::Error) -> Refusal {
     let said = said.as_deref().and_then(|said| said.lines().next());
     Refusal {
         status,
-        code: code.unwrap_or_else(|| "no code".into()),
+        code: code.unwrap_or_else(|| NO_CODE.into()),
         said: said.unwrap_or("no reason given").to_owned(),
     }
 }
@@ -178,6 +182,9 @@ mod tests {
             (500, "InternalError", true),
             (500, "OperationTimedOut", true),
             (503, "ServerBusy", true),
+            (408, "RequestTimeout", true),
+            (404, NO_CODE, true),
+            (499, NO_CODE, true),
         ] {
             let write = refusal(status, code).into_error(Doubt::MayHaveWritten);
             assert_eq!(matches!(write, Error::Indeterminate(_)), written, "{code}");

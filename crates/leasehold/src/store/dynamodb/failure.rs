@@ -63,6 +63,18 @@ pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
     }
 }
 
+/// Codes with which the service refuses before it writes. Any other may follow a write.
+const REFUSALS: [&str; 8] = [
+    "ItemCollectionSizeLimitExceededException",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "ReplicatedWriteConflictException",
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingException",
+    "TransactionConflictException",
+];
+
 /// What the service itself answered.
 fn refused(code: &str, said: &str, status: u16, doubt: Doubt) -> Error {
     let denied = |mend: &str| Error::Denied(format!("DynamoDB: {said} ({code}): {mend}"));
@@ -89,10 +101,8 @@ fn refused(code: &str, said: &str, status: u16, doubt: Doubt) -> Error {
             Error::invalid(format!("DynamoDB: {said}: an item has at most 400 KB"))
         }
         "ValidationException" => denied("the table is not as `leasehold init` makes it"),
-        // Whatever went wrong inside may have gone wrong after the write.
-        _ if status >= 500 => lost(format!("DynamoDB: {said} ({code}, {status})"), doubt),
-        // Too much at once, or something else that was refused: then nothing was written.
-        _ => Error::Unavailable(format!("DynamoDB: {said} ({code})")),
+        _ if REFUSALS.contains(&code) => Error::Unavailable(format!("DynamoDB: {said} ({code})")),
+        _ => lost(format!("DynamoDB: {said} ({code}, {status})"), doubt),
     }
 }
 
@@ -127,6 +137,10 @@ mod tests {
             ("ThrottlingException", 400, false),
             ("RequestLimitExceeded", 400, false),
             ("ReplicatedWriteConflictException", 400, false),
+            ("TransactionConflictException", 400, false),
+            ("RequestTimeout", 408, true),
+            ("RequestTimeoutException", 400, true),
+            ("NeverHeardOfException", 400, true),
             ("InternalServerError", 500, true),
             ("ServiceUnavailable", 503, true),
         ] {

@@ -73,9 +73,11 @@ impl Refusal {
             RESOURCE_EXHAUSTED if said.contains("space") => Error::Unavailable(format!(
                 "etcd: {said}: compact and defragment it, then `etcdctl alarm disarm`"
             )),
-            INVALID_ARGUMENT | FAILED_PRECONDITION | RESOURCE_EXHAUSTED => {
+            RESOURCE_EXHAUSTED if said.contains("too many requests") => {
                 Error::Unavailable(format!("etcd: {said}"))
             }
+            INVALID_ARGUMENT | FAILED_PRECONDITION => Error::Unavailable(format!("etcd: {said}")),
+            // Also a gateway that cannot take the answer, and members that lost each other.
             _ => lost(format!("etcd: {said}"), doubt),
         }
     }
@@ -92,4 +94,35 @@ pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
 /// An answer that is none.
 pub(super) fn odd() -> Error {
     Error::Corrupt("etcd answered something else than was asked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn write_is_unavailable_only_if_it_was_refused_before() {
+        for (status, code, said, in_doubt) in [
+            (429, 8, "etcdserver: mvcc: database space exceeded", false),
+            (429, 8, "etcdserver: too many requests", false),
+            (429, 8, "grpc: received message larger than max", true),
+            (400, 3, "etcdserver: request is too large", false),
+            (503, 14, "etcdserver: request timed out", true),
+            (503, 14, "etcdserver: leader changed", true),
+            (504, 4, "context deadline exceeded", true),
+            (500, 15, "etcdserver: corrupt cluster", true),
+            (500, 2, "etcdserver: unknown", true),
+        ] {
+            let refusal = || Refusal::new(status, &json!({ "code": code, "message": said }));
+            let write = refusal().into_error(Doubt::MayHaveWritten);
+            assert_eq!(matches!(write, Error::Indeterminate(_)), in_doubt, "{said}");
+            let read = refusal().into_error(Doubt::None);
+            assert!(matches!(read, Error::Unavailable(_)), "{said}");
+        }
+        // What a proxy in between says has no code.
+        let proxy = Refusal::new(502, &json!({})).into_error(Doubt::MayHaveWritten);
+        assert!(matches!(proxy, Error::Indeterminate(_)), "{proxy:?}");
+    }
 }

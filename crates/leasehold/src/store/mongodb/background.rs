@@ -20,7 +20,9 @@ pub(super) struct Background {
 impl Background {
     pub(super) fn start() -> Result<Self> {
         Self::spawn().map_err(|error| {
-            Error::Unavailable(format!("cannot start a thread for the MongoDB driver: {error}"))
+            Error::Unavailable(format!(
+                "cannot start a thread for the MongoDB driver: {error}"
+            ))
         })
     }
 

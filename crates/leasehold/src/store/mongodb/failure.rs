@@ -188,7 +188,10 @@ mod tests {
         let errors = codes.map(refused).into_iter();
         for error in errors.chain(network.map(self::network)) {
             let write = answered(&error, Doubt::MayHaveWritten);
-            assert!(matches!(write, Error::Indeterminate(_)), "{error}: {write:?}");
+            assert!(
+                matches!(write, Error::Indeterminate(_)),
+                "{error}: {write:?}"
+            );
             let read = answered(&error, Doubt::None);
             assert!(matches!(read, Error::Unavailable(_)), "{error}: {read:?}");
         }

@@ -93,6 +93,11 @@ pub(super) fn read_only() -> Error {
     )
 }
 
+/// An error in what was read behind a commit, such as that the server has taken no writes since.
+pub(super) fn after_commit(error: Error) -> Error {
+    Error::Indeterminate(format!("committed, but the answer cannot be used: {error}"))
+}
+
 /// A connection that is gone, or an answer that did not come.
 pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
     match doubt {

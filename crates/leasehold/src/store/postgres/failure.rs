@@ -1,6 +1,6 @@
 //! What PostgreSQL's errors mean to a caller.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::Error;
 
@@ -54,14 +54,26 @@ pub(super) fn connecting(place: &str, error: &tokio_postgres::Error) -> Error {
 
 /// An error in answer to a statement.
 pub(super) fn answered(error: &tokio_postgres::Error, doubt: Doubt) -> Error {
-    let said = told(error);
-    let Some(code) = error.code() else {
-        return lost(
-            format!("the connection to PostgreSQL was lost: {said}"),
+    match error.as_db_error() {
+        Some(said) => refused(said.code().code(), said.message(), is_undone(said), doubt),
+        None => lost(
+            format!("the connection to PostgreSQL was lost: {}", told(error)),
             doubt,
-        );
-    };
-    match code.code() {
+        ),
+    }
+}
+
+/// Whether an error only ended its statement. One that ends the session may come while, or after, it commits.
+fn is_undone(said: &DbError) -> bool {
+    match said.parsed_severity() {
+        Some(severity) => severity == Severity::Error,
+        // Poolers leave it out. In the server's language the word may be another one: then it is ambiguous.
+        None => said.severity() == "ERROR",
+    }
+}
+
+fn refused(code: &str, said: &str, is_undone: bool, doubt: Doubt) -> Error {
+    match code {
         "25006" => Error::Denied(format!(
             "PostgreSQL: {said}: this server takes no writes; name the primary in the store URL"
         )),
@@ -75,12 +87,14 @@ pub(super) fn answered(error: &tokio_postgres::Error, doubt: Doubt) -> Error {
             "PostgreSQL: {said}: the database's encoding must be UTF8"
         )),
         "23514" | "23505" | "XX001" | "XX002" => Error::Corrupt(format!("PostgreSQL: {said}")),
-        // The server breaks off: usually before the commit, but nothing says so.
+        // What they mean is that the outcome is unknown: distributed databases and poolers say so.
+        "40003" => lost(format!("PostgreSQL: {said} ({code})"), doubt),
         other if other.starts_with("57P") || other.starts_with("08") => {
             lost(format!("PostgreSQL broke off: {said}"), doubt)
         }
         // Any other error of a single statement has undone it.
-        _ => Error::Unavailable(format!("PostgreSQL: {said} ({})", code.code())),
+        _ if is_undone => Error::Unavailable(format!("PostgreSQL: {said} ({code})")),
+        _ => lost(format!("PostgreSQL broke off: {said} ({code})"), doubt),
     }
 }
 
@@ -148,4 +162,30 @@ fn told(error: &tokio_postgres::Error) -> String {
         cause = deeper;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_is_unavailable_only_if_it_was_undone() {
+        for (code, is_undone, in_doubt) in [
+            ("40001", true, false), // serialization_failure
+            ("53100", true, false), // disk_full, of the table
+            ("53100", false, true), // disk_full, of the log: a panic
+            ("57014", true, false), // query_canceled
+            ("25P03", false, true), // idle_in_transaction_session_timeout
+            ("58030", false, true), // io_error, of the log: a panic
+            ("08007", true, true),  // transaction_resolution_unknown
+            ("08P01", false, true), // a pooler's server went away
+            ("40003", true, true),  // statement_completion_unknown
+            ("57P01", false, true), // admin_shutdown
+        ] {
+            let write = refused(code, "no", is_undone, Doubt::MayHaveWritten);
+            assert_eq!(matches!(write, Error::Indeterminate(_)), in_doubt, "{code}");
+            let read = refused(code, "no", is_undone, Doubt::None);
+            assert!(matches!(read, Error::Unavailable(_)), "{code}");
+        }
+    }
 }
