@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::record::{Fence, Holder, Record};
 use crate::time::micros;
-use crate::{BootTime, Interval, Stamp, Time};
+use crate::{BootTime, Interval, Kind, Stamp, Time};
 
 /// The most by which two honest clocks are taken to drift apart: 500 parts per million.
 const DRIFT_PER_MILLION: u64 = 500;
@@ -44,6 +44,7 @@ pub struct Clock {
     margin: Duration,
     doubt: Option<Time>,
     stepped_at: Option<BootTime>,
+    restarted: Option<Time>,
 }
 
 impl Clock {
@@ -57,7 +58,15 @@ impl Clock {
             margin,
             doubt: None,
             stepped_at: None,
+            restarted: None,
         }
+    }
+
+    /// The same for a store that keeps its own time and resumed it at this moment, after an interruption of unknown
+    /// length such as a reboot. Holders outlive the interruption: each keeps a whole ttl from this moment.
+    pub fn restarted(mut self, at: Option<Time>) -> Self {
+        self.restarted = at;
+        self
     }
 
     /// Learns from an answer that was received at `received` to a request sent at `sent`.
@@ -103,9 +112,19 @@ impl Clock {
             boot,
             doubt: self.doubt,
             stepped_at: self.stepped_at,
+            restarted: self.restarted,
             margin: self.margin,
             seen,
             high_water: Time::default(),
+        }
+    }
+
+    /// The earliest expiry that a live holder may have.
+    pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
+        match (self.doubt, self.restarted) {
+            (None, None) => self.interval(boot).earliest,
+            // Expiries from before a step or a restart prove nothing; a record without holders counts as zero.
+            _ => Time::from_micros(1),
         }
     }
 
@@ -211,6 +230,8 @@ pub struct Now<'a> {
     pub doubt: Option<Time>,
     /// When the store's clock was last seen to step, by this machine's boot clock.
     pub stepped_at: Option<BootTime>,
+    /// When the store resumed its own clock after an interruption of unknown length.
+    pub restarted: Option<Time>,
     /// What the store's clock may step by unnoticed.
     pub margin: Duration,
     /// Since when this process has seen the holders in doubt.
@@ -220,6 +241,24 @@ pub struct Now<'a> {
 }
 
 impl Now<'_> {
+    /// The same for a record of this kind. A gate has no holder that could outlive a restart of the store's clock: it
+    /// opens by the store's time alone.
+    pub fn of(self, kind: Kind) -> Self {
+        Self {
+            restarted: self.restarted.filter(|_| kind == Kind::Lock),
+            ..self
+        }
+    }
+
+    /// When this holder is over by the store's clock.
+    ///
+    /// It may have been renewed just before the clock was restarted, so it has a whole ttl from then on. A later
+    /// renewal always counts from later.
+    pub(crate) fn expiry(&self, holder: &Holder) -> Time {
+        let since_restart = self.restarted.map(|restarted| restarted + holder.ttl);
+        holder.expires_at.max(since_restart.unwrap_or_default())
+    }
+
     /// How long until this holder is surely over; `None` once it is.
     ///
     /// Either the store's clock has passed its expiry, unless that is in doubt; or it was watched for its whole ttl.
@@ -232,7 +271,7 @@ impl Now<'_> {
         if self.doubts(holder) {
             return unwatched(watched.unwrap_or_default());
         }
-        let unexpired = self.until_past(holder.expires_at);
+        let unexpired = self.until_past(self.expiry(holder));
         watched.map_or(unexpired, |watched| unexpired.min(unwatched(watched)))
     }
 

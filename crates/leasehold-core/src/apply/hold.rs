@@ -116,6 +116,7 @@ pub(super) fn extend(
 /// even if the answer to this call is lost. A shorter ttl therefore only counts once the longer one would be over.
 pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
     let latest = now.interval.latest;
+    holder.expires_at = now.expiry(holder);
     if now.doubts(holder) {
         // The clock has stepped since that expiry was written: nobody knows how much of the ttl has run, and keeping
         // the expiry might lock the name for years. By a little it may only have been written by somebody who knew

@@ -66,7 +66,7 @@ pub(super) fn break_force(
     let mut next = pruned(Some(record), now);
     let meant = |holder: &Holder| fence.is_none_or(|fence| fence == holder.fence);
     let until = next.holders.iter().filter(|holder| meant(holder));
-    let Some(until) = until.map(|holder| holder.expires_at).max() else {
+    let Some(until) = until.map(|holder| now.expiry(holder)).max() else {
         return Decision::unchanged(Outcome::NotHeld);
     };
     if at_once {

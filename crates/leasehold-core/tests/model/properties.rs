@@ -120,6 +120,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         boot: BootTime::default(),
         doubt: None,
         stepped_at: None,
+        restarted: None,
         margin: model.span(model.config.margin),
         seen: &none,
         high_water: leasehold_core::Time::default(),

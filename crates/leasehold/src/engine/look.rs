@@ -27,10 +27,9 @@ impl Engine {
                 .get(name)
                 .and_then(|entry| entry.cached.as_ref())
                 .map(|cached| &cached.seen);
-            view(
-                &stored.record,
-                &table.clock.now(boot, seen.unwrap_or(&Sightings::none())),
-            )
+            let none = Sightings::none();
+            let now = table.clock.now(boot, seen.unwrap_or(&none));
+            view(&stored.record, &now.of(name.kind()))
         }))
     }
 
@@ -48,7 +47,7 @@ impl Engine {
             availability: request
                 .held
                 .filter(|held| *held)
-                .map(|_| Availability::Held(self.earliest())),
+                .map(|_| Availability::Held(self.earliest_live_expiry())),
             cursor: request.cursor,
             limit: match request.limit {
                 0 => 100,
@@ -58,7 +57,7 @@ impl Engine {
         let found = self.search(&query).await?;
         let table = self.inner.table();
         let none = Sightings::none();
-        let now = table.clock.now(found.received, &none);
+        let now = table.clock.now(found.received, &none).of(query.kind);
         let views = found
             .page
             .records

@@ -120,11 +120,11 @@ impl Engine {
             else {
                 return held;
             };
-            for entry in some.values() {
+            for (name, entry) in some {
                 let Some(cached) = &entry.cached else {
                     continue;
                 };
-                let now = table.clock.now(boot, &cached.seen);
+                let now = table.clock.now(boot, &cached.seen).of(name.kind());
                 let record = cached.stored.as_ref().map(|stored| &stored.record);
                 let holders = record.into_iter().flat_map(|record| &record.holders);
                 let live = |holder: &&Holder| holder.broken.is_none() && !now.is_over(holder);

@@ -203,7 +203,8 @@ impl Engine {
         let facts = store.facts();
         let sent = host.boot_time();
         let told = bounded(config.timeout, store.load(&[])).await?;
-        let clock = Clock::new(sent, host.boot_time(), told.stamp, facts.margin);
+        let clock = Clock::new(sent, host.boot_time(), told.stamp, facts.margin)
+            .restarted(store.restarted_at());
         let timer: Arc<Notify> = Arc::default();
         let measures: Arc<Measures> = Arc::default();
         let inner = Arc::new(Inner {
@@ -389,6 +390,12 @@ impl Engine {
     fn earliest(&self) -> Time {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.interval(boot).earliest
+    }
+
+    /// The earliest expiry that a live holder may have now.
+    fn earliest_live_expiry(&self) -> Time {
+        let boot = self.inner.host.boot_time();
+        self.inner.table().clock.earliest_live_expiry(boot)
     }
 
     /// The surroundings it runs in.

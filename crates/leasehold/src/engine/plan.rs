@@ -93,7 +93,7 @@ impl Table {
             changed: false,
             now: Now {
                 high_water: self.high_water,
-                ..self.clock.now(boot, seen)
+                ..self.clock.now(boot, seen).of(name.kind())
             },
             // Mostly one: a list that grows by itself makes room for four.
             planned: Vec::with_capacity(queue.len().min(CHAIN)),

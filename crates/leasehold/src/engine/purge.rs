@@ -47,7 +47,8 @@ impl Engine {
                 let clock = &self.inner.table().clock.clone();
                 let old = searched.page.records.into_iter().filter(|(_, stored)| {
                     let none = Sightings::none();
-                    let decision = apply(Some(&stored.record), &operation, &clock.now(now, &none));
+                    let now = clock.now(now, &none).of(kind);
+                    let decision = apply(Some(&stored.record), &operation, &now);
                     decision.outcome == Outcome::Purged
                 });
                 let old: Vec<Name> = old.map(|(name, _)| name).collect();

@@ -206,7 +206,8 @@ impl Table {
         }
         let (over, left) = match (cached, stored) {
             (Some(cached), Some(stored)) if looked => {
-                let now = view(&stored.record, &self.clock.now(received, &cached.seen));
+                let now = self.clock.now(received, &cached.seen).of(name.kind());
+                let now = view(&stored.record, &now);
                 let live = |fence| now.record.holders.iter().any(|is| is.fence == fence);
                 let fences = stored.record.holders.iter().map(|is| is.fence);
                 let over = fences.filter(|fence| !live(*fence)).collect();

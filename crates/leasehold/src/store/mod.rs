@@ -83,6 +83,12 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// When this store last resumed a clock of its own after an interruption of unknown length, such as a reboot.
+    /// Holders outlive that, so each keeps a whole ttl from then on. `None` for a store whose clock runs elsewhere.
+    fn restarted_at(&self) -> Option<Time> {
+        None
+    }
+
     /// Somebody watches all names: for the next minute [`changes`](Self::changes) should hint at every write of others,
     /// not only at those that somebody may wait for. Called again while that is so.
     fn watch(&self) {}

@@ -254,6 +254,7 @@ fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
         boot: BootTime::from_micros(0),
         doubt: None,
         stepped_at: None,
+        restarted: None,
         margin: call.margin,
         seen,
         high_water: call.start,
