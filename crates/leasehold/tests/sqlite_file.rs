@@ -145,12 +145,12 @@ async fn a_file_of_a_newer_leasehold_is_refused_and_left_alone() {
     let path = folder.join("leases.db");
     let name = Name::lock("x").unwrap();
     swap_one(&*open(&path).await, create(&name, record(1, "kept"))).await;
-    sqlite3(&path, "pragma user_version = 2");
+    sqlite3(&path, "pragma user_version = 3");
     assert_says(
         &denied(&path).await,
-        &["newer Leasehold", "version 2", "upgrade"],
+        &["newer Leasehold", "version 3", "upgrade"],
     );
-    sqlite3(&path, "pragma user_version = 1");
+    sqlite3(&path, "pragma user_version = 2");
     let store = open(&path).await;
     assert_eq!(
         &*load_one(&*store, &name).await.unwrap().record.body,

@@ -2,70 +2,16 @@
 
 #![cfg(feature = "sqlite")]
 
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use leasehold::core::{BootTime, Name, Time};
-use leasehold::host::{Host, Machine};
+use leasehold::Error;
+use leasehold::core::Name;
+use leasehold::host::{Host as _, Machine};
 use leasehold::store::Store;
-use leasehold::store::sqlite::{Boot, Sqlite};
-use leasehold::{Error, Result};
+use leasehold::store::sqlite::Sqlite;
 
 mod sqlite_support;
 use sqlite_support::*;
-
-const SECOND: u64 = 1_000_000;
-const HOUR: u64 = 3_600 * SECOND;
-/// Some day in 2026.
-const TODAY: u64 = 1_790_000_000 * SECOND;
-
-/// A boot clock that a test moves.
-struct BootClock(AtomicU64);
-
-impl Host for BootClock {
-    fn boot_time(&self) -> BootTime {
-        BootTime::from_micros(self.0.load(Ordering::SeqCst))
-    }
-
-    fn random(&self) -> u128 {
-        Machine.random()
-    }
-}
-
-/// A machine that a test boots.
-struct Booted {
-    id: String,
-    clock: Arc<BootClock>,
-}
-
-impl Booted {
-    /// Booted so long ago.
-    fn ago(uptime: u64) -> Self {
-        Self {
-            id: format!("boot-{:x}", Machine.random()),
-            clock: Arc::new(BootClock(uptime.into())),
-        }
-    }
-
-    fn pass(&self, span: u64) {
-        self.clock.0.fetch_add(span, Ordering::SeqCst);
-    }
-
-    fn boot(&self, wall: u64, time_namespace: &str) -> Boot {
-        Boot {
-            id: self.id.clone(),
-            time_namespace: time_namespace.into(),
-            epoch: Time::from_micros(wall - self.clock.0.load(Ordering::SeqCst)),
-            host: self.clock.clone(),
-        }
-    }
-
-    /// A process that opens the file while the wall clock shows this.
-    async fn open(&self, path: &Path, wall: u64) -> Result<Sqlite> {
-        Sqlite::open_on(path, self.boot(wall, "time:[1]")).await
-    }
-}
 
 async fn time(store: &dyn Store) -> u64 {
     store.load(&[]).await.unwrap().stamp.time.as_micros()

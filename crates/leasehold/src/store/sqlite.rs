@@ -3,7 +3,7 @@
 //! # Guarantee
 //! Linearizable, over all processes that have the file open. What was acknowledged is on the disk: write-ahead log,
 //! `synchronous=FULL`, one transaction for each batch. The store's time never runs backwards, whatever the wall
-//! clock does and however often the machine boots.
+//! clock does and however often the machine boots. After a reboot every holder keeps a whole ttl.
 //!
 //! # Stored form
 //! A row of the table `records` for each record: exact, with its lists as JSON. The view `leases` shows the same to
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Name, Stamp};
+use leasehold_core::{Name, Stamp, Time};
 
 use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
@@ -233,6 +233,10 @@ impl Store for Sqlite {
             .run(move |connection| statements::find(&file, connection, &query))
             .await?;
         Ok(self.answer(page))
+    }
+
+    fn restarted_at(&self) -> Option<Time> {
+        self.clock.restarted_at()
     }
 
     fn blocks(&self) -> bool {

@@ -14,8 +14,10 @@ use leasehold::host::{Host as _, Machine};
 use leasehold::store::Swapped;
 use leasehold::store::sqlite::Sqlite;
 
+mod machine;
 #[path = "../records/mod.rs"]
 mod records;
+pub(crate) use machine::*;
 pub(crate) use records::*;
 
 /// A folder of this test's own, deleted at its end.

@@ -1,4 +1,5 @@
-//! The store's own time: wall time at first, then this boot's clock; never backwards.
+//! The store's own time: wall time at first, then this boot's clock; never backwards. What a wall clock shows after a
+//! reboot proves nothing about a holder: the core lets each keep a whole ttl from then on.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,6 +58,8 @@ pub(super) struct StoreClock {
     boot: Boot,
     /// The store's time when the boot clock was zero.
     epoch: Time,
+    /// When the time was carried over from another boot, unless the file was new.
+    restarted: Option<Time>,
 }
 
 /// The row of the table `clock`.
@@ -65,57 +68,39 @@ struct Kept {
     time_namespace: String,
     epoch: Time,
     high_water: Time,
+    restarted: Option<Time>,
 }
 
 impl StoreClock {
     /// Goes on with the time that the file keeps; starts it in a new file; carries it over into a new boot.
     pub(super) fn adopt(file: &File, connection: &mut Connection, boot: Boot) -> Result<Self> {
         let before = |error| file.before_commit(&error);
-        if let Some(epoch) = Self::running(file, kept(connection).map_err(before)?, &boot)? {
-            return Ok(Self { boot, epoch });
+        if let Some(kept) = running(file, kept(connection).map_err(before)?, &boot)? {
+            return Ok(Self::new(boot, &kept));
         }
         // Two processes that come first after a boot must agree: whoever is second finds the first one's row.
         let tx = file.begin(connection)?;
         let kept = kept(&tx).map_err(before)?;
-        let high_water = kept
-            .as_ref()
-            .map_or(Time::default(), |kept| kept.high_water);
-        let epoch = match Self::running(file, kept, &boot)? {
-            Some(epoch) => epoch,
-            None => {
-                let beyond = high_water + BEYOND;
-                let epoch = boot.epoch.max(beyond - uptime(&*boot.host));
-                let now = epoch + uptime(&*boot.host);
-                tx.execute("delete from clock", []).map_err(before)?;
-                tx.execute(
-                    "insert into clock (boot_id, time_namespace, epoch_us, high_water_us) values (?1, ?2, ?3, ?4)",
-                    params![boot.id, boot.time_namespace, micros(epoch), micros(now)],
-                )
-                .map_err(before)?;
-                epoch
-            }
+        let before_boot = kept.as_ref().map(|kept| kept.high_water);
+        let kept = match running(file, kept, &boot)? {
+            Some(kept) => kept,
+            None => restart(&tx, before_boot, &boot).map_err(before)?,
         };
         file.commit(tx)?;
-        Ok(Self { boot, epoch })
+        Ok(Self::new(boot, &kept))
     }
 
-    /// The epoch of the kept time, if it counts this very boot clock.
-    fn running(file: &File, kept: Option<Kept>, boot: &Boot) -> Result<Option<Time>> {
-        let Some(kept) = kept.filter(|kept| kept.boot_id == boot.id) else {
-            return Ok(None);
-        };
-        if kept.time_namespace != boot.time_namespace {
-            return Err(Error::Denied(format!(
-                "`{}` is used from another time namespace ({}; this process is in {}), where clocks differ: run all \
-                 processes that share it in one",
-                file.path().display(),
-                kept.time_namespace,
-                boot.time_namespace
-            )));
+    fn new(boot: Boot, kept: &Kept) -> Self {
+        Self {
+            boot,
+            epoch: kept.epoch,
+            restarted: kept.restarted,
         }
-        // A machine that was restored from a snapshot keeps its boot id while its boot clock goes back.
-        let now = kept.epoch + uptime(&*boot.host);
-        Ok((now >= kept.high_water).then_some(kept.epoch))
+    }
+
+    /// When the time was carried over from another boot, unless the file was new.
+    pub(super) fn restarted_at(&self) -> Option<Time> {
+        self.restarted
     }
 
     /// The store's time.
@@ -156,10 +141,53 @@ impl StoreClock {
     }
 }
 
+/// The kept time, if it counts this very boot clock.
+fn running(file: &File, kept: Option<Kept>, boot: &Boot) -> Result<Option<Kept>> {
+    let Some(kept) = kept.filter(|kept| kept.boot_id == boot.id) else {
+        return Ok(None);
+    };
+    if kept.time_namespace != boot.time_namespace {
+        return Err(Error::Denied(format!(
+            "`{}` is used from another time namespace ({}; this process is in {}), where clocks differ: run all \
+             processes that share it in one",
+            file.path().display(),
+            kept.time_namespace,
+            boot.time_namespace
+        )));
+    }
+    // A machine that was restored from a snapshot keeps its boot id while its boot clock goes back.
+    let now = kept.epoch + uptime(&*boot.host);
+    Ok((now >= kept.high_water).then_some(kept))
+}
+
+/// Makes the time count this boot's clock, from where it had come before or from the wall clock.
+fn restart(
+    connection: &Connection,
+    high_water: Option<Time>,
+    boot: &Boot,
+) -> rusqlite::Result<Kept> {
+    let beyond = high_water.unwrap_or_default() + BEYOND;
+    let epoch = boot.epoch.max(beyond - uptime(&*boot.host));
+    let now = epoch + uptime(&*boot.host);
+    let restarted = high_water.map(|_| now);
+    connection.execute("delete from clock", [])?;
+    connection.execute(
+        "insert into clock (boot_id, time_namespace, epoch_us, high_water_us, restarted_us) values (?1, ?2, ?3, ?4, ?5)",
+        params![boot.id, boot.time_namespace, micros(epoch), micros(now), restarted.map(micros)],
+    )?;
+    Ok(Kept {
+        boot_id: boot.id.clone(),
+        time_namespace: boot.time_namespace.clone(),
+        epoch,
+        high_water: now,
+        restarted,
+    })
+}
+
 fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
     connection
         .query_row(
-            "select boot_id, time_namespace, epoch_us, high_water_us from clock",
+            "select boot_id, time_namespace, epoch_us, high_water_us, restarted_us from clock",
             [],
             |row| {
                 Ok(Kept {
@@ -167,6 +195,7 @@ fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
                     time_namespace: row.get(1)?,
                     epoch: time(row, 2)?,
                     high_water: time(row, 3)?,
+                    restarted: row.get::<_, Option<i64>>(4)?.map(of_micros),
                 })
             },
         )
@@ -174,8 +203,11 @@ fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
 }
 
 fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
-    row.get(column)
-        .map(|micros: i64| Time::from_micros(micros.cast_unsigned()))
+    row.get(column).map(of_micros)
+}
+
+fn of_micros(micros: i64) -> Time {
+    Time::from_micros(micros.cast_unsigned())
 }
 
 /// As SQLite's integer; what lies beyond the year 294,000 comes back unharmed, but sorts before everything.

@@ -17,8 +17,12 @@ use crate::{Error, Result};
 /// Marks a file as Leasehold's: `LsHd`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"LsHd");
 /// The version of the tables. A file with a higher one is refused.
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
+/// From version 1, which did not keep when its clock was restarted: before its last commit, that much is certain.
+const FROM_VERSION_1: &str = "\
+    alter table clock add column restarted_us integer; \
+    update clock set restarted_us = high_water_us";
 
 /// How long another process may keep the file locked before that is an error.
 const LOCKED_AT_MOST: Duration = Duration::from_secs(5);
@@ -130,11 +134,16 @@ impl File {
                 self.path.display()
             ))));
         }
-        if owner == Owner::Nobody {
+        if matches!(owner, Owner::Nobody | Owner::Leasehold(1)) {
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             owner = self::owner(&tx)?;
-            if owner == Owner::Nobody {
-                tx.execute_batch(SCHEMA)?;
+            let set_up = match owner {
+                Owner::Nobody => Some(SCHEMA),
+                Owner::Leasehold(1) => Some(FROM_VERSION_1),
+                _ => None,
+            };
+            if let Some(set_up) = set_up {
+                tx.execute_batch(set_up)?;
                 tx.pragma_update(None, "application_id", APPLICATION_ID)?;
                 tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
                 owner = Owner::Leasehold(SCHEMA_VERSION);
@@ -147,7 +156,7 @@ impl File {
     fn check_owner(&self, owner: &Owner) -> Result<()> {
         let path = self.path.display();
         match owner {
-            Owner::Nobody | Owner::Leasehold(SCHEMA_VERSION) => Ok(()),
+            Owner::Nobody | Owner::Leasehold(1..=SCHEMA_VERSION) => Ok(()),
             Owner::Leasehold(version) if *version > SCHEMA_VERSION => Err(Error::Denied(format!(
                 "`{path}` was made by a newer Leasehold (its tables have version {version}, this program knows \
                  {SCHEMA_VERSION}): upgrade this program"

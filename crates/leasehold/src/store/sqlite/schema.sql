@@ -19,12 +19,13 @@ create table records (
 
 create index by_state on records (kind, state, state_since, name) where state is not null;
 
--- Whose boot clock the store's time counts from, and how far it has come.
+-- Whose boot clock the store's time counts from, how far it has come, and when that clock took over from another one.
 create table clock (
     boot_id        text    not null,
     time_namespace text    not null,
     epoch_us       integer not null,
-    high_water_us  integer not null
+    high_water_us  integer not null,
+    restarted_us   integer
 ) strict;
 
 -- The records, for people. Times are the store's, in UTC.

@@ -1,0 +1,226 @@
+//! Leases in a SQLite file across a reboot: remote holders outlive it, whatever the wall clock then shows.
+
+#![cfg(feature = "sqlite")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::{Mode, Name, Nonce};
+use leasehold::engine::{Config, Engine};
+use leasehold::host::{Host, Machine};
+use leasehold::{
+    AcquireRequest, Acquired, ClaimRequest, Hold, Leases, ListRequest, PutRequest, RenewRequest,
+};
+
+mod sqlite_support;
+use sqlite_support::*;
+
+const MINUTE: u64 = 60 * SECOND;
+const TTL: Duration = Duration::from_secs(60);
+/// How far a wall clock may be off after a boot: a little, a lot, and by decades.
+const WALLS: [(&str, u64); 5] = [
+    ("two minutes ahead", TODAY + 2 * MINUTE + 3 * SECOND),
+    ("two minutes behind", TODAY - 2 * MINUTE + 3 * SECOND),
+    ("right", TODAY + 3 * SECOND),
+    ("in 1970", 5 * SECOND),
+    ("in 2099", 4_070_908_800 * SECOND),
+];
+
+/// What a process of this machine opens the file with, while the wall clock shows this.
+async fn engine(machine: &Booted, path: &Path, wall: u64) -> Arc<dyn Leases> {
+    let store = Arc::new(machine.open(path, wall).await.unwrap());
+    let host: Arc<dyn Host> = machine.clock.clone();
+    let config = Config::default();
+    Arc::new(Engine::start_with(store, host, config).await.unwrap())
+}
+
+async fn try_take(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acquired {
+    let request = AcquireRequest {
+        name,
+        nonce: Nonce::new(format!("{:032x}", Machine.random())).unwrap(),
+        owner: "contender".into(),
+        ttl,
+        mode: Mode::Exclusive,
+        fence: None,
+        wait: Duration::ZERO,
+    };
+    engine.acquire(request).await.unwrap()
+}
+
+#[track_caller]
+fn granted(acquired: Acquired) -> Hold {
+    match acquired {
+        Acquired::Granted(hold) => hold,
+        Acquired::Held(held) => panic!("{held:?}"),
+    }
+}
+
+fn is_granted(acquired: &Acquired) -> bool {
+    matches!(acquired, Acquired::Granted(_))
+}
+
+fn job() -> Name {
+    Name::lock("job").unwrap()
+}
+
+/// The file of a service that granted `job` to a remote holder, which now has three seconds less than its ttl left.
+async fn granted_before_a_reboot(path: &Path) -> Hold {
+    let old = Booted::ago(HOUR);
+    let hold = granted(try_take(&engine(&old, path, TODAY).await, job(), TTL).await);
+    old.pass(3 * SECOND);
+    hold
+}
+
+#[tokio::test]
+async fn a_remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
+    for (how, wall) in WALLS {
+        let folder = Folder::new();
+        let path = folder.join("leases.db");
+        granted_before_a_reboot(&path).await;
+
+        // The holder believes for 57 s more, and no process of the new boot has heard of it.
+        let new = Booted::ago(SECOND);
+        for pass in [0, 28 * SECOND, 28 * SECOND] {
+            new.pass(pass);
+            let contender = engine(&new, &path, wall).await;
+            let acquired = try_take(&contender, job(), TTL).await;
+            assert!(!is_granted(&acquired), "wall clock {how}: {acquired:?}");
+            let held = ListRequest {
+                held: Some(true),
+                ..ListRequest::default()
+            };
+            assert_eq!(contender.list(held).await.unwrap().leases.len(), 1, "{how}");
+        }
+        // A whole ttl after the boot it is over, also for a process that never saw it before.
+        new.pass(5 * SECOND);
+        let contender = engine(&new, &path, wall).await;
+        granted(try_take(&contender, job(), TTL).await);
+    }
+}
+
+#[tokio::test]
+async fn a_second_reboot_takes_nothing_from_a_remote_holder() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    granted_before_a_reboot(&path).await;
+    let walls = [TODAY + 2 * MINUTE, TODAY + HOUR, TODAY + 2 * HOUR];
+    for wall in walls {
+        let new = Booted::ago(SECOND);
+        new.pass(20 * SECOND);
+        let acquired = try_take(&engine(&new, &path, wall).await, job(), TTL).await;
+        assert!(!is_granted(&acquired), "{acquired:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_remote_holder_renews_across_a_reboot_and_a_shorter_ttl_waits_for_the_longer_one() {
+    for (how, wall) in WALLS {
+        let folder = Folder::new();
+        let path = folder.join("leases.db");
+        let hold = granted_before_a_reboot(&path).await;
+
+        let new = Booted::ago(SECOND);
+        let service = engine(&new, &path, wall).await;
+        let renew = RenewRequest {
+            name: job(),
+            fence: hold.grant.fence,
+            ttl: Some(Duration::from_secs(2)),
+        };
+        let renewed = service.renew(vec![renew], TTL).await.remove(0);
+        renewed.unwrap_or_else(|error| panic!("wall clock {how}: {error}"));
+        // Had its answer been lost, the holder would believe in the 57 s that it had before.
+        new.pass(56 * SECOND);
+        let acquired = try_take(&engine(&new, &path, wall).await, job(), TTL).await;
+        assert!(!is_granted(&acquired), "wall clock {how}: {acquired:?}");
+        new.pass(5 * SECOND);
+        granted(try_take(&engine(&new, &path, wall).await, job(), TTL).await);
+    }
+}
+
+#[tokio::test]
+async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
+    for (how, wall) in WALLS {
+        let folder = Folder::new();
+        let path = folder.join("leases.db");
+        let old = Booted::ago(HOUR);
+        let worker = engine(&old, &path, TODAY).await;
+        let put = |number: u32| PutRequest {
+            name: Name::lock(format!("order-{number}")).unwrap(),
+            state: "REQUESTED".into(),
+            body: "".into(),
+            nonce: None,
+        };
+        for number in 0..20 {
+            worker.put(put(number)).await.unwrap();
+        }
+        let claim = || ClaimRequest {
+            state: "REQUESTED".into(),
+            prefix: String::new(),
+            limit: 20,
+            ttl: TTL,
+            owner: "worker".into(),
+            nonce: Nonce::new(format!("{:032x}", Machine.random())).unwrap(),
+            wait: Duration::ZERO,
+        };
+        assert_eq!(worker.claim(claim()).await.unwrap().len(), 20);
+        drop(worker);
+
+        let new = Booted::ago(SECOND);
+        let contender = engine(&new, &path, wall).await;
+        assert_eq!(contender.claim(claim()).await.unwrap(), [], "{how}");
+        new.pass(61 * SECOND);
+        let contender = engine(&new, &path, wall).await;
+        assert_eq!(contender.claim(claim()).await.unwrap().len(), 20, "{how}");
+    }
+}
+
+#[tokio::test]
+async fn a_gate_opens_by_the_wall_clock_after_a_reboot() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let day = Duration::from_secs(24 * 3_600);
+    let gate = || Name::gate("report").unwrap();
+    let old = Booted::ago(HOUR);
+    granted(try_take(&engine(&old, &path, TODAY).await, gate(), day).await);
+
+    // A gate has no holder that could outlive the boot. A machine that is off every night reports every day.
+    let evening = Booted::ago(SECOND);
+    let early = engine(&evening, &path, TODAY + 12 * HOUR).await;
+    assert!(!is_granted(&try_take(&early, gate(), day).await));
+    let morning = Booted::ago(SECOND);
+    let late = engine(&morning, &path, TODAY + 24 * HOUR + SECOND).await;
+    granted(try_take(&late, gate(), day).await);
+}
+
+#[tokio::test]
+async fn a_machine_that_takes_over_a_shared_disk_leaves_remote_holders_their_ttl() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    // The other machine has been running for long, so its boot says nothing about this file.
+    let [here, there] = [Booted::ago(HOUR), Booted::ago(48 * HOUR)];
+    let service = engine(&here, &path, TODAY).await;
+    granted(try_take(&service, job(), TTL).await);
+    let contender = engine(&there, &path, TODAY + 2 * MINUTE).await;
+    assert!(!is_granted(&try_take(&contender, job(), TTL).await));
+    there.pass(61 * SECOND);
+    granted(try_take(&contender, job(), TTL).await);
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_carried_over() {
+    let folder = Folder::new();
+    let path = folder.join("leases.db");
+    let machine = Booted::ago(HOUR);
+    granted(try_take(&engine(&machine, &path, TODAY).await, job(), TTL).await);
+    sqlite3(
+        &path,
+        "alter table clock drop column restarted_us; pragma user_version = 1",
+    );
+    machine.pass(30 * SECOND);
+    let contender = engine(&machine, &path, TODAY).await;
+    assert!(!is_granted(&try_take(&contender, job(), TTL).await));
+    assert_eq!(sqlite3(&path, "pragma user_version").trim(), "2");
+    machine.pass(31 * SECOND);
+    granted(try_take(&contender, job(), TTL).await);
+}
