@@ -43,7 +43,7 @@ impl Group {
     pub(super) fn start(job: Job<'_>) -> io::Result<(Self, Terminal)> {
         let (waiting, gate) = io::pipe()?;
         let mut shim = Command::new(THIS_PROGRAM);
-        shim.arg0("leasehold")
+        shim.arg0(shim::PROCESS_NAME)
             .arg(shim::WORD)
             .arg(waiting.as_raw_fd().to_string())
             .args(job.command)

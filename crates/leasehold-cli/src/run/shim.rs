@@ -9,6 +9,9 @@ use std::process::{Command, ExitCode};
 
 use crate::{exit, output};
 
+/// What `ps -f` shows it as. `pkill -f leasehold` must not match it before it has become the command.
+pub(super) const PROCESS_NAME: &str = "lh-exec";
+
 /// The word that makes this program a shim.
 pub(super) const WORD: &str = "__exec";
 

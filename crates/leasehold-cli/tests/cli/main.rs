@@ -11,6 +11,7 @@ mod gate;
 mod input;
 mod items;
 mod notify;
+mod pkill;
 mod purge;
 mod run;
 mod service;

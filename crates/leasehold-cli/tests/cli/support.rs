@@ -256,17 +256,25 @@ pub(crate) fn stat(pid: Pid) -> Option<Vec<String>> {
     (!matches!(&*fields[0], "Z" | "X")).then_some(fields)
 }
 
-/// The watchdog of a `leasehold run`.
-pub(crate) fn watchdog_of(run: Pid) -> Pid {
-    let is_it = |pid: &Pid| {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        comm.trim() == "leasehold-watch"
-            && stat(*pid).is_some_and(|stat| stat[1] == run.to_string())
-    };
+/// What `pgrep` compares with a pattern: the process name and, with `-f`, the command line.
+pub(crate) fn name_and_command_line(pid: Pid) -> (String, String) {
+    let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    (read("comm").trim().to_owned(), read("cmdline"))
+}
+
+/// The processes that this one has started and that still run.
+pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .map(Pid::from_raw)
-        .find(is_it)
-        .expect("a running `leasehold run` has a watchdog")
+        .filter(|pid| stat(*pid).is_some_and(|stat| stat[1] == parent.to_string()))
+        .collect()
+}
+
+/// The watchdog of a `leasehold run`.
+pub(crate) fn watchdog_of(run: Pid) -> Pid {
+    let is_it = |pid: &Pid| name_and_command_line(*pid).1.contains("__watchdog");
+    let found = children_of(run).into_iter().find(is_it);
+    found.expect("a running `leasehold run` has a watchdog")
 }

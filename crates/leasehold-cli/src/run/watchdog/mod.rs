@@ -10,8 +10,14 @@
 //!
 //! The end of the pipe means that `leasehold run` is gone. It says `ended` when it has to end the group: TERM first, and
 //! KILL with some time to spare before the deadline. It is disarmed by killing it, which works whatever it does.
+//!
+//! `pkill -9 leasehold` must not end it together with `leasehold run`. So neither its process name nor its arguments
+//! contain that word, the lease's name or the store's URL, from its start on: the kernel names a process after the path
+//! that it was started by, which is [`THIS_PROGRAM`](super::THIS_PROGRAM).
 
+use std::ffi::{CStr, OsStr};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,6 +30,9 @@ pub(super) mod process;
 
 /// The word that makes this program a watchdog.
 pub(super) const WORD: &str = "__watchdog";
+
+/// What `ps` shows it as. `pkill leasehold` must not match it.
+const PROCESS_NAME: &CStr = c"lh-watchdog";
 
 const READY: &str = "ready";
 const WATCH: &str = "watch";
@@ -46,7 +55,7 @@ impl Watchdog {
     /// Starts it, and waits until nothing that happens to this process's terminal can reach it.
     pub(super) async fn start(ttl: Duration) -> io::Result<Self> {
         let mut process = Command::new(super::THIS_PROGRAM)
-            .arg0("leasehold")
+            .arg0(OsStr::from_bytes(PROCESS_NAME.to_bytes()))
             .arg(WORD)
             .arg(ttl.as_micros().to_string())
             .stdin(Stdio::piped())

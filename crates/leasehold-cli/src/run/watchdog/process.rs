@@ -14,7 +14,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{Pid, close, read, setsid};
 
-use super::{ENDED, READY, WATCH, WATCHING, grace};
+use super::{ENDED, PROCESS_NAME, READY, WATCH, WATCHING, grace};
 
 /// How often to look whether a group that was told to end has ended. Soon enough that its number cannot have gone
 /// round to somebody else.
@@ -38,8 +38,7 @@ fn settle() -> io::Result<()> {
     SigSet::all().thread_block()?;
     setsid()?;
     std::env::set_current_dir("/")?;
-    // `ps` and `pkill` shall not take it for the command that it watches over.
-    nix::sys::prctl::set_name(c"leasehold-watch")?;
+    nix::sys::prctl::set_name(PROCESS_NAME)?;
     let open: Vec<i32> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
