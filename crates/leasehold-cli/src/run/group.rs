@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -14,11 +14,17 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 use super::job::Job;
+use super::process::{self, Process};
 use super::terminal::Terminal;
 use super::{THIS_PROGRAM, shim};
+use crate::output;
 
 /// How often to look whether a group that was told to end has ended: there is no event for that.
 const LOOK: Duration = Duration::from_millis(10);
+/// A group that has not ended after this…
+const LONG: Duration = Duration::from_secs(1);
+/// …is looked at less often.
+const SELDOM: Duration = Duration::from_millis(250);
 
 /// What the command is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +88,19 @@ impl Group {
         let _ = killpg(self.id, signal);
     }
 
+    /// Hands a signal on to the group, and reports the processes that cannot get it.
+    pub(super) fn forward(&self, signal: Signal) {
+        self.signal(signal);
+        let missed = self.out_of_reach();
+        // A terminal that changes its size is no reason to bother people.
+        if signal != Signal::SIGWINCH && !missed.is_empty() {
+            output::note(&format!(
+                "{signal} cannot be sent to processes of another user: {}",
+                process::list(&missed)
+            ));
+        }
+    }
+
     /// What the command is doing. Tells once about each stop.
     pub(super) fn doing(&self) -> Doing {
         let look = |what| waitid(Id::Pid(self.id), what | WaitPidFlag::WNOHANG);
@@ -110,24 +129,40 @@ impl Group {
 
     /// Returns when no process of the group runs any more.
     pub(super) async fn gone(&self) {
+        let since = Instant::now();
         while self.runs() {
-            tokio::time::sleep(LOOK).await;
+            let pause = if since.elapsed() < LONG { LOOK } else { SELDOM };
+            tokio::time::sleep(pause).await;
         }
     }
 
     /// Whether any process of the group still runs.
     fn runs(&self) -> bool {
-        let Ok(processes) = std::fs::read_dir("/proc") else {
-            return self.doing() != Doing::Ended;
-        };
-        processes
-            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
-            .any(|stat| group_if_running(&stat) == Some(self.id))
+        match Process::of_group(self.id) {
+            Ok(processes) => !processes.is_empty(),
+            Err(_) => self.doing() != Doing::Ended,
+        }
     }
 
-    /// How the command ended. The group's number is free from here on.
-    pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
-        self.leader.wait()
+    /// The processes of the group that still run.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        Process::of_group(self.id).unwrap_or_default()
+    }
+
+    /// Those among them that cannot be sent signals.
+    pub(super) fn out_of_reach(&self) -> Vec<Process> {
+        let mut processes = self.processes();
+        processes.retain(Process::is_out_of_reach);
+        processes
+    }
+
+    /// How the command ended; `None` if it could not be ended. The group's number is free from here on, unless some of
+    /// the group still runs.
+    pub(super) fn reap(mut self) -> io::Result<Option<ExitStatus>> {
+        match self.doing() {
+            Doing::Ended => self.leader.wait().map(Some),
+            Doing::Running | Doing::Stopped => Ok(None),
+        }
     }
 }
 
@@ -141,27 +176,4 @@ fn spawn(shim: &mut Command, waiting: &PipeReader) -> io::Result<Child> {
     let started = shim.spawn();
     fcntl(waiting, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     started
-}
-
-/// The process group in a `/proc/PID/stat`, unless that process has ended.
-fn group_if_running(stat: &str) -> Option<Pid> {
-    // The program's name comes first, in parentheses, and may itself contain anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = fields.next()?;
-    let group = fields.nth(1)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then(|| Pid::from_raw(group))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_group_is_read_whatever_the_program_is_called() {
-        let running = "17 (a) Z 9 (b) R 1 42 17 0 -1";
-        assert_eq!(group_if_running(running), Some(Pid::from_raw(42)));
-        assert_eq!(group_if_running("17 (sh) Z 1 42 17 0 -1"), None);
-        assert_eq!(group_if_running(""), None);
-    }
 }

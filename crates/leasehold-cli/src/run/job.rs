@@ -51,6 +51,13 @@ pub(crate) enum Outcome {
     Interrupted(Signal),
     /// It was ended, because the lease was about to be lost.
     Lost(String),
+    /// Some of its group could not be ended and still runs. The lease must not be released.
+    Outlived {
+        /// What still runs.
+        by: String,
+        /// How the command ended, or why it had to.
+        outcome: Box<Outcome>,
+    },
 }
 
 impl Outcome {
@@ -70,6 +77,7 @@ impl Outcome {
             Self::Ended(code) => *code,
             Self::Killed(signal) | Self::Interrupted(signal) => exit::by(*signal),
             Self::Lost(_) => exit::LOST,
+            Self::Outlived { outcome, .. } => outcome.code(),
         }
     }
 }
@@ -89,7 +97,7 @@ pub(crate) async fn accompany(job: Job<'_>, signals: &mut Signals) -> io::Result
     group.go();
     loop {
         tokio::select! {
-            signal = signals.next() => group.signal(signal),
+            signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.doing() {
                 Doing::Running => {}
                 Doing::Stopped => terminal.stop_along_with(group.id()),
@@ -98,5 +106,8 @@ pub(crate) async fn accompany(job: Job<'_>, signals: &mut Signals) -> io::Result
         }
     }
     terminal.take_from(group.id());
-    Ok(Outcome::of(group.reap()?, foreground))
+    match group.reap()? {
+        Some(status) => Ok(Outcome::of(status, foreground)),
+        None => Err(io::Error::other("the command has not ended")),
+    }
 }

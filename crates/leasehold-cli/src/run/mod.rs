@@ -3,6 +3,7 @@
 mod group;
 mod interrupted;
 mod job;
+mod process;
 mod shim;
 mod supervise;
 mod terminal;
@@ -41,7 +42,8 @@ The command and all that it starts are one process group, which holds the lease 
 what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
 renewed, or `leasehold` itself is killed or stopped, the group is ended (TERM, then KILL) before anybody else can get \
 the lease: a quarter of the ttl before its end, but at most 5 s before. Processes that leave the group (daemons, \
-`setsid`) are on their own.
+`setsid`) are on their own. Processes of another user cannot be ended: use `sudo leasehold run …`, not \
+`leasehold run … -- sudo …`.
 
 The lease of a command that is stopped (Ctrl-Z) is not renewed: the command is ended unless it goes on in time.";
 
@@ -113,8 +115,25 @@ impl Run {
                     self.what()
                 ),
             )),
+            Outcome::Outlived { by, outcome } => Err(self.outlived(&by, &outcome)),
             ended => Ok(ended.code()),
         }
+    }
+
+    /// What the user must know when some of the command could not be ended.
+    fn outlived(&self, by: &str, outcome: &Outcome) -> Failure {
+        let what = self.what();
+        let message = match outcome {
+            Outcome::Lost(reason) => {
+                format!(
+                    "{what} is lost ({reason}), but processes still run that cannot be ended: {by}"
+                )
+            }
+            _ => format!(
+                "{what} is left to expire, as processes still run that cannot be ended: {by}"
+            ),
+        };
+        Failure::new(outcome.code(), message)
     }
 
     /// What it is that somebody else may hold.
@@ -189,6 +208,12 @@ impl Run {
         }
         let job = Job::inheriting(&self.command, environment);
         let outcome = supervise(&leases, job, signals).await;
+        if matches!(outcome, Ok(Outcome::Outlived { .. })) {
+            // Dropping them would release them beside a process that still runs.
+            leases.into_iter().for_each(std::mem::forget);
+            return outcome
+                .map_err(|error| Failure::system("the command cannot be started", error));
+        }
         let lost = matches!(outcome, Ok(Outcome::Lost(_)));
         for lease in leases {
             let name = lease.name().clone();

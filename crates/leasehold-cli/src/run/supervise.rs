@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use std::time::Duration;
 
 use leasehold::Lease;
 use leasehold::core::BootTime;
@@ -11,7 +12,9 @@ use tokio::time::timeout;
 
 use super::group::{Doing, Group};
 use super::job::{Job, Outcome};
+use super::process::{self, Process};
 use super::watchdog::{self, Watchdog};
+use crate::output;
 use crate::signals::Signals;
 
 /// Runs a command under leases of one ttl, all of which it needs. When this returns, nothing of its process group runs
@@ -34,6 +37,7 @@ pub(crate) async fn supervise(
     let foreground = terminal.hand_to(group.id());
     group.go();
 
+    let mut warned = false;
     let mut lost = pin!(any(leases.iter().map(Lease::lost)));
     let reason = loop {
         let moved = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
@@ -44,8 +48,9 @@ pub(crate) async fn supervise(
                 if watchdog.tell(group.id(), earliest(leases)).await.is_err() {
                     break Some(UNWATCHED.to_owned());
                 }
+                warned = warned || warn_of_other_users(&group);
             }
-            signal = signals.next() => group.signal(signal),
+            signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.doing() {
                 Doing::Running => {}
                 Doing::Stopped => terminal.stop_along_with(group.id()),
@@ -56,17 +61,57 @@ pub(crate) async fn supervise(
 
     let grace = watchdog::grace(ttl);
     group.end(grace).await;
-    // As long as the leases are held, they are held for whatever the kernel cannot end at once.
-    let is_lost = || leases.iter().any(Lease::is_lost);
-    while timeout(grace, group.gone()).await.is_err() && !is_lost() {}
-    terminal.take_from(group.id());
-    // Before the group's number is free for others.
+    // Before the group's number is free for others. All of the group that can be killed is killed by now.
     let ended = watchdog.disarm().await;
+    let survivors = survivors(&group, leases, signals).await;
+    terminal.take_from(group.id());
     let status = group.reap()?;
-    if let Some(reason) = reason.or_else(|| ended.then(|| LATE.to_owned())) {
-        return Ok(Outcome::Lost(reason));
+    let reason = reason.or_else(|| ended.then(|| LATE.to_owned()));
+    let outcome = match (reason, status) {
+        (Some(reason), _) => Outcome::Lost(reason),
+        (None, Some(status)) => Outcome::of(status, foreground),
+        (None, None) => return Err(io::Error::other("the command has not ended")),
+    };
+    Ok(match &*survivors {
+        [] => outcome,
+        survivors => Outcome::Outlived {
+            by: process::list(survivors),
+            outcome: Box::new(outcome),
+        },
+    })
+}
+
+/// Waits until nothing of a group that was killed runs any more: the leases are held for whatever the kernel cannot end
+/// at once, and for processes of other users, which cannot be killed. Returns what still runs when a lease is lost or a
+/// signal ends the wait.
+async fn survivors(group: &Group, leases: &[Lease], signals: &mut Signals) -> Vec<Process> {
+    if timeout(NOTICEABLE, group.gone()).await.is_ok() {
+        return Vec::new();
     }
-    Ok(Outcome::of(status, foreground))
+    if !leases.iter().any(Lease::is_lost) {
+        output::note(&format!(
+            "waiting for processes that cannot be ended: {}",
+            process::list(&group.processes())
+        ));
+    }
+    tokio::select! {
+        () = group.gone() => Vec::new(),
+        _ = any(leases.iter().map(Lease::lost)) => group.processes(),
+        _ = signals.end() => group.processes(),
+    }
+}
+
+/// Warns if some of the group could not be ended. Whether it did.
+fn warn_of_other_users(group: &Group) -> bool {
+    let processes = group.out_of_reach();
+    if !processes.is_empty() {
+        output::note(&format!(
+            "processes of another user cannot be ended if the lease is lost: {}; run `leasehold` as that user instead, as \
+             in `sudo leasehold run …`",
+            process::list(&processes)
+        ));
+    }
+    !processes.is_empty()
 }
 
 /// Until when all of them may be believed in.
@@ -88,6 +133,9 @@ fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::O
         ready.map_or(Poll::Pending, Poll::Ready)
     })
 }
+
+/// How long the end of a killed process may take without a word.
+const NOTICEABLE: Duration = Duration::from_secs(1);
 
 const LATE: &str = "it was not renewed in time";
 const UNWATCHED: &str = "its watchdog was killed";

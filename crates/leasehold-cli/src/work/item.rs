@@ -30,6 +30,8 @@ pub(super) enum Fate {
     Failed(String),
     /// Its claim was lost, for this reason: somebody else gets it.
     Lost(String),
+    /// This process could not be ended and still runs. The claim is left to expire.
+    Outlived(String),
     /// It was given back.
     GivenBack,
     /// The command ended with this code, which says that it could not be run. The item was given back.
@@ -52,8 +54,13 @@ pub(super) async fn process(shop: Arc<Shop>, lease: Lease, mut signals: Signals)
         Ok(ended) => conclude(&shop, &lease, ended).await,
         Err(error) => Fate::NotStarted(error),
     };
-    // It fails when the store does not answer: then the item is free after its ttl.
-    let _ = lease.release().await;
+    if matches!(fate, Fate::Outlived(_)) {
+        // Dropping it would release it.
+        std::mem::forget(lease);
+    } else {
+        // It fails when the store does not answer: then the item is free after its ttl.
+        let _ = lease.release().await;
+    }
     let took = started.elapsed();
     Finished { name, fate, took }
 }
@@ -87,6 +94,7 @@ async fn run(shop: &Shop, lease: &Lease, signals: &mut Signals) -> io::Result<En
 async fn conclude(shop: &Shop, lease: &Lease, (outcome, body): Ended) -> Fate {
     let (state, body, fate) = match (outcome, body) {
         (Outcome::Lost(reason), _) => return Fate::Lost(reason),
+        (Outcome::Outlived { by, .. }, _) => return Fate::Outlived(by),
         (Outcome::Ended(0), Ok(body)) => (&shop.work.next, body, Fate::Done),
         (Outcome::Ended(0), Err(reason)) => (&shop.work.failed, None, Fate::Failed(reason)),
         (Outcome::Ended(code @ (exit::NOT_EXECUTABLE | exit::NOT_FOUND)), _) => {

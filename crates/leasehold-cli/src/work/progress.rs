@@ -23,7 +23,7 @@ impl Tally {
         *match fate {
             Fate::Done => &mut self.done,
             Fate::Failed(_) => &mut self.failed,
-            Fate::Lost(_) => &mut self.lost,
+            Fate::Lost(_) | Fate::Outlived(_) => &mut self.lost,
             Fate::GivenBack | Fate::CannotRun(_) | Fate::NotStarted(_) => &mut self.given_back,
         } += 1;
     }
@@ -70,6 +70,9 @@ impl Progress {
             Fate::Done => format!("{name} → {} in {took}", self.next),
             Fate::Failed(reason) => format!("{name} → {} in {took}: {reason}", self.failed),
             Fate::Lost(reason) => format!("{name} is lost after {took}: {reason}"),
+            Fate::Outlived(by) => {
+                format!("{name} is lost after {took}: processes cannot be ended: {by}")
+            }
             Fate::GivenBack | Fate::CannotRun(_) | Fate::NotStarted(_) => {
                 format!("{name} is given back after {took}")
             }

@@ -11,6 +11,7 @@ mod gate;
 mod input;
 mod items;
 mod notify;
+mod other_user;
 mod pkill;
 mod purge;
 mod run;
