@@ -10,6 +10,7 @@ mod terminal;
 mod watchdog;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,10 +34,14 @@ pub(crate) use terminal::Terminal;
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 const EXPLANATION: &str = "\
-The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where the \
-last holder stopped), LEASEHOLD_EXPIRES (when the lease would be over if it were not renewed, as of the start; it is \
+The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where an \
+unfinished run stopped), LEASEHOLD_EXPIRES (when the lease would be over if it were not renewed, as of the start; it is \
 renewed for as long as the command runs) and LEASEHOLD_STORE; with `--also`, LEASEHOLD_FENCES too, a JSON object with \
 the fence of each name. If one of several leases is lost, the command is ended.
+
+The body that the command writes (`leasehold update`) is for the next holder if the command fails or is ended. When it \
+ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the lease is \
+shared, or the name is a work item.
 
 The command and all that it starts are one process group, which holds the lease as a whole: signals go to all of it, \
 what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
@@ -70,6 +75,11 @@ pub(crate) struct Run {
     /// Hold this lease too: all of them, or none. May be given several times.
     #[arg(long, value_name = "NAME", value_parser = arguments::name, conflicts_with = "shared")]
     also: Vec<Name>,
+
+    /// Leave the body for the next holder when the command ends with 0. Otherwise a finished command's body is cleared,
+    /// so that the next run does not resume finished work.
+    #[arg(long)]
+    keep_body: bool,
 
     /// The command to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -118,6 +128,15 @@ impl Run {
             Outcome::Outlived { by, outcome } => Err(self.outlived(&by, &outcome)),
             ended => Ok(ended.code()),
         }
+    }
+
+    /// Whether nothing is left to resume. A shared body belongs to the other holders too, that of a work item is its
+    /// content, and those of `--also` were not the command's to resume.
+    fn clears_body(&self, outcome: &io::Result<Outcome>, lease: &Lease) -> bool {
+        matches!(outcome, Ok(Outcome::Ended(0)))
+            && !self.keep_body
+            && !self.taking.shared
+            && lease.state().is_none()
     }
 
     /// What the user must know when some of the command could not be ended.
@@ -215,9 +234,15 @@ impl Run {
                 .map_err(|error| Failure::system("the command cannot be started", error));
         }
         let lost = matches!(outcome, Ok(Outcome::Lost(_)));
-        for lease in leases {
+        for (index, lease) in leases.into_iter().enumerate() {
             let name = lease.name().clone();
-            match lease.release().await {
+            let finished = index == 0 && self.clears_body(&outcome, &lease);
+            let released = if finished {
+                lease.edit().body("").complete().await
+            } else {
+                lease.release().await.map(drop)
+            };
+            match released {
                 Err(error) if !lost => {
                     output::note(&format!("{name} is left to expire: {error}"));
                 }

@@ -83,7 +83,7 @@ fn the_command_knows_its_lease_and_the_next_one_resumes() {
             .run(
                 store
                     .iter()
-                    .chain(&["run", "a b", "--", "sh", "-c", script]),
+                    .chain(&["run", "a b", "--keep-body", "--", "sh", "-c", script]),
             )
             .ok();
         let lines: Vec<_> = ran.stdout.lines().collect();
@@ -104,7 +104,7 @@ fn a_body_that_no_variable_can_hold_is_left_out() {
     update.write("a\0b");
     update.ends_with(0);
     let script = r#"echo "${LEASEHOLD_BODY-none}""#;
-    let mut run = home.command(["run", "job", "--", "sh", "-c", script]);
+    let mut run = home.command(["run", "job", "--keep-body", "--", "sh", "-c", script]);
     let output = run.env("LEASEHOLD_BODY", "of another").output().unwrap();
     assert_eq!(output.stdout, b"none\n");
     assert_eq!(home.show("job")["body"], "a\0b");

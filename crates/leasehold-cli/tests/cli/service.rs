@@ -65,6 +65,7 @@ fn a_lease_is_the_same_through_the_service_and_the_file() {
     home.run([
         "run",
         "other",
+        "--keep-body",
         "--store",
         &service.url(),
         "--",

@@ -161,7 +161,16 @@ fn a_service_lets_in_whom_its_file_names_and_follows_it() {
     // The command finds its own lease again, by the token that it inherits.
     let script = r#""$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" done"#;
     let run = [
-        "--token", &token, "--store", &url, "run", "ci/job", "sh", "-c", script,
+        "--token",
+        &token,
+        "--store",
+        &url,
+        "run",
+        "ci/job",
+        "--keep-body",
+        "sh",
+        "-c",
+        script,
     ];
     home.run(run).ok();
     assert_eq!(home.show("ci/job")["body"], "done");
