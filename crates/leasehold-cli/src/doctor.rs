@@ -48,11 +48,19 @@ impl Doctor {
         let worst = worst.unwrap_or(Level::Green);
         if common.json {
             let scheme = store::scheme(&url);
-            output::json(&json!({ "store": scheme, "level": worst, "checks": checks }))?;
+            let shown = store::shown(&url);
+            output::json(
+                &json!({ "store": scheme, "url": shown, "level": worst, "checks": checks }),
+            )?;
         } else {
             let colours = std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-            output::raw(&for_people(&checks, worst, colours))?;
+            let whose = match common.store {
+                Some(_) => "",
+                None => " (the default store of this user; other users have their own)",
+            };
+            let place = format!("{}{whose}", store::shown(&url));
+            output::raw(&for_people(&checks, &place, worst, colours))?;
         }
         Ok(if worst == Level::Red { UNSAFE } else { 0 })
     }
@@ -67,9 +75,10 @@ async fn examine(url: &str) -> Result<Vec<Check>, Error> {
     }
 }
 
-fn for_people(checks: &[Check], worst: Level, colours: bool) -> String {
+fn for_people(checks: &[Check], place: &str, worst: Level, colours: bool) -> String {
     let mut lines: Vec<_> = checks.iter().map(|check| line(check, colours)).collect();
     lines.push(String::new());
+    lines.push(format!("Store: {place}"));
     lines.push(match worst {
         Level::Green => "Leases are safe here.".to_owned(),
         Level::Yellow => "Leases are safe here; see the yellow lines.".to_owned(),

@@ -1,5 +1,7 @@
 //! `leasehold list`.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
 use leasehold::wire::{Gates, LockView, Locks};
 use leasehold::{Client, ListRequest};
@@ -48,7 +50,9 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let client = store::connect(&store::place(common)?).await?;
+        let place = store::place(common)?;
+        let shown = store::shown(place.url());
+        let client = store::connect(&place).await?;
         let locks = self.all(&client).await;
         store::close(&client).await;
         let locks = locks?;
@@ -59,8 +63,11 @@ impl List {
             let cursor = None;
             output::json(&Locks { locks, cursor })?;
         } else if locks.is_empty() {
-            output::note("nothing to list");
+            output::note(&format!("nothing to list in {shown}"));
         } else {
+            if std::io::stderr().is_terminal() {
+                output::note(&format!("leases in {shown}"));
+            }
             output::text(&table(&locks, self.gates))?;
         }
         Ok(0)

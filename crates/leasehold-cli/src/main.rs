@@ -8,6 +8,7 @@ mod break_lease;
 mod claim;
 mod completions;
 mod config;
+mod default_store;
 mod doctor;
 mod exit;
 mod gate;

@@ -34,15 +34,16 @@ pub(crate) struct Purge {
 
 impl Purge {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let url = store::url(common)?;
-        if matches!(store::scheme(&url), "http" | "https") {
+        let place = store::place(common)?;
+        let url = place.url();
+        if matches!(store::scheme(url), "http" | "https") {
             return Err(Failure::new(
                 USAGE,
                 "a service purges by itself (see `leasehold serve`): to do it now, name the database behind it, as \
                  the service's own `--store` does",
             ));
         }
-        let engine = Engine::start(leasehold::store::open(&url).await?).await?;
+        let engine = Engine::start(leasehold::store::open(url).await?).await?;
         let progress = Progress::new();
         let purged = engine
             .purge(&self.prefix, self.older_than, |so_far| {

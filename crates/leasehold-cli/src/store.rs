@@ -1,8 +1,6 @@
 //! Which store: the one that was named, or a file of the user's own.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
+use crate::{default_store, output};
 
 /// How long leaving may take. What is not released by then expires.
 const TIDY: Duration = Duration::from_secs(2);
@@ -20,7 +19,9 @@ pub(crate) fn help() -> String {
     let mut lines = vec![
         "Where the leases are kept. Without it, in a SQLite file in your data folder \
          ($XDG_DATA_HOME/leasehold/leases.db), which all programs that you run on this machine share, so that no \
-         server is needed."
+         server is needed. Other users have files of their own: a cron job of root and your shell do not exclude each \
+         other unless both name one store, such as sqlite:/var/lib/leasehold/leases.db in a folder that both can write \
+         to."
             .to_owned(),
         String::new(),
     ];
@@ -53,7 +54,7 @@ pub(crate) fn help() -> String {
 pub(crate) fn url(common: &Common) -> Result<String, Failure> {
     match &common.store {
         Some(url) => Ok(from_anywhere(url)),
-        None => default_file().map(|path| format!("sqlite:{path}")),
+        None => default_store::path().map(|path| format!("sqlite:{path}")),
     }
 }
 
@@ -72,6 +73,14 @@ pub(crate) fn database(common: &Common) -> Result<String, Failure> {
 /// What a URL begins with. It is all of a URL that may be shown: the rest can hold a secret.
 pub(crate) fn scheme(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
+}
+
+/// The URL for people, as far as it cannot hold a secret.
+pub(crate) fn shown(url: &str) -> String {
+    match scheme(url) {
+        "sqlite" | "memory" => url.to_owned(),
+        scheme => format!("{scheme}:…"),
+    }
 }
 
 /// Where the leases are, and who asks for them.
@@ -106,8 +115,29 @@ impl Place {
     }
 }
 
-/// Where the leases are, and who asks for them.
+/// Where the leases are, and who asks for them. A store that other processes cannot see is refused: a lease there would
+/// exclude nobody and end with the command.
 pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
+    let place = any_place(common)?;
+    if scheme(&place.url) == "memory" {
+        return Err(Failure::new(
+            USAGE,
+            "`memory:` cannot be used by this command: its leases are in this process alone and protect nothing from \
+             others; name a file (`--store sqlite:PATH`) or a database, or share the memory of a service (`leasehold \
+             serve --store memory:`, then `--store http://localhost:12345`)",
+        ));
+    }
+    if common.store.is_none()
+        && let Some(path) = place.url.strip_prefix("sqlite:")
+        && let Some(warning) = default_store::warning(path)
+    {
+        output::note(&warning);
+    }
+    Ok(place)
+}
+
+/// The same for a command that protects nothing, such as a benchmark.
+pub(crate) fn any_place(common: &Common) -> Result<Place, Failure> {
     Ok(Place {
         url: url(common)?,
         token: common.token.clone().filter(|token| !token.is_empty()),
@@ -137,37 +167,4 @@ fn from_anywhere(url: &str) -> String {
         (Some(path), Some(folder)) => format!("sqlite:{folder}/{path}"),
         _ => url.to_owned(),
     }
-}
-
-/// The user's own file. Its folder is made, for nobody else to look into.
-fn default_file() -> Result<String, Failure> {
-    let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
-    let data = set("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/share")));
-    let Some(data) = data else {
-        return Err(Failure::new(
-            USAGE,
-            "there is no home folder to keep leases in: name a store, such as `--store sqlite:PATH`",
-        ));
-    };
-    let folder = data.join("leasehold");
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|error| {
-            let folder = folder.display();
-            Failure::from(leasehold::Error::Denied(format!(
-                "the folder {folder} cannot be made ({error}): name a store, such as `--store sqlite:PATH`"
-            )))
-        })?;
-    let file = folder.join("leases.db");
-    file.into_os_string().into_string().map_err(|_| {
-        Failure::new(
-            USAGE,
-            "the home folder's name is not UTF-8: name a store, such as `--store sqlite:PATH`",
-        )
-    })
 }

@@ -76,7 +76,7 @@ impl Bench {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let names = self.names()?;
         let mut signals = Signals::catch()?;
-        let place = store::place(common)?;
+        let place = store::any_place(common)?;
         let client = tokio::select! {
             client = store::connect(&place) => client?,
             signal = signals.end() => return Ok(exit::by(signal)),

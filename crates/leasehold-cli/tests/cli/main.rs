@@ -20,6 +20,7 @@ mod support;
 mod terminal;
 mod token;
 mod traces;
+mod traps;
 mod watch;
 mod watchdog;
 mod work;
