@@ -20,12 +20,14 @@
 //! # assert_eq!(&*step, "");
 //! lease.update("step 3").await?; // where the next one resumes
 //! lease.release().await?;
+//! client.close().await; // at the end of the program
 //! # Ok(()) }
 //! ```
 //!
 //! # Holding a lease
 //!
-//! A [`Lease`] is renewed in the background until it is released, dropped or lost. Whoever works under it stops when
+//! A [`Lease`] is renewed in the background until it is released, dropped or lost. A guard that is dropped releases its
+//! lease in the background, and [`Client::close`] waits for that. Whoever works under a lease stops when
 //! [`lost`](Lease::lost) says so: a local timer fires before anybody else can take the lease, even when the network
 //! hangs. [`run`](LeaseBuilder::run) does that for you.
 //!
@@ -122,6 +124,19 @@
 //! ([`rw_lock`](Client::rw_lock)), one who leads ([`election`](Client::election)), several leases, all or none
 //! ([`lease_all`](Client::lease_all)).
 //!
+//! # Features
+//!
+//! | feature | URL | by default |
+//! |---|---|---|
+//! | `sqlite` | `sqlite:PATH` | yes |
+//! | `http` | `http://…`, `https://…`: a running service | yes |
+//! | `postgres` | `postgres://…` | |
+//! | `redis` | `redis://…`, `rediss://…` | |
+//! | `mysql`, `mongodb`, `dynamodb`, `etcd`, `azblob`, `cosmos` | named like the feature | |
+//! | `conformance` | the suite that every store passes | |
+//!
+//! `memory:` is always there. (The command `leasehold` has other defaults: `postgres` and `redis` as well.)
+//!
 //! # Where things are
 //!
 //! | idea | module |
@@ -134,6 +149,11 @@
 //! | what a lease is, and every decision about it | [`core`] |
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
+
+/// The examples of README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 #[doc(hidden)]
 pub mod awake;

@@ -188,7 +188,8 @@ impl Client {
     /// Waits for the releases of guards that were dropped, then closes the engine that [`connect`] started, if it
     /// did.
     ///
-    /// Call it at the end of a program. Without it the last client that is dropped at the end of `main` waits for those
+    /// Call it at the end of a program, after all guards are released or dropped: nothing renews or releases a lease
+    /// through a client that is closed. Without it the last client that is dropped at the end of `main` waits for those
     /// releases itself, for two seconds at most and on a multi-threaded runtime only. A program on a
     /// `current_thread` runtime leaves such leases to expire.
     pub async fn close(&self) {
