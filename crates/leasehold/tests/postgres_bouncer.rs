@@ -73,6 +73,27 @@ async fn engines_take_turns_through_it() {
     }
 }
 
+#[tokio::test]
+async fn a_listener_hears_of_writes_through_it() {
+    let server = leasehold_testbed::shared("postgres").await.unwrap();
+    let bouncer = server.behind_pgbouncer().await.unwrap();
+    let ground = Ground::on(bouncer.port());
+    let direct = server.port().to_string();
+    let url = ground.url.replace(&bouncer.port().to_string(), &direct);
+    let writer = ground.open().await;
+    let mut changes = leasehold::store::open(&url)
+        .await
+        .unwrap()
+        .changes()
+        .unwrap();
+    let registered = "select count(*) from $T where kind = 'listener'";
+    while ground.sql(registered).await != "1" {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    swap_one(&*writer, create(&name("freed"), record(1, ""))).await;
+    assert_eq!(changes.recv().await, Some(name("freed")));
+}
+
 /// Statements are prepared in a session that, behind a pooler, others use as well: here by turns, so it is always the
 /// same one.
 async fn after_this_happens_to_what_is_prepared(happening: impl AsyncFn(&Ground, &Session)) {

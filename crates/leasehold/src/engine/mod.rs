@@ -425,6 +425,7 @@ impl Engine {
             }
         };
         let _ = tokio::time::timeout(self.inner.config.timeout, concluded).await;
+        let _ = tokio::time::timeout(self.inner.config.timeout, self.inner.store.close()).await;
     }
 }
 

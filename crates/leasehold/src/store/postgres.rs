@@ -7,7 +7,8 @@
 //!
 //! # Stored form
 //! A row of the table `leasehold_records` for each record: exact, with its lists as JSON and its times in
-//! microseconds. The view `leasehold_leases` shows the same to people.
+//! microseconds. The view `leasehold_leases` shows the same to people. Processes that listen for hints have a row there,
+//! too, of the kind `listener`.
 //!
 //! # Set-up
 //! The table, its index and the view are made when they are not there and the user may create them. Otherwise an
@@ -38,6 +39,7 @@ use crate::Result;
 mod changes;
 mod check;
 mod failure;
+mod listeners;
 mod options;
 mod pool;
 mod prepared;
@@ -48,7 +50,8 @@ mod statements;
 mod swap;
 mod tls;
 
-use changes::Herald;
+use changes::Notifier;
+use listeners::Audience;
 use options::Options;
 use pool::Pool;
 use schema::Place;
@@ -66,7 +69,8 @@ pub struct Postgres {
     reserved: Pool,
     statements: Statements,
     place: Place,
-    herald: Option<Herald>,
+    /// Unless hints are switched off.
+    notifier: Option<Notifier>,
     server: Config,
     tls: MakeRustlsConnect,
     margin: Duration,
@@ -86,15 +90,16 @@ impl Postgres {
         let pool = |most| Pool::new(options.server.clone(), tls.clone(), options.place(), most);
         let place = Place::new(options.schema.clone());
         let main = Arc::new(pool(options.connections));
-        let herald = options
+        let statements = Statements::new(&place);
+        let notifier = options
             .changes
-            .then(|| Herald::start(main.clone(), place.channel()));
+            .then(|| Notifier::start(main.clone(), &place, statements.mark()));
         Ok(Self {
             reserved: pool(RESERVED),
             pool: main,
-            statements: Statements::new(&place),
+            statements,
             place,
-            herald,
+            notifier,
             server: options.server.clone(),
             tls: tls.clone(),
             margin: options.margin,
@@ -102,15 +107,16 @@ impl Postgres {
         })
     }
 
-    fn tell(&self, writes: &[Write], swapped: &[Swapped]) {
-        let herald = self.herald.as_ref();
-        let Some(herald) = herald.filter(|herald| herald.has_listeners()) else {
+    /// Notifies the audience of what was written.
+    fn notify(&self, writes: &[Write], swapped: &[Swapped], audience: Audience) {
+        let notifier = self.notifier.as_ref();
+        let Some(notifier) = notifier.filter(|_| audience != Audience::Nobody) else {
             return;
         };
         for (write, swapped) in writes.iter().zip(swapped) {
             let put = write.put.as_ref().map(|(_, record)| &**record);
-            if matches!(swapped, Swapped::Written { .. }) && herald.is_worth_telling(put) {
-                herald.changed(&write.name);
+            if matches!(swapped, Swapped::Written { .. }) && changes::concerns(audience, put) {
+                notifier.notify(&write.name);
             }
         }
     }
@@ -123,7 +129,7 @@ impl Store for Postgres {
             margin: self.margin,
             batch: 256,
             in_flight: 2,
-            poll: match self.herald {
+            poll: match self.notifier {
                 Some(_) => Duration::from_millis(200),
                 None => Duration::from_millis(100),
             },
@@ -144,8 +150,8 @@ impl Store for Postgres {
                 stamp,
             });
         }
-        let swapped = self.swap_all(&writes, deadline).await?;
-        self.tell(&writes, &swapped.value);
+        let (swapped, audience) = self.swap_all(&writes, deadline).await?;
+        self.notify(&writes, &swapped.value, audience);
         Ok(swapped)
     }
 
@@ -155,13 +161,19 @@ impl Store for Postgres {
     }
 
     fn changes(&self) -> Option<Changes> {
-        let herald = self.herald.as_ref()?;
-        Some(herald.listen(self.server.clone(), self.tls.clone()))
+        let notifier = self.notifier.as_ref()?;
+        Some(notifier.listen(self.server.clone(), self.tls.clone()))
     }
 
     fn watch(&self) {
-        if let Some(herald) = &self.herald {
-            herald.watching();
+        if let Some(notifier) = &self.notifier {
+            notifier.watch();
+        }
+    }
+
+    async fn close(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.close().await;
         }
     }
 

@@ -1,10 +1,12 @@
 //! Hints that a name may have changed, by `NOTIFY` and `LISTEN`.
 //!
-//! `NOTIFY` in the transaction that writes would make all such transactions of a database commit one after the other,
-//! each with its own wait for the disk. So hints are sent on their own just after, many at once, without such a wait.
+//! `NOTIFY` in the transaction that writes would make all such transactions of a server commit one after the other, each
+//! with its own wait for the disk. So hints are sent by a statement of their own just after, many at once, without such a
+//! wait.
 //!
-//! They are not cheap even so, and mostly there is nobody to hear them. So those who listen say so: when they begin, again
-//! every half minute, and to whoever begins. A process that can hear that tells nothing while nobody else has said so.
+//! They are not cheap even so, and usually there is no listener. So each listener keeps a row among the records, under a
+//! kind of its own, and every write reads those rows in its own statement: its answer says who the [`Audience`] is. A
+//! process therefore notifies from its first write on, and only while another process listens.
 
 use std::collections::HashSet;
 use std::future::poll_fn;
@@ -13,115 +15,116 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Kind, Mode, Name, Record};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::Doubt;
+use super::listeners::{Audience, Listeners};
 use super::pool::{Pool, Value};
-use super::schema::quoted;
-use crate::host::{Host, Machine};
+use super::schema::{Place, quoted};
 use crate::store::Changes;
 use crate::store::watched::Watched;
 
-/// Hints that may wait to be sent or taken. More are dropped: those who wait look by themselves, too.
+/// Hints that may wait to be sent or taken. More are dropped, because waiters poll as well.
 const QUEUE: usize = 4_096;
 /// How long hints are collected after some were sent.
 const PAUSE: Duration = Duration::from_millis(3);
-/// What a process tells the others that begins to listen, …
-const BEGINS: &str = "begins";
-/// … that listens, …
-const LISTENS: &str = "listens";
-/// … and that watches all names.
-const WATCHING: &str = "watching";
-/// How often it tells that it listens: twice before it is taken to have gone.
+/// How long a process listens before it registers, so that a command that ends at once writes no row.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How often a listener renews its row: twice before it lapses.
 const REPEAT: Duration = Duration::from_secs(25);
-/// How long to leave a server alone that gives no connection.
+/// How long to leave a server alone that gives no connection; and how long a notification may take.
 const RETRY: Duration = Duration::from_millis(500);
+/// What a process sends to learn whether it hears its own messages.
+const PROBE: &str = "probe";
 
-const TELL: &str = "select pg_notify($1, told), set_config('synchronous_commit', 'off', true) \
-    from unnest($2::text[]) told";
+const NOTIFY: &str = "select pg_notify($1, message), set_config('synchronous_commit', 'off', true) \
+    from unnest($2::text[]) message";
 
-/// Tells other processes of changes, in the background. Ends with the store.
+/// Notifies other processes of changes, in the background. Ends with the store.
 #[derive(Clone)]
-pub(super) struct Herald {
-    told: mpsc::Sender<Told>,
-    /// Marks what this process has told, which it need not hear.
+pub(super) struct Notifier {
+    queue: mpsc::Sender<Task>,
+    /// Starts every message of this process, which need not hear them.
     mark: Arc<str>,
     channel: Arc<str>,
-    /// Whether another process listens, and whether it watches.
-    heard: Watched,
-    watched: Watched,
-    /// Whether this process hears what is told: it has heard itself.
+    /// Whether this process watches all names.
+    watches: Watched,
+    /// Whether this process hears messages. Behind a pooler it does not, and does not register.
     hears: Arc<AtomicBool>,
 }
 
-/// What is told.
-#[derive(PartialEq, Eq, Hash)]
-enum Told {
-    Changed(Name),
-    Begins,
-    Listens,
-    Watching,
+/// What the background task does.
+enum Task {
+    Notify(Name),
+    Probe,
+    Register,
+    /// Withdraws the registration and reports that all earlier tasks are done.
+    Close(oneshot::Sender<()>),
 }
 
-impl Herald {
-    pub(super) fn start(pool: Arc<Pool>, channel: String) -> Self {
-        let (told, queue) = mpsc::channel(QUEUE);
-        let herald = Self {
-            told,
-            mark: format!("{:016x}", Machine.random() as u64).into(),
-            channel: channel.into(),
-            heard: Watched::default(),
-            watched: Watched::default(),
+impl Notifier {
+    pub(super) fn start(pool: Arc<Pool>, place: &Place, mark: &str) -> Self {
+        let (queue, tasks) = mpsc::channel(QUEUE);
+        let notifier = Self {
+            queue,
+            mark: mark.into(),
+            channel: place.channel().into(),
+            watches: Watched::default(),
             hears: Arc::default(),
         };
-        let (mark, channel) = (herald.mark.clone(), herald.channel.clone());
-        tokio::spawn(tell(pool, queue, mark, channel));
-        herald
+        let sender = Sender {
+            pool,
+            listeners: Listeners::new(place, mark),
+            mark: notifier.mark.clone(),
+            channel: notifier.channel.clone(),
+            watches: notifier.watches.clone(),
+            is_registered: false,
+        };
+        tokio::spawn(sender.run(tasks));
+        notifier
     }
 
-    pub(super) fn changed(&self, name: &Name) {
-        self.say(Told::Changed(name.clone()));
+    pub(super) fn notify(&self, name: &Name) {
+        self.enqueue(Task::Notify(name.clone()));
     }
 
-    /// Asks the others to tell everything for a while.
-    pub(super) fn watching(&self) {
-        self.say(Told::Watching);
+    /// Asks other processes to notify of every write for a while.
+    pub(super) fn watch(&self) {
+        let is_known = self.watches.is_true();
+        self.watches.note();
+        if !is_known && self.hears.load(Ordering::Relaxed) {
+            self.enqueue(Task::Register);
+        }
     }
 
-    fn say(&self, told: Told) {
-        let _ = self.told.try_send(told);
+    /// Returns once all queued hints have been sent, or could not be.
+    pub(super) async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.queue.send(Task::Close(done)).await.is_ok() {
+            let _ = closed.await;
+        }
     }
 
-    /// Whether there may be others who listen. Behind a pooler nobody hears, and so nobody knows.
-    pub(super) fn has_listeners(&self) -> bool {
-        self.heard.is_true() || !self.hears.load(Ordering::Relaxed)
+    fn enqueue(&self, task: Task) {
+        let _ = self.queue.try_send(task);
     }
 
-    /// Whether somebody may wait for what this write did, or watches. One that leaves an exclusive holder frees nothing.
-    pub(super) fn is_worth_telling(&self, put: Option<&Record>) -> bool {
-        let frees = put.is_none_or(|record| {
-            let mut holders = record.holders.iter();
-            holders.all(|holder| holder.mode != Mode::Exclusive)
-        });
-        frees || self.watched.is_true()
-    }
-
-    /// What others tell, on a connection of its own, which is made again whenever it is lost.
+    /// What other processes notify of, on a connection of its own, which is made again whenever it is lost.
     pub(super) fn listen(&self, server: Config, tls: MakeRustlsConnect) -> Changes {
         let (sender, changes) = mpsc::channel(QUEUE);
-        let herald = self.clone();
+        let notifier = self.clone();
         tokio::spawn(async move {
             loop {
-                let heard = herald.hear(&server, &tls, &sender);
+                let heard = notifier.hear(&server, &tls, &sender);
                 tokio::select! {
                     () = sender.closed() => {}
-                    Err(error) = heard => tracing::debug!(%error, "changes in PostgreSQL are not heard of"),
+                    Err(error) = heard => tracing::debug!(%error, "cannot listen for changes in PostgreSQL"),
                 }
-                herald.hears.store(false, Ordering::Relaxed);
+                notifier.hears.store(false, Ordering::Relaxed);
                 tokio::select! {
                     () = sender.closed() => return,
                     () = tokio::time::sleep(RETRY) => {}
@@ -131,7 +134,7 @@ impl Herald {
         changes
     }
 
-    /// Hands on what is told until the connection ends.
+    /// Passes on notifications until the connection ends.
     async fn hear(
         &self,
         server: &Config,
@@ -139,30 +142,37 @@ impl Herald {
         sender: &mpsc::Sender<Name>,
     ) -> Result<(), tokio_postgres::Error> {
         let (client, mut connection) = server.connect(tls.clone()).await?;
-        let listening = format!("listen {}", quoted(&self.channel));
-        let mut asked = Box::pin(client.batch_execute(&listening));
+        let listen = format!("listen {}", quoted(&self.channel));
+        let mut listening = Box::pin(client.batch_execute(&listen));
         let mut answered = false;
         let mut repeat = tokio::time::interval(REPEAT);
         repeat.reset();
         loop {
             let message = tokio::select! {
                 message = poll_fn(|context| connection.poll_message(context)) => message,
-                listening = &mut asked, if !answered => {
-                    listening?;
+                answer = &mut listening, if !answered => {
+                    answer?;
                     answered = true;
-                    self.say(Told::Begins);
+                    self.enqueue(Task::Probe);
                     continue;
                 }
                 _ = repeat.tick() => {
-                    self.say(Told::Listens);
+                    let hears = self.hears.load(Ordering::Relaxed);
+                    self.enqueue(if hears { Task::Register } else { Task::Probe });
                     continue;
                 }
             };
             match message.transpose()? {
                 None => return Ok(()),
-                Some(AsyncMessage::Notification(told)) => {
-                    if let Some(name) = self.read(told.payload()) {
-                        let _ = sender.try_send(name);
+                Some(AsyncMessage::Notification(notification)) => {
+                    let message = notification.payload();
+                    if !self.is_own(message) {
+                        if let Some(name) = changed(message) {
+                            let _ = sender.try_send(name);
+                        }
+                    } else if !self.hears.swap(true, Ordering::Relaxed) {
+                        let watches = self.watches.is_true();
+                        repeat.reset_after(if watches { Duration::ZERO } else { SETTLE });
                     }
                 }
                 Some(_) => {}
@@ -170,42 +180,91 @@ impl Herald {
         }
     }
 
-    fn read(&self, payload: &str) -> Option<Name> {
-        let (mark, told) = payload.split_once(' ')?;
-        if *mark == *self.mark {
-            self.hears.store(true, Ordering::Relaxed);
-            return None;
-        }
-        if matches!(told, BEGINS | LISTENS | WATCHING) {
-            self.heard.note();
-            match told {
-                BEGINS => self.say(Told::Listens),
-                WATCHING => self.watched.note(),
-                _ => {}
-            }
-            return None;
-        }
-        let (kind, name) = told.split_once(' ')?;
-        Name::new(Kind::parse(kind)?, name).ok()
+    fn is_own(&self, message: &str) -> bool {
+        let mark = message.split_once(' ').map(|(mark, _)| mark);
+        mark == Some(&*self.mark)
     }
 }
 
-async fn tell(pool: Arc<Pool>, mut queue: mpsc::Receiver<Told>, mark: Arc<str>, channel: Arc<str>) {
-    let mut waiting = Vec::new();
-    while queue.recv_many(&mut waiting, QUEUE).await > 0 {
-        let told: HashSet<_> = waiting.drain(..).collect();
-        let told = told.into_iter().map(|told| match told {
-            Told::Changed(name) => format!("{mark} {} {name}", name.kind().as_str()),
-            Told::Begins => format!("{mark} {BEGINS}"),
-            Told::Listens => format!("{mark} {LISTENS}"),
-            Told::Watching => format!("{mark} {WATCHING}"),
-        });
-        let told: Vec<_> = told.collect();
-        let values: [Value<'_>; 2] = [(&&*channel, Type::TEXT), (&told, Type::TEXT_ARRAY)];
-        let deadline = Instant::now() + RETRY;
-        if let Err(error) = pool.ask(deadline, Doubt::None, TELL, &values).await {
-            tracing::debug!(%error, "a change was not told");
+/// Whether a waiter or watcher in the audience may want to hear of this write. One that leaves an exclusive holder frees
+/// nothing.
+pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
+    let frees = || {
+        put.is_none_or(|record| {
+            let mut holders = record.holders.iter();
+            holders.all(|holder| holder.mode != Mode::Exclusive)
+        })
+    };
+    match audience {
+        Audience::Nobody => false,
+        Audience::Waiters => frees(),
+        Audience::Watchers => true,
+    }
+}
+
+/// The name in a message of another process: mark, kind and name, with spaces between them.
+fn changed(message: &str) -> Option<Name> {
+    let (_, changed) = message.split_once(' ')?;
+    let (kind, name) = changed.split_once(' ')?;
+    Name::new(Kind::parse(kind)?, name).ok()
+}
+
+/// The background task.
+struct Sender {
+    pool: Arc<Pool>,
+    listeners: Listeners,
+    mark: Arc<str>,
+    channel: Arc<str>,
+    watches: Watched,
+    is_registered: bool,
+}
+
+impl Sender {
+    async fn run(mut self, mut queue: mpsc::Receiver<Task>) {
+        let mut tasks = Vec::new();
+        while queue.recv_many(&mut tasks, QUEUE).await > 0 {
+            let (mut messages, mut registers, mut closing) = (HashSet::new(), false, Vec::new());
+            let mark = &self.mark;
+            for task in tasks.drain(..) {
+                match task {
+                    Task::Notify(name) => {
+                        messages.insert(format!("{mark} {} {name}", name.kind().as_str()));
+                    }
+                    Task::Probe => {
+                        messages.insert(format!("{mark} {PROBE}"));
+                    }
+                    Task::Register => registers = true,
+                    Task::Close(done) => closing.push(done),
+                }
+            }
+            if registers {
+                self.is_registered = true;
+                let watches = self.watches.is_true();
+                self.listeners
+                    .register(&self.pool, Instant::now() + RETRY, watches)
+                    .await;
+            }
+            if !messages.is_empty() {
+                self.notify(messages.into_iter().collect()).await;
+            }
+            if !closing.is_empty() && std::mem::take(&mut self.is_registered) {
+                self.listeners
+                    .withdraw(&self.pool, Instant::now() + RETRY)
+                    .await;
+            }
+            for done in closing {
+                let _ = done.send(());
+            }
+            tokio::time::sleep(PAUSE).await;
         }
-        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn notify(&self, messages: Vec<String>) {
+        let values: [Value<'_>; 2] = [(&&*self.channel, Type::TEXT), (&messages, Type::TEXT_ARRAY)];
+        let deadline = Instant::now() + RETRY;
+        let sent = self.pool.ask(deadline, Doubt::None, NOTIFY, &values);
+        if let Err(error) = sent.await {
+            tracing::debug!(%error, "a notification was not sent");
+        }
     }
 }

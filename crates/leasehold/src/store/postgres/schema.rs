@@ -4,6 +4,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
 use super::failure::{self, Doubt};
+use super::listeners;
 use super::pool::Pool;
 use super::statements::Statements;
 use crate::{Error, Result};
@@ -59,6 +60,7 @@ impl Place {
         };
         let (records, index) = (self.records(), self.index());
         let leases = self.name("leasehold_leases");
+        let listener = listeners::KIND;
         format!(
             r#"select pg_advisory_xact_lock(7812734501);
 {create_schema}
@@ -86,7 +88,7 @@ select kind, name, fence,
     (select to_timestamp(min((h ->> 'acquired_at')::float8) / 1e6) from json_array_elements(shown) h) as acquired_at,
     case when held_until > 0 then to_timestamp(held_until / 1e6) end as expires_at,
     state, to_timestamp(state_since / 1e6) as state_since, body
-from (select *, replace(holders::text, '\u0000', '\u2400')::json as shown from {records}) r;"#
+from (select *, replace(holders::text, '\u0000', '\u2400')::json as shown from {records} where kind <> '{listener}') r;"#
         )
     }
 }

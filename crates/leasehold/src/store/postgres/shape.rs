@@ -1,5 +1,6 @@
 //! The statement that swaps a batch, of which there is one for each mix of writes.
 
+use super::listeners;
 use super::row::{self, INPUT};
 use crate::store::Write;
 
@@ -89,11 +90,12 @@ impl Shape {
         // `not in` looks the losers up in a table of hashes, `<> all` goes through the whole array for each.
         format!(
             "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), \
-             array(select n from written) as written, '{mark}' as mark) h left join lateral (select i.n, c.* \
+             array(select n from written) as written, '{mark}' as mark, {} as audience) h left join lateral (select i.n, c.* \
              from input i left join lateral (select * from {table} r where r.kind = i.kind and r.name = i.name \
              limit 1) c on true where i.n not in (select n from written)) r on true",
             parts.join(", "),
-            row::columns()
+            row::columns(),
+            listeners::selected(table, mark)
         )
     }
 

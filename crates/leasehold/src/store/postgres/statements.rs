@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::failure::{self, Doubt};
+use super::listeners::Audience;
 use super::pool::{Pool, Value};
 use super::prepared::Sql;
 use super::row::{self, Batch, INPUT};
@@ -161,9 +162,20 @@ pub(super) fn loaded(rows: &[Row], count: usize) -> Result<Answer<Vec<Option<Sto
     Ok(Answer { value, stamp })
 }
 
-/// The answer to [`Statements::swap`]; `None` where somebody is at that record in this moment.
-pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
+/// What the answer to a swap says besides what became of its writes.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) stamp: Stamp,
+    pub(super) audience: Audience,
+}
+
+/// The answer to [`Statements::swap`]; `None` where another transaction is at that record in this moment.
+pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<(Vec<Option<Swapped>>, Head)> {
     let stamp = stamp(rows)?;
+    let audience = match rows.first() {
+        Some(row) => Audience::of(row.try_get(4).map_err(failure::answered_oddly)?),
+        None => Audience::Nobody,
+    };
     let mut writes = writes.to_vec();
     let mut fates: Vec<_> = writes.iter().map(|_| None).collect();
     let written: Vec<i64> = match rows.first() {
@@ -175,21 +187,18 @@ pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<Answer<Vec<Opti
     }
     for row in rows {
         let Some(n) = row
-            .try_get::<_, Option<i64>>(4)
+            .try_get::<_, Option<i64>>(5)
             .map_err(failure::answered_oddly)?
         else {
             continue;
         };
         let write = *number(&mut writes, Some(n))?;
-        *number(&mut fates, Some(n))? = match row::stored(row, 5) {
+        *number(&mut fates, Some(n))? = match row::stored(row, 6) {
             Ok(current) => sql::lost(write, current.map(|(_, stored)| stored)),
             Err(corrupt) => Some(Swapped::Failed(corrupt)),
         };
     }
-    Ok(Answer {
-        value: fates,
-        stamp,
-    })
+    Ok((fates, Head { stamp, audience }))
 }
 
 fn slot<'v, T>(values: &'v mut [T], row: &Row, column: usize) -> Result<&'v mut T> {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::Stamp;
 use tokio::time::Instant;
 
 use super::Postgres;
 use super::failure::{self, Doubt};
+use super::listeners::Audience;
 use super::pool::Lent;
 use super::row::Batch;
 use super::shape::Locks;
-use super::statements;
+use super::statements::{self, Head};
 use crate::Result;
 use crate::store::{Answer, Swapped, Write, sql};
 
@@ -21,16 +21,16 @@ const WAIT_FOR_TURN: Duration = Duration::from_millis(250);
 const TRIES: usize = 5;
 
 impl Postgres {
-    /// Swaps these writes, of which there are some.
+    /// Swaps these writes, of which there are some, and says who wants to hear of it.
     pub(super) async fn swap_all(
         &self,
         writes: &[Write],
         deadline: Instant,
-    ) -> Result<Answer<Vec<Swapped>>> {
+    ) -> Result<(Answer<Vec<Swapped>>, Audience)> {
         let mut order: Vec<_> = (0..writes.len()).collect();
         order.sort_by(|a, b| writes[*a].name.cmp(&writes[*b].name));
         let sorted: Vec<_> = order.iter().map(|index| &writes[*index]).collect();
-        let (mut fates, stamp) = self.batch(&sorted, deadline).await?;
+        let (mut fates, head) = self.batch(&sorted, deadline).await?;
 
         let in_company = writes.len() > 1;
         let is_open = |(index, fate): (usize, &Option<_>)| fate.is_none().then_some(index);
@@ -42,7 +42,9 @@ impl Postgres {
             self.alone(write, wait, deadline)
         }))
         .await;
-        let stamp = tried.iter().find_map(|(_, stamp)| *stamp).or(stamp);
+        let heads = || tried.iter().filter_map(|(_, head)| *head).chain(head);
+        let stamp = heads().next().map(|head| head.stamp);
+        let audience = heads().map(|head| head.audience).max();
         for (index, (swapped, _)) in open.into_iter().zip(tried) {
             fates[index] = Some(swapped);
         }
@@ -50,23 +52,23 @@ impl Postgres {
         swapped.sort_unstable_by_key(|(index, _)| *index);
         let swapped: Vec<_> = swapped.into_iter().filter_map(|(_, fate)| fate).collect();
         match stamp {
-            Some(stamp) => Ok(Answer {
-                value: swapped,
-                stamp,
-            }),
+            Some(stamp) => {
+                let value = swapped;
+                Ok((Answer { value, stamp }, audience.unwrap_or_default()))
+            }
             None => Err(sql::all_failed(swapped)),
         }
     }
 
-    /// What became of writes that were sent together, and the server's time.
+    /// What became of writes that were sent together; and the head of the answer, if there is one.
     async fn batch(
         &self,
         writes: &[&Write],
         deadline: Instant,
-    ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
-        let (fates, stamp) = self.together(writes, deadline).await?;
-        if stamp.is_some() {
-            return Ok((fates, stamp));
+    ) -> Result<(Vec<Option<Swapped>>, Option<Head>)> {
+        let (fates, head) = self.together(writes, deadline).await?;
+        if head.is_some() {
+            return Ok((fates, head));
         }
         // Undone as a whole, because an insert met one of somebody's open transaction. Without inserts it will do.
         let others = writes
@@ -77,7 +79,7 @@ impl Postgres {
         if others.is_empty() {
             return Ok((fates, None));
         }
-        let (others, stamp) = self.together(&others, deadline).await?;
+        let (others, head) = self.together(&others, deadline).await?;
         let mut others = others.into_iter();
         let fates = writes
             .iter()
@@ -85,7 +87,7 @@ impl Postgres {
                 true => None,
                 false => others.next().flatten(),
             });
-        Ok((fates.collect(), stamp))
+        Ok((fates.collect(), head))
     }
 
     /// Sends writes as one statement, in the order of names. Those that somebody is in the way of are not waited for.
@@ -93,7 +95,7 @@ impl Postgres {
         &self,
         writes: &[&Write],
         deadline: Instant,
-    ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
+    ) -> Result<(Vec<Option<Swapped>>, Option<Head>)> {
         let statement = self.statements.swap(writes, Locks::Skip);
         let batch = Batch::new(writes)?;
         let patience = milliseconds(sql::WAIT_IN_COMPANY);
@@ -106,8 +108,8 @@ impl Postgres {
                 .await?
             {
                 Ok(rows) => {
-                    let answer = statements::swapped(&rows, writes)?;
-                    return Ok((answer.value, Some(answer.stamp)));
+                    let (fates, head) = statements::swapped(&rows, writes)?;
+                    return Ok((fates, Some(head)));
                 }
                 Err(error) if failure::is_locked(&error) => break,
                 Err(_) => {}
@@ -122,9 +124,9 @@ impl Postgres {
         write: &Write,
         wait: Duration,
         deadline: Instant,
-    ) -> (Swapped, Option<Stamp>) {
-        let mut stamp = None;
-        let waited = self.wait(write, wait, deadline, &mut stamp).await;
+    ) -> (Swapped, Option<Head>) {
+        let mut head = None;
+        let waited = self.wait(write, wait, deadline, &mut head).await;
         let swapped = match waited {
             Ok(Some(swapped)) => {
                 self.stuck.forget(&write.name);
@@ -136,7 +138,7 @@ impl Postgres {
             }
             Err(error) => Swapped::Failed(error),
         };
-        (swapped, stamp)
+        (swapped, head)
     }
 
     /// `None` if nothing was done, because the lock did not go away in time, or too many others wait for one.
@@ -145,7 +147,7 @@ impl Postgres {
         write: &Write,
         wait: Duration,
         deadline: Instant,
-        stamp: &mut Option<Stamp>,
+        head: &mut Option<Head>,
     ) -> Result<Option<Swapped>> {
         if wait.is_zero() {
             return Ok(None);
@@ -160,10 +162,10 @@ impl Postgres {
         let until = deadline.min(Instant::now() + wait);
         let waited = loop {
             match self.wait_once(&lent, write, until, deadline).await {
-                Ok(Some(answer)) => {
-                    *stamp = Some(answer.stamp);
-                    if answer.value.is_some() || Instant::now() >= until {
-                        break Ok(answer.value);
+                Ok(Some((swapped, answered))) => {
+                    *head = Some(answered);
+                    if swapped.is_some() || Instant::now() >= until {
+                        break Ok(swapped);
                     }
                 }
                 Ok(None) => break Ok(None),
@@ -182,7 +184,7 @@ impl Postgres {
         write: &Write,
         until: Instant,
         deadline: Instant,
-    ) -> Result<Option<Answer<Option<Swapped>>>> {
+    ) -> Result<Option<(Option<Swapped>, Head)>> {
         let writes = [write];
         let swap = self.statements.swap(&writes, Locks::Wait);
         let batch = Batch::new(&writes)?;
@@ -206,22 +208,19 @@ impl Postgres {
             Err(_) => Vec::new(),
         };
         if !rows.is_empty() {
-            let answer = statements::swapped(&rows, &writes)?;
-            if let [Some(swapped @ (Swapped::Written { .. } | Swapped::Failed(_)))] =
-                &answer.value[..]
-            {
-                return Ok(Some(Answer {
-                    value: Some(swapped.clone()),
-                    stamp: answer.stamp,
-                }));
+            let (fates, head) = statements::swapped(&rows, &writes)?;
+            if let [Some(swapped @ (Swapped::Written { .. } | Swapped::Failed(_)))] = &fates[..] {
+                return Ok(Some((Some(swapped.clone()), head)));
             }
         }
         let loaded = loaded?.map_err(|error| failure::answered(&error, Doubt::None))?;
         let Answer { mut value, stamp } = statements::loaded(&loaded, 1)?;
-        Ok(Some(Answer {
-            value: sql::lost(write, value.remove(0)),
-            stamp,
-        }))
+        // Nothing was written, so no process is to be notified.
+        let audience = Audience::Nobody;
+        Ok(Some((
+            sql::lost(write, value.remove(0)),
+            Head { stamp, audience },
+        )))
     }
 }
 

@@ -1,0 +1,94 @@
+//! The rows that say who listens for hints.
+//!
+//! They lie among the records, under a kind that no query for records names, so that they need no table, no migration
+//! and no right of their own.
+
+use tokio::time::Instant;
+use tokio_postgres::types::Type;
+
+use super::failure::Doubt;
+use super::pool::{Pool, Value};
+use super::schema::Place;
+
+/// The kind of these rows.
+pub(super) const KIND: &str = "listener";
+/// The body of a row whose process watches all names.
+const WATCHES: &str = "watches";
+/// The server's time in microseconds, as the column `held_until` has it.
+const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1e6)::int8";
+/// How long a row counts, in microseconds: it outlives one missed renewal.
+const LAPSE: i64 = 60_000_000;
+
+/// Which other processes listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Audience {
+    #[default]
+    Nobody,
+    /// Some that may wait for a name to come free.
+    Waiters,
+    /// Some that want to hear of every write.
+    Watchers,
+}
+
+impl Audience {
+    /// What [`selected`] answers.
+    pub(super) fn of(number: i32) -> Self {
+        match number {
+            0 => Self::Nobody,
+            1 => Self::Waiters,
+            _ => Self::Watchers,
+        }
+    }
+}
+
+/// An expression for the [`Audience`] of the process with this mark. One index lookup.
+pub(super) fn selected(table: &str, mark: &str) -> String {
+    format!(
+        "(select coalesce(max(case l.body when '{WATCHES}' then 2 else 1 end), 0) from {table} l \
+         where l.kind = '{KIND}' and l.name <> '{mark}' and l.held_until > {NOW})"
+    )
+}
+
+/// The row of this process.
+pub(super) struct Listeners {
+    register: String,
+    withdraw: String,
+    mark: String,
+}
+
+impl Listeners {
+    pub(super) fn new(place: &Place, mark: &str) -> Self {
+        let table = place.records();
+        // Neither waits for the disk: a row that is lost is written again before long.
+        let soon = "set_config('synchronous_commit', 'off', true) = 'off'";
+        Self {
+            register: format!(
+                "with lapsed as (delete from {table} where kind = '{KIND}' and name <> $1 and held_until < {NOW}) \
+                 insert into {table} (kind, name, write_id, fence, held_until, holders, body) \
+                 select '{KIND}', $1, '00000000-0000-0000-0000-000000000000', 0, {NOW} + {LAPSE}, '[]', $2 where {soon} \
+                 on conflict (kind, name) do update set held_until = excluded.held_until, body = excluded.body"
+            ),
+            withdraw: format!("delete from {table} where kind = '{KIND}' and name = $1 and {soon}"),
+            mark: mark.to_owned(),
+        }
+    }
+
+    /// Writes or renews the row.
+    pub(super) async fn register(&self, pool: &Pool, deadline: Instant, watches: bool) {
+        let body = if watches { WATCHES } else { "" };
+        let values: [Value<'_>; 2] = [(&self.mark, Type::TEXT), (&body, Type::TEXT)];
+        let registered = pool.ask(deadline, Doubt::None, &self.register, &values);
+        if let Err(error) = registered.await {
+            tracing::debug!(%error, "a listener is not registered: other processes do not notify it");
+        }
+    }
+
+    /// Deletes the row.
+    pub(super) async fn withdraw(&self, pool: &Pool, deadline: Instant) {
+        let values: [Value<'_>; 1] = [(&self.mark, Type::TEXT)];
+        let withdrawn = pool.ask(deadline, Doubt::None, &self.withdraw, &values);
+        if let Err(error) = withdrawn.await {
+            tracing::debug!(%error, "a listener's row is left to lapse");
+        }
+    }
+}
