@@ -16,9 +16,9 @@ mod redis;
 
 pub(crate) use pgbouncer::Pgbouncer;
 
-/// What there is a server for: the schemes of store URLs; `dynoxide`, a second one for `dynamodb`; and `etcd-debian`, an
-/// `etcd` that may be killed.
-pub const SERVERS: [&str; 9] = [
+/// What there is a server for: the schemes of store URLs; `dynoxide`, a second one for `dynamodb`; `etcd-debian`, an
+/// `etcd` that may be killed; and `valkey`, a second one for `redis`.
+pub const SERVERS: [&str; 10] = [
     "azblob",
     "dynamodb",
     "dynoxide",
@@ -28,6 +28,7 @@ pub const SERVERS: [&str; 9] = [
     "mysql",
     "postgres",
     "redis",
+    "valkey",
 ];
 
 /// The recipe for one of [`SERVERS`].
@@ -41,7 +42,8 @@ pub(crate) fn of(name: &str) -> Result<Arc<dyn Recipe>, Missing> {
         "mongodb" => Arc::new(mongodb::Mongodb),
         "mysql" => Arc::new(mysql::Mysql),
         "postgres" => Arc::new(postgres::Postgres),
-        "redis" => Arc::new(redis::Redis),
+        "redis" => Arc::new(redis::Redis::Debian),
+        "valkey" => Arc::new(redis::Redis::Valkey),
         _ => return Err(Missing::Scheme(name.to_owned())),
     })
 }

@@ -1,21 +1,40 @@
-//! Redis: what was acknowledged is in the append-only file on the disk.
+//! Redis and Valkey: what was acknowledged is in the append-only file on the disk.
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 
 use crate::Missing;
 use crate::recipe::{Member, Node, Recipe, command_line};
 use crate::{probe, programs};
 
-pub(crate) struct Redis;
+/// Which server.
+pub(crate) enum Redis {
+    /// Debian's Redis, whose `WAIT` counts every write of the server.
+    Debian,
+    /// Valkey, whose `WAIT` counts the connection's own writes only, as that of Redis does since 7.2.
+    Valkey,
+}
+
+impl Redis {
+    fn program(&self) -> Result<PathBuf, Missing> {
+        match self {
+            Self::Debian => programs::on_path("redis", "redis-server"),
+            Self::Valkey => programs::in_cache("valkey", "valkey/usr/bin/valkey-server"),
+        }
+    }
+}
 
 impl Recipe for Redis {
     fn name(&self) -> &'static str {
-        "redis"
+        match self {
+            Self::Debian => "redis",
+            Self::Valkey => "valkey",
+        }
     }
 
     fn installed(&self) -> Result<(), Missing> {
-        programs::on_path("redis", "redis-server").map(drop)
+        self.program().map(drop)
     }
 
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing> {
@@ -38,7 +57,7 @@ impl Recipe for Redis {
             ],
         };
         let mut command = command_line![
-            programs::on_path("redis", "redis-server")?,
+            self.program()?,
             "--bind",
             "127.0.0.1",
             "--dir",

@@ -8,7 +8,8 @@
 //! # Stored form
 //! A hash for each record, `leasehold:lock:NAME` (`HGETALL` shows it to people): the version, the record as JSON, and where it
 //! has them its body and its state. `leasehold:names:lock` is the sorted set of all names, `leasehold:state:lock:STATE` that of
-//! the work items in a state, oldest first.
+//! the work items in a state, oldest first. `leasehold:probe` holds nothing: a call that writes no record tries to write it,
+//! which a replica refuses and `WAIT` counts.
 //!
 //! # Set-up
 //! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info
@@ -109,6 +110,18 @@ impl Redis {
         Some(wait)
     }
 
+    /// A write that a replica refuses: it follows what was read, so that a demoted primary shows nothing old.
+    ///
+    /// Without `?wait` it changes nothing. With it, it does: since Redis 7.2 `WAIT` counts the connection's own last write
+    /// only, and what was read may have been written through another connection.
+    fn probe(&self) -> Cmd {
+        let key = format!("{}:probe", self.options.prefix);
+        match self.options.wait {
+            Some(_) => Cmd::hset(key, "write", 1),
+            None => Cmd::hdel(key, "none"),
+        }
+    }
+
     fn check_replicas(&self, answer: Option<&Value>) -> Result<()> {
         let (Some((replicas, within)), Some(answer)) = (self.options.wait, answer) else {
             return Ok(());
@@ -152,6 +165,7 @@ impl Store for Redis {
                 .cmd("HGETALL")
                 .arg(row::key(&self.options.prefix, name));
         }
+        commands.add_command(self.probe());
         // A write that replicas do not have yet does not count, also when it is looked up later.
         let waits = self.waiting().is_some();
         if let Some(wait) = self.waiting() {
@@ -163,6 +177,7 @@ impl Store for Redis {
             self.check_replicas(reached.as_ref())
                 .map_err(|error| Error::Unavailable(error.to_string()))?;
         }
+        answers.pop();
         let mut answers = answers.into_iter();
         let time = answers.next();
         let time = parts(time.as_ref())?;
@@ -187,7 +202,12 @@ impl Store for Redis {
         };
         call.arg(&self.options.prefix)
             .arg(mark)
-            .arg(self.teller.listening());
+            .arg(self.teller.listening())
+            .arg(if self.options.wait.is_some() {
+                "wait"
+            } else {
+                ""
+            });
         for write in &writes {
             row::add(&mut call, write)?;
         }

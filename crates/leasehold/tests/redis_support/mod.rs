@@ -1,4 +1,5 @@
 //! What the tests of the Redis store share.
+#![allow(dead_code, reason = "each test uses its own part of it")]
 
 use leasehold_testbed::Server;
 

@@ -110,6 +110,11 @@ impl Connection {
         commands.ignore_errors();
         let answers = commands.query_async::<Vec<Value>>(&mut connection).await;
         match answers {
+            // Behind a name that leads to the primary, a new connection finds the new one.
+            Ok(answers) if answers.iter().any(is_read_only) => {
+                self.forget(number).await;
+                Err(Broken::Harmless(failure::demoted()))
+            }
             Ok(answers) => Ok(answers),
             Err(error) => {
                 self.forget(number).await;
@@ -167,6 +172,13 @@ impl Connection {
             .await
             .map(drop)
             .map_err(Broken::Harmless)
+    }
+}
+
+fn is_read_only(answer: &Value) -> bool {
+    match answer {
+        Value::ServerError(error) => failure::is_read_only(&RedisError::from(error.clone())),
+        _ => false,
     }
 }
 

@@ -47,6 +47,20 @@ pub(super) fn of_write(error: &RedisError) -> Error {
     })
 }
 
+/// A server that was a primary when it was connected to, and takes no writes now: nothing was written.
+pub(super) fn demoted() -> Error {
+    Error::Unavailable(
+        "this Redis has become a replica, whose records may be old: use the URL of the new primary, or promote this one"
+            .into(),
+    )
+}
+
+/// Whether a replica refused to write. In a script, Redis 6 puts its own words before the code.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.to_string().contains("READONLY")
+}
+
 /// What the server itself refused: then nothing was written.
 fn refused(error: &RedisError) -> Option<Error> {
     let denied = |what: &str| Some(Error::Denied(format!("{what} ({})", said(error))));
@@ -54,9 +68,6 @@ fn refused(error: &RedisError) -> Option<Error> {
     match error.kind() {
         ErrorKind::AuthenticationFailed => {
             denied("Redis refuses the user or password of the store URL")
-        }
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-            denied("this Redis is a replica: use the URL of its primary")
         }
         ErrorKind::Server(ServerErrorKind::NoPerm) => denied(
             "the user lacks a right: `ACL SETUSER USER ~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info +wait`",
@@ -74,6 +85,7 @@ fn refused(error: &RedisError) -> Option<Error> {
         _ => match error.code()? {
             "NOAUTH" | "WRONGPASS" => denied("Redis refuses the user or password of the store URL"),
             "OOM" => unavailable("Redis has no memory left for writes: raise `maxmemory`"),
+            "NOREPLICAS" => unavailable("Redis has fewer replicas than `min-replicas-to-write`"),
             "MISCONF" => unavailable("Redis cannot persist, and refuses writes: look at its log"),
             "BUSY" => unavailable("Redis is busy with somebody's script"),
             _ => None,

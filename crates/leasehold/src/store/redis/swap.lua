@@ -1,12 +1,12 @@
 -- Writes or deletes each record whose version still matches; a loser gets the current record back.
 -- KEYS: one hash for each write. ARGV: prefix of all keys, who writes if subscribers are to be told or "", how many of the
--- subscribers are the writer's own, then for each write:
+-- subscribers are the writer's own, "wait" if a WAIT follows or "", then for each write:
 --   expected write id or "", state of that version or "", new write id or "" to delete, record, how many values follow,
 --   and these: fields that few records have, each with its value, `state` and `state_since` first.
 -- Returns the time, and of each loser its number and hash.
 local call = redis.call
 local prefix, writer, own = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local answer, told, at = call('TIME'), {}, 4
+local answer, told, at, wrote = call('TIME'), {}, 5, false
 if writer ~= '' and call('PUBSUB', 'NUMSUB', prefix .. ':changes')[2] <= own then
     writer = ''
 end
@@ -38,6 +38,7 @@ for number, key in ipairs(KEYS) do
         answer[#answer + 1] = number
         answer[#answer + 1] = call('HGETALL', key)
     else
+        wrote = true
         local state = more > 0 and ARGV[at + 5] == 'state' and ARGV[at + 6]
         if id == '' then
             call('DEL', key)
@@ -58,6 +59,14 @@ for number, key in ipairs(KEYS) do
         end
     end
     at = at + 5 + more
+end
+-- A replica refuses both commands, so only a primary reports a conflict. WAIT counts this connection's own last write.
+if not wrote then
+    if ARGV[4] == 'wait' then
+        call('HSET', prefix .. ':probe', 'write', '1')
+    else
+        call('HDEL', prefix .. ':probe', 'none')
+    end
 end
 if told[1] then
     -- Only a hint: what is written stays written, whether or not the user may publish.

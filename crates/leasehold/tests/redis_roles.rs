@@ -1,0 +1,90 @@
+//! Redis servers that change roles under an open connection, and what replicas have.
+#![cfg(feature = "redis")]
+
+mod records;
+mod redis_support;
+#[path = "redis_support/replicas.rs"]
+mod replicas;
+
+use leasehold::core::{Kind, Name};
+use leasehold::engine::Engine;
+use leasehold::store::{self, Query};
+use leasehold::{Client, Error, ListRequest};
+use leasehold_testbed::Server;
+use records::{create, load_one, record, replace};
+use redis_support::ask;
+use replicas::{replica_of, replication_says};
+
+#[tokio::test]
+async fn unreplicated_write_is_never_confirmed() {
+    replicas::unreplicated_write_is_never_confirmed("redis").await;
+}
+
+/// Makes the replica the primary, and the primary its replica, with nothing lost.
+async fn fail_over(primary: &Server, replica: &Server) {
+    ask::<()>(primary, "WAIT 1 10000").await;
+    ask::<()>(replica, "REPLICAOF NO ONE").await;
+    ask::<()>(primary, &format!("REPLICAOF 127.0.0.1 {}", replica.port())).await;
+}
+
+fn is_demoted<T: std::fmt::Debug>(answer: Result<T, Error>) {
+    match answer {
+        Err(Error::Unavailable(why)) if why.contains("has become a replica") => {}
+        other => panic!("a replica answered: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn demoted_primary_answers_no_call_of_the_store() {
+    let primary = Server::start("redis").await.expect("installed");
+    let replica = replica_of("redis", &primary).await;
+    for options in ["", "?wait=1&wait_timeout=60s"] {
+        let store = store::open(&(primary.url() + options)).await;
+        let store = store.expect("opens");
+        let name = Name::lock(format!("job{options}")).expect("a good name");
+        let written = store.swap(vec![create(&name, record(1, ""))]).await;
+        written.expect("written");
+        let current = load_one(&*store, &name).await.expect("it is there");
+
+        fail_over(&primary, &replica).await;
+        is_demoted(store.load(std::slice::from_ref(&name)).await);
+        is_demoted(store.load(&[]).await);
+        is_demoted(store.find(&Query::all(Kind::Lock)).await);
+        let write = replace(&name, &current, record(2, ""));
+        is_demoted(store.swap(vec![write]).await);
+        // A conflict writes nothing, and is an answer all the same.
+        is_demoted(store.swap(vec![create(&name, record(1, ""))]).await);
+
+        replication_says(&primary, "master_link_status:up").await;
+        fail_over(&replica, &primary).await;
+        replication_says(&primary, "state=online").await;
+        let loaded = load_one(&*store, &name).await;
+        assert_eq!(loaded.expect("it is there").version, current.version);
+    }
+}
+
+#[tokio::test]
+async fn demoted_primary_shows_lists_and_grants_nothing() {
+    let primary = Server::start("redis").await.expect("installed");
+    let replica = replica_of("redis", &primary).await;
+    let store = store::open(&primary.url()).await.expect("opens");
+    let engine = Engine::start(store).await.expect("starts");
+    let client = Client::new(std::sync::Arc::new(engine.clone()));
+    let lease = client.lease("job").acquire().await.expect("granted");
+    fail_over(&primary, &replica).await;
+    // What the old primary still has is no longer true.
+    let elsewhere = leasehold::connect(&replica.url()).await.expect("connects");
+    let name = Name::lock("job").expect("a good name");
+    let force = leasehold::BreakRequest::Force {
+        fence: None,
+        reason: "test".into(),
+        now: true,
+    };
+    let broken = elsewhere.leases().break_lease(&name, force).await;
+    broken.expect("broken");
+
+    is_demoted(engine.show(&name).await);
+    is_demoted(engine.list(ListRequest::default()).await);
+    is_demoted(client.lease("other").acquire().await.map(drop));
+    is_demoted(lease.update("step 3").await);
+}

@@ -1,0 +1,89 @@
+//! A primary with a replica, on Redis or Valkey.
+
+use std::time::Duration;
+
+use leasehold::Error;
+use leasehold::core::Name;
+use leasehold::store::{self, Store, Stored};
+use leasehold_testbed::{Proxy, Server};
+
+use crate::records::{create, record, replace};
+use crate::redis_support::ask;
+
+/// A replica that is up to date with its primary.
+pub(crate) async fn replica_of(scheme: &str, primary: &Server) -> Server {
+    let replica = Server::builder(scheme)
+        .arg("--replicaof")
+        .arg(format!("127.0.0.1 {}", primary.port()))
+        .start()
+        .await
+        .expect("installed");
+    replication_says(primary, "state=online").await;
+    replica
+}
+
+/// Waits until a server says this about its replication.
+pub(crate) async fn replication_says(server: &Server, words: &str) {
+    while !ask::<String>(server, "INFO replication")
+        .await
+        .contains(words)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// With `?wait=1` a write that no replica has is never confirmed, neither by reading it nor by a conflict with it, also on
+/// a connection that did not write it.
+pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
+    let primary = Server::start(scheme).await.expect("installed");
+    let replica = replica_of(scheme, &primary).await;
+    let proxy = Proxy::to(primary.port()).await;
+    let options = "?changes=off&wait=1&wait_timeout=200ms";
+    let url = primary.url_at(proxy.port()) + options;
+    let store = store::open(&url).await.expect("opens");
+    let name = Name::lock("job").expect("a good name");
+    // On a busy machine the replica may be late: that is no error of the write.
+    let _ = store.swap(vec![create(&name, record(1, ""))]).await;
+    let first = confirmed(&*store, &name).await;
+
+    replica.pause().await;
+    let write = replace(&name, &first, record(2, ""));
+    let written = store.swap(vec![write]).await;
+    assert!(
+        matches!(written, Err(Error::Indeterminate(_))),
+        "{written:?}"
+    );
+    for _ in 0..2 {
+        // The next call makes a new connection, which has written nothing.
+        proxy.cut();
+        loop {
+            let loaded = store.load(std::slice::from_ref(&name)).await;
+            let told = loaded.expect_err("no replica has it").to_string();
+            // A connection that was cut says something else once.
+            if told.contains("replicas") {
+                break;
+            }
+        }
+        proxy.cut();
+        loop {
+            let conflict = store.swap(vec![create(&name, record(9, ""))]).await;
+            let told = conflict.expect_err("no replica has it").to_string();
+            if told.contains("replicas") {
+                break;
+            }
+        }
+    }
+    replica.resume().await;
+    let second = confirmed(&*store, &name).await;
+    assert_eq!(second.record.fence.get(), 2);
+}
+
+/// The record, once the replica has it.
+async fn confirmed(store: &dyn Store, name: &Name) -> Stored {
+    loop {
+        match store.load(std::slice::from_ref(name)).await {
+            Ok(mut loaded) => return loaded.value.remove(0).expect("it is there"),
+            Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),
+        }
+    }
+}
