@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{acquire, at, release, renew};
 use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold_core::{
-    BootTime, Change, Clock, Nonce, Operation, Outcome, Record, Sightings, Stamp, apply,
+    BootTime, Change, Clock, Name, Nonce, Operation, Outcome, Record, Sightings, Stamp, apply,
 };
 
 const BOOT: BootTime = BootTime::from_micros(86_400_000_000);
@@ -83,8 +83,9 @@ fn is_released(outcome: &Outcome) -> bool {
 /// What goes with a decision: hashing the nonce, and the stored form that most stores share.
 fn around(criterion: &mut Criterion) {
     let secret = Nonce::new("0123456789abcdef0123456789abcdef").expect("a nonce");
+    let name = Name::lock("nightly-report").expect("a name");
     criterion.bench_function("hash a nonce", |bencher| {
-        bencher.iter(|| black_box(&secret).hash());
+        bencher.iter(|| black_box(&secret).hash(black_box(&name)));
     });
     let record = after([&Operation::Acquire(acquire("ada"))]);
     criterion.bench_function("write a record as JSON", |bencher| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::limits;
-use crate::{Invalid, Time};
+use crate::{Invalid, Name, Time};
 
 /// Shared, immutable text: bodies, owners, states. Cheap to clone.
 pub type Text = Arc<str>;
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for Hash {
 }
 
 /// What identifies one acquisition, so that it can be repeated: 1–64 characters. A **secret**: whoever knows it can
-/// take the lease over. Only its [`hash`](Self::hash) is ever stored, and it never shows in a log.
+/// take the lease over. Only its [`hash`](Self::hash) under a name is ever stored, and it never shows in a log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Nonce(Box<str>);
 
@@ -157,9 +157,18 @@ impl Nonce {
         }
     }
 
-    /// What of it is stored.
-    pub fn hash(&self) -> Hash {
-        Hash::of(&[b"nonce", self.0.as_bytes()])
+    /// What of it is stored under this name.
+    ///
+    /// The name and its kind are part of it, so that one table of guesses does not fit all names, and the same nonce under
+    /// two names does not show.
+    pub fn hash(&self, name: &Name) -> Hash {
+        let (kind, name) = (name.kind().as_str(), name.as_str());
+        Hash::of(&[
+            b"nonce",
+            kind.as_bytes(),
+            name.as_bytes(),
+            self.0.as_bytes(),
+        ])
     }
 
     /// The secret itself, to be sent to a service and nowhere else.

@@ -42,8 +42,21 @@ fn nonces_have_1_to_64_characters_and_never_show() {
     assert!(Nonce::new("x".repeat(65)).is_err());
     let nonce = Nonce::new("secret").unwrap();
     assert!(!format!("{nonce:?}").contains("secret"));
-    assert_eq!(nonce.hash(), Nonce::new("secret").unwrap().hash());
-    assert_ne!(nonce.hash(), Nonce::new("Secret").unwrap().hash());
+    let name = LeaseName::lock("x").unwrap();
+    assert_eq!(nonce.hash(&name), Nonce::new("secret").unwrap().hash(&name));
+    assert_ne!(nonce.hash(&name), Nonce::new("Secret").unwrap().hash(&name));
+}
+
+#[test]
+fn nonce_has_another_hash_under_every_name_and_kind() {
+    let nonce = Nonce::new("secret").unwrap();
+    let names = [
+        LeaseName::lock("x").unwrap(),
+        LeaseName::lock("y").unwrap(),
+        LeaseName::gate("x").unwrap(),
+    ];
+    let hashes = names.map(|name| nonce.hash(&name));
+    assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2] && hashes[1] != hashes[2]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::core::{Acquire, BootTime, Fence, Mode, Name, Nonce, Operation, Outcome, limits};
+use leasehold::core::{Acquire, BootTime, Fence, Hash, Mode, Name, Operation, Outcome, limits};
 use leasehold::engine::{Patience, Reply, Several};
 use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
 use leasehold::{AcquireAllRequest, Error, Result};
@@ -28,7 +28,7 @@ impl Service {
         let acquire = Acquire {
             mode: mode(query)?,
             fence: query.read("fence", route::fence)?,
-            ..exclusively(&call, &call.required_nonce()?, ttl)
+            ..exclusively(&call, call.required_nonce()?.hash(name), ttl)
         };
         let (arrival, reply) = self.ask(call, name, acquire).await?;
         match lease(arrival, &reply) {
@@ -44,7 +44,7 @@ impl Service {
         let every = query.duration("every")?.ok_or_else(|| {
             Error::invalid("the period is missing: give something like `every=60s`")
         })?;
-        let acquire = exclusively(&call, &self.nonce_or_new(&call)?, every);
+        let acquire = exclusively(&call, self.nonce_or_new(&call)?.hash(gate), every);
         let (arrival, reply) = self.ask(call, gate, acquire).await?;
         match (lease(arrival, &reply), reply.outcome()) {
             (Some(lease), _) => Ok(answer::telling(reply, lease.to_json())),
@@ -115,9 +115,9 @@ impl Service {
     }
 }
 
-fn exclusively(call: &Call<'_>, nonce: &Nonce, ttl: Duration) -> Acquire {
+fn exclusively(call: &Call<'_>, nonce: Hash, ttl: Duration) -> Acquire {
     Acquire {
-        nonce: nonce.hash(),
+        nonce,
         owner: call.owner(),
         principal: call.caller.principal(),
         ttl,

@@ -20,7 +20,7 @@ impl Service {
         fence: Option<Fence>,
     ) -> Result<Answer, Refused> {
         let operation = Operation::Release(Release {
-            who: holder(&call, fence)?,
+            who: holder(&call, name, fence)?,
             principal: call.caller.principal(),
         });
         let reply = self
@@ -52,10 +52,10 @@ impl Service {
         };
         let how = match BreakRequest::try_from(how)? {
             BreakRequest::Own(holding) => Break::Own(Release {
-                who: holding.into(),
+                who: holding.into_who(name),
                 principal: call.caller.principal(),
             }),
-            force => force.into(),
+            force => force.into_break(name),
         };
         call.caller.check(&[right_to(&how)], name)?;
         let operation = Operation::Break(how);
@@ -83,7 +83,7 @@ fn right_to(how: &Break) -> Right {
 }
 
 /// Whose lease it is: by the fence in the path, or else by the nonce.
-fn holder(call: &Call<'_>, fence: Option<Fence>) -> Result<Who> {
+fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<Who> {
     if let Some(fence) = fence {
         call.query.only(&["name"])?;
         return Ok(Who::Fence(fence));
@@ -92,7 +92,7 @@ fn holder(call: &Call<'_>, fence: Option<Fence>) -> Result<Who> {
     let nonce = call
         .nonce()?
         .ok_or_else(|| Error::invalid("whose? Give the fence in the path, or `nonce=`"))?;
-    Ok(Who::Nonce(nonce.hash()))
+    Ok(Who::Nonce(nonce.hash(name)))
 }
 
 /// What the parameters say; `None` if they say nothing.

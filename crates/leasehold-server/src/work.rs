@@ -19,7 +19,7 @@ impl Service {
         call.query.only(&["name", "state", "body", "nonce"])?;
         let empty = empty_body(&call)?;
         let state = state(&call)?.into();
-        let nonce = call.nonce()?.map(|nonce| nonce.hash());
+        let nonce = call.nonce()?.map(|nonce| nonce.hash(name));
         let text = call
             .body
             .read_text(limits::BODY_BYTES, self.config.body_timeout)

@@ -127,7 +127,7 @@ async fn what_others_do_and_what_expires_is_told_while_somebody_listens() {
     let name = Name::lock("job").unwrap();
     // Not through the service.
     let acquire = Operation::Acquire(Acquire {
-        nonce: Nonce::new("n").unwrap().hash(),
+        nonce: Nonce::new("n").unwrap().hash(&name),
         owner: "other".into(),
         principal: None,
         ttl: std::time::Duration::from_millis(50),

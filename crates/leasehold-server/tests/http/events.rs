@@ -81,8 +81,10 @@ async fn what_happens_is_told_in_order_and_without_secrets() {
     }
     assert!(ids.is_sorted() && ids.iter().all(|(epoch, _)| *epoch == ids[0].0));
     assert!(!all.contains("SECRET"), "{all}");
-    let hash = Nonce::new("SECRET-NONCE").unwrap().hash().to_string();
-    assert!(!all.contains(&hash), "{all}");
+    let nonce = Nonce::new("SECRET-NONCE").unwrap();
+    for name in [Name::lock("job").unwrap(), Name::gate("g").unwrap()] {
+        assert!(!all.contains(&nonce.hash(&name).to_string()), "{all}");
+    }
 }
 
 #[tokio::test]
@@ -128,7 +130,7 @@ async fn whoever_has_missed_some_is_told_so_first() {
     let name = Name::lock("busy").unwrap();
     for turn in 0..17_000_u32 {
         let operation = Operation::Acquire(Acquire {
-            nonce: Nonce::new("mine").unwrap().hash(),
+            nonce: Nonce::new("mine").unwrap().hash(&name),
             owner: "me".into(),
             principal: None,
             ttl: Duration::from_secs(60),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Fence, Held, Kind, Mode, Name, Nonce, Text, View};
+use leasehold_core::{BootTime, Fence, Hash, Held, Kind, Mode, Name, Nonce, Text, View};
 
 use super::Place;
 use crate::engine::Engine;
@@ -78,6 +78,11 @@ impl Bench {
 /// A nonce that nobody else uses.
 pub(super) fn nonce() -> Nonce {
     Nonce::new(format!("{:032x}", Machine.random())).expect("a legal nonce")
+}
+
+/// A fresh nonce as an operation has it.
+pub(super) fn nonce_hash() -> Hash {
+    Hash::of(&[&Machine.random().to_le_bytes()])
 }
 
 /// This machine's boot clock.

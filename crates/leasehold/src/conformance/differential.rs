@@ -173,7 +173,7 @@ impl Script {
 
     fn call_model(&mut self, name: &Name, call: &Call, real: &Told) -> Told {
         self.now += Duration::from_millis(1);
-        let operation = call.operation();
+        let operation = call.operation(name);
         let before = self.model.get(name).cloned();
         let seen = Sightings::none();
         let decision = apply(

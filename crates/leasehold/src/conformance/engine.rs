@@ -7,7 +7,7 @@ use leasehold_core::{
     Renew, Text, Who, limits,
 };
 
-use super::bench::{Bench, LONG, PATIENT, nonce};
+use super::bench::{Bench, LONG, PATIENT, nonce_hash};
 use super::store_kit::{load, put, record};
 use crate::Error;
 use crate::engine::{Engine, Patience};
@@ -43,7 +43,7 @@ pub(super) fn acquire(nonce: Hash) -> Acquire {
 
 /// Acquires by a nonce of its own; the fence.
 pub(super) async fn granted(engine: &Engine, name: &Name) -> Fence {
-    let operation = Operation::Acquire(acquire(nonce().hash()));
+    let operation = Operation::Acquire(acquire(nonce_hash()));
     match perform(engine, name, operation).await {
         Outcome::Granted(grant) => grant.fence,
         other => panic!("{name} was not granted: {other:?}"),
@@ -65,7 +65,7 @@ pub(super) async fn stored(bench: &Bench, name: &Name) -> Option<Record> {
 
 async fn only_the_principal_acts(bench: Bench) {
     let (engine, name) = (bench.engine().await, bench.name("one"));
-    let (nonce, ada): (_, Option<Text>) = (nonce().hash(), Some("ada".into()));
+    let (nonce, ada): (_, Option<Text>) = (nonce_hash(), Some("ada".into()));
     let mine = Acquire {
         principal: ada.clone(),
         ..acquire(nonce)
@@ -119,23 +119,23 @@ async fn a_gate_may_be_shut_for_years(bench: Bench) {
             ..acquire(nonce)
         })
     };
-    let outcome = perform(&engine, &gate, years(nonce().hash())).await;
+    let outcome = perform(&engine, &gate, years(nonce_hash())).await;
     assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
-    let outcome = perform(&engine, &gate, years(nonce().hash())).await;
+    let outcome = perform(&engine, &gate, years(nonce_hash())).await;
     let Outcome::Held(held) = outcome else {
         panic!("it is shut: {outcome:?}");
     };
     assert!(held.retry_after > limits::MAX_PERIOD / 2);
     granted(&engine, &lock).await;
     let answer = engine
-        .perform(&lock, years(nonce().hash()), Patience::NONE)
+        .perform(&lock, years(nonce_hash()), Patience::NONE)
         .await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }
 
 async fn a_grant_that_nobody_takes_is_released(bench: Bench) {
     let (engine, name) = (bench.engine().await, bench.name("one"));
-    let operation = Operation::Acquire(acquire(nonce().hash()));
+    let operation = Operation::Acquire(acquire(nonce_hash()));
     let reply = engine
         .perform(&name, operation, Patience::NONE)
         .await
@@ -146,7 +146,7 @@ async fn a_grant_that_nobody_takes_is_released(bench: Bench) {
         wait: PATIENT,
         within: None,
     };
-    let operation = Operation::Acquire(acquire(nonce().hash()));
+    let operation = Operation::Acquire(acquire(nonce_hash()));
     let (outcome, _) = engine
         .perform(&name, operation, patience)
         .await
@@ -157,7 +157,7 @@ async fn a_grant_that_nobody_takes_is_released(bench: Bench) {
 
 async fn a_grant_again_that_nobody_takes_stays(bench: Bench) {
     let (engine, name) = (bench.engine().await, bench.name("one"));
-    let mine = nonce().hash();
+    let mine = nonce_hash();
     let operation = Operation::Acquire(acquire(mine));
     perform(&engine, &name, operation.clone()).await;
     drop(
@@ -168,7 +168,7 @@ async fn a_grant_again_that_nobody_takes_stays(bench: Bench) {
     );
     // Its owner may still be at work: it is left to expire. Long enough for a release to have come through.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce().hash()))).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
     assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");
 }
 
@@ -202,7 +202,7 @@ async fn a_corrupt_end_of_fences_is_refused(bench: Bench) {
         ..record("")
     };
     put(&*bench.store().await, &name, None, &end).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce().hash()))).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
     assert_eq!(outcome, Outcome::Exhausted);
     assert_eq!(stored(&bench, &name).await, Some(end));
 }
@@ -216,7 +216,7 @@ async fn a_closed_engine_answers(bench: Bench) {
             wait: PATIENT * 3,
             within: None,
         };
-        let operation = Operation::Acquire(acquire(nonce().hash()));
+        let operation = Operation::Acquire(acquire(nonce_hash()));
         waiting
             .perform(&asked, operation, patience)
             .await

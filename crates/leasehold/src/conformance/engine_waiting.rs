@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Acquire, Fence, Mode, Name, Operation, Outcome, Reserve};
 use tokio::sync::Mutex;
 
-use super::bench::{Bench, PATIENT, boot, nonce, side_by_side};
+use super::bench::{Bench, PATIENT, boot, nonce_hash, side_by_side};
 use super::engine::{acquire, perform, release_of};
 use crate::engine::{Engine, Patience};
 
@@ -37,7 +37,7 @@ pub(super) async fn until_waiting(engine: &Engine, name: &Name, count: usize) {
 }
 
 async fn granted(engine: &Engine, name: &Name, patience: Patience) -> Fence {
-    let operation = Operation::Acquire(acquire(nonce().hash()));
+    let operation = Operation::Acquire(acquire(nonce_hash()));
     let reply = engine
         .perform(name, operation, patience)
         .await
@@ -94,7 +94,7 @@ async fn a_cancelled_waiter_leaves_the_line(bench: Bench) {
 }
 
 async fn a_reservation_keeps_others_out(bench: Bench) {
-    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce().hash());
+    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce_hash());
     let fence = granted(&engine, &name, Patience::NONE).await;
     let reserve = Operation::Reserve(Reserve {
         nonce: waiter,
@@ -105,7 +105,7 @@ async fn a_reservation_keeps_others_out(bench: Bench) {
     let outcome = perform(&engine, &name, reserve.clone()).await;
     assert!(matches!(outcome, Outcome::Reserved { .. }), "{outcome:?}");
     perform(&engine, &name, release_of(fence)).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce().hash()))).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
     assert!(
         matches!(&outcome, Outcome::Held(held) if held.owner.is_empty()),
         "{outcome:?}"
@@ -117,7 +117,7 @@ async fn a_reservation_keeps_others_out(bench: Bench) {
 }
 
 async fn a_reservation_is_withdrawn(bench: Bench) {
-    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce().hash());
+    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce_hash());
     let fence = granted(&engine, &name, Patience::NONE).await;
     for span in [Duration::from_secs(5), Duration::ZERO] {
         let reserve = Operation::Reserve(Reserve {
@@ -149,7 +149,7 @@ async fn two_engines_exclude_each_other(bench: Bench) {
         highest = fence;
         let theirs = Operation::Acquire(Acquire {
             owner: "bob".into(),
-            ..acquire(nonce().hash())
+            ..acquire(nonce_hash())
         });
         let outcome = perform(contender, &name, theirs).await;
         assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");

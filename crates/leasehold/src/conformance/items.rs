@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Hash, Kind, Operation, Outcome, Put, Record, Update, limits};
 
-use super::bench::{Bench, nonce};
+use super::bench::{Bench, nonce_hash};
 use super::engine::{granted, perform, release_of, stored};
 use super::store_kit::{delete, fence, load, put, record, swap};
 use crate::Error;
@@ -61,7 +61,7 @@ async fn an_item_is_put_and_removed(bench: Bench) {
 
 async fn a_repeated_put_resets_nothing(bench: Bench) {
     let (engine, name) = (bench.engine().await, bench.name("item"));
-    let again = put_of("REQUESTED", "new", Some(nonce().hash()));
+    let again = put_of("REQUESTED", "new", Some(nonce_hash()));
     assert_eq!(perform(&engine, &name, again.clone()).await, Outcome::Put);
     let fence = granted(&engine, &name).await;
     let finish = Operation::Update(Update {

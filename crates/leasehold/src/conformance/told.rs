@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Break, Ended, Fence, Grant, How, Mode, Name, Operation, Outcome, Record, Release,
-    Renew, Renewal, Update, Who,
+    Acquire, Ended, Fence, Grant, How, Mode, Name, Operation, Outcome, Record, Release, Renew,
+    Renewal, Update,
 };
 
 use super::bench::PATIENT;
@@ -40,7 +40,7 @@ pub(super) enum Told {
 type LastOne = (Fence, String, &'static str);
 
 impl Call {
-    pub(super) fn operation(&self) -> Operation {
+    pub(super) fn operation(&self, name: &Name) -> Operation {
         match self.clone() {
             Self::Acquire(request) => Operation::Acquire(Acquire::from(request)),
             Self::Renew(request) => Operation::Renew(Renew {
@@ -56,10 +56,10 @@ impl Call {
                 then_release: request.then_release,
             }),
             Self::Release(holding) => Operation::Release(Release {
-                who: Who::from(holding),
+                who: holding.into_who(name),
                 principal: None,
             }),
-            Self::Break(request) => Operation::Break(Break::from(request)),
+            Self::Break(request) => Operation::Break(request.into_break(name)),
         }
     }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BootTime, Fence, Kind, Mode, Name, Operation, Outcome, Sightings, Text, apply,
+    Acquire, BootTime, Fence, Hash, Kind, Mode, Name, Nonce, Operation, Outcome, Sightings, Text,
+    apply,
 };
 
 use super::table::Table;
@@ -79,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// The operation that leases one item of the request.
+    /// The operation that leases an item of the request, of whichever name.
     fn claiming(&self, request: &ClaimRequest, principal: Option<Text>) -> Result<Operation> {
         if !(1..=ClaimRequest::MOST_ITEMS).contains(&request.limit) {
             return Err(Error::invalid(format!(
@@ -89,7 +90,8 @@ impl Engine {
             )));
         }
         let operation = Operation::Acquire(Acquire {
-            nonce: request.nonce.hash(),
+            // Each item has its own: see `claiming_item`.
+            nonce: Hash::of(&[]),
             owner: request.owner.clone(),
             principal,
             ttl: request.ttl,
@@ -119,7 +121,14 @@ impl Engine {
                 self.pick(&mut found.names, want);
             }
             let tries = found.names.into_iter();
-            let tries: Vec<_> = tries.map(|name| (name, operation.clone())).collect();
+            let tries: Vec<_> = tries
+                .map(|name| {
+                    (
+                        name.clone(),
+                        claiming_item(operation, &request.nonce, &name),
+                    )
+                })
+                .collect();
             let names: Vec<_> = tries.iter().map(|(name, _)| name.clone()).collect();
             let mut trouble = None;
             for (name, answer) in names.into_iter().zip(self.perform_all(tries, None).await) {
@@ -162,7 +171,8 @@ impl Engine {
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
                 let call = (searched.number, searched.received);
-                match table.learn(&name, stored, call, operation) {
+                let claiming = claiming_item(operation, &request.nonce, &name);
+                match table.learn(&name, stored, call, &claiming) {
                     Learned::Claimable => found.names.push(name),
                     Learned::Busy => found.contended = true,
                     Learned::Taken => {}
@@ -262,6 +272,15 @@ impl Table {
         }
         Learned::Claimable
     }
+}
+
+/// The same operation for one item, with what identifies it under that name.
+fn claiming_item(operation: &Operation, nonce: &Nonce, name: &Name) -> Operation {
+    let mut operation = operation.clone();
+    if let Operation::Acquire(acquire) = &mut operation {
+        acquire.nonce = nonce.hash(name);
+    }
+    operation
 }
 
 /// Those who wait for work items: a line for each state and prefix, of which only the first searches.

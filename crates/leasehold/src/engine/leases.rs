@@ -16,11 +16,12 @@ use crate::leases::{
 };
 use crate::{Error, Result};
 
-impl From<Holding> for Who {
-    fn from(holding: Holding) -> Self {
-        match holding {
-            Holding::Fence(fence) => Self::Fence(fence),
-            Holding::Nonce(nonce) => Self::Nonce(nonce.hash()),
+impl Holding {
+    /// What the core compares with the holders under this name.
+    pub fn into_who(self, name: &Name) -> Who {
+        match self {
+            Self::Fence(fence) => Who::Fence(fence),
+            Self::Nonce(nonce) => Who::Nonce(nonce.hash(name)),
         }
     }
 }
@@ -28,7 +29,7 @@ impl From<Holding> for Who {
 impl From<AcquireRequest> for Acquire {
     fn from(request: AcquireRequest) -> Self {
         Self {
-            nonce: request.nonce.hash(),
+            nonce: request.nonce.hash(&request.name),
             owner: request.owner,
             principal: None,
             ttl: request.ttl,
@@ -40,14 +41,15 @@ impl From<AcquireRequest> for Acquire {
     }
 }
 
-impl From<BreakRequest> for Break {
-    fn from(request: BreakRequest) -> Self {
-        match request {
-            BreakRequest::Own(holding) => Self::Own(Release {
-                who: holding.into(),
+impl BreakRequest {
+    /// The core's operation under this name.
+    pub fn into_break(self, name: &Name) -> Break {
+        match self {
+            Self::Own(holding) => Break::Own(Release {
+                who: holding.into_who(name),
                 principal: None,
             }),
-            BreakRequest::Force { fence, reason, now } => Self::Force { fence, reason, now },
+            Self::Force { fence, reason, now } => Break::Force { fence, reason, now },
         }
     }
 }
@@ -130,9 +132,9 @@ impl Leases for Engine {
 
     async fn put(&self, request: PutRequest) -> Result<()> {
         let operation = Operation::Put(Put {
+            nonce: request.nonce.map(|nonce| nonce.hash(&request.name)),
             state: request.state,
             body: request.body,
-            nonce: request.nonce.map(|nonce| nonce.hash()),
         });
         let reply = self.perform(&request.name, operation, Patience::NONE);
         match reply.await?.take().0 {
@@ -186,7 +188,7 @@ impl Leases for Engine {
 
     async fn release(&self, name: &Name, who: Holding) -> Result<bool> {
         let operation = Operation::Release(Release {
-            who: who.into(),
+            who: who.into_who(name),
             principal: None,
         });
         match self
@@ -203,7 +205,7 @@ impl Leases for Engine {
 
     async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke> {
         match self
-            .perform(name, Operation::Break(how.into()), Patience::NONE)
+            .perform(name, Operation::Break(how.into_break(name)), Patience::NONE)
             .await?
             .take()
             .0

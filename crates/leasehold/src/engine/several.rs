@@ -28,7 +28,6 @@ impl Engine {
         let names = in_order(request.names.clone())?;
         let started = self.inner.host.boot_time();
         let (give_up, third) = (started + request.wait, request.ttl / 3);
-        let acquire = acquisition(&request, principal.clone());
         let mut granted = Vec::with_capacity(names.len());
         for name in names {
             let patience = Patience {
@@ -36,7 +35,8 @@ impl Engine {
                 within: None,
             };
             let reply = {
-                let mut acquiring = std::pin::pin!(self.perform(&name, acquire.clone(), patience));
+                let acquire = acquisition(&request, &name, principal.clone());
+                let mut acquiring = std::pin::pin!(self.perform(&name, acquire, patience));
                 loop {
                     tokio::select! {
                         biased;
@@ -121,9 +121,9 @@ fn in_order(mut names: Vec<Name>) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-fn acquisition(request: &AcquireAllRequest, principal: Option<Text>) -> Operation {
+fn acquisition(request: &AcquireAllRequest, name: &Name, principal: Option<Text>) -> Operation {
     Operation::Acquire(Acquire {
-        nonce: request.nonce.hash(),
+        nonce: request.nonce.hash(name),
         owner: request.owner.clone(),
         principal,
         ttl: request.ttl,
