@@ -272,18 +272,12 @@ pub(crate) fn streaming(stream: Stream) -> Answer {
 
 /// A problem document.
 pub(crate) fn problem(refused: &Refused) -> Answer {
-    match refused {
-        Refused::Error(error) => problem_document(&error.into()),
-        Refused::Problem(problem) => problem_document(problem),
-        Refused::Method(allow) => {
-            let detail = format!("this route takes {allow}");
-            let mut answer = problem_document(&Problem::new(Trouble::MethodNotAllowed, detail));
-            answer
-                .headers
-                .push((ALLOW, HeaderValue::from_static(allow)));
-            answer
-        }
+    let mut answer = problem_document(&refused.document());
+    if let Refused::Method(allow) = refused {
+        let allow = HeaderValue::from_static(allow);
+        answer.headers.push((ALLOW, allow));
     }
+    answer
 }
 
 fn problem_document(problem: &Problem) -> Answer {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Text, Update, limits};
-use leasehold::engine::{Patience, Reply, refusal};
+use leasehold::engine::{Patience, Reply};
 use leasehold::wire::{
-    HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Problem, Released,
+    HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Released,
 };
 use leasehold::{Error, Result, duration};
 
@@ -136,14 +136,14 @@ fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
 
 /// What one of many is told.
 fn told(arrival: BootTime, answer: Result<Reply>) -> HeartbeatAnswer {
-    let told = answer.and_then(|reply| {
+    let told = answer.map_err(Refused::from).and_then(|reply| {
         let lease = lease(arrival, &reply);
         let (outcome, _) = reply.take();
-        lease.ok_or_else(|| refusal(outcome))
+        lease.ok_or_else(|| Refused::outcome(outcome))
     });
     match told {
         Ok(lease) => HeartbeatAnswer::Lease(lease),
-        Err(error) => HeartbeatAnswer::Problem(Problem::from(&error)),
+        Err(refused) => HeartbeatAnswer::Problem(refused.document().into_owned()),
     }
 }
 

@@ -7,7 +7,7 @@ use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
-use leasehold::engine::{Engine, Patience, Reply, refusal};
+use leasehold::engine::{Engine, Patience, Reply};
 use leasehold::wire::{NONCE_HEADER, Sharing};
 use leasehold::{Error, Result};
 
@@ -327,5 +327,5 @@ pub(crate) fn tell(witness: Option<Witness<'_>>, answer: &Result<Answer, Refused
 
 /// An outcome that is a refusal for whoever asked.
 pub(crate) fn refuse(reply: Reply) -> Refused {
-    refusal(reply.take().0).into()
+    Refused::outcome(reply.take().0)
 }

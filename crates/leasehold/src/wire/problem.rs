@@ -40,7 +40,7 @@ pub enum Trouble {
     Denied,
     /// It may have happened or not.
     Indeterminate,
-    /// The store does not answer, or the service is closing. Nothing happened.
+    /// The store does not answer or refuses the service, or the service is closing. Nothing happened.
     StoreUnavailable,
     /// What is stored makes no sense.
     Corrupt,
@@ -207,8 +207,8 @@ impl From<&Error> for Trouble {
             Error::Fenced => Self::Fenced,
             Error::Expired => Self::Expired,
             Error::Invalid(_) => Self::BadRequest,
-            Error::Denied(_) => Self::Denied,
-            Error::Unavailable(_) => Self::StoreUnavailable,
+            // The store denies it to the service, which only the operator can mend. What a caller lacks is a problem of its own.
+            Error::Denied(_) | Error::Unavailable(_) => Self::StoreUnavailable,
             Error::Indeterminate(_) => Self::Indeterminate,
             Error::Corrupt(_) => Self::Corrupt,
         }
@@ -266,7 +266,6 @@ mod tests {
             Error::Fenced,
             Error::Expired,
             Error::invalid("no"),
-            Error::Denied("not yours".into()),
             Error::Unavailable("gone".into()),
             Error::Indeterminate("perhaps".into()),
             Error::Corrupt("broken".into()),
@@ -275,6 +274,18 @@ mod tests {
             let back: Problem = serde_json::from_str(&json).unwrap();
             assert_eq!(Error::from(back), error, "{json}");
         }
+    }
+
+    #[test]
+    fn only_a_missing_right_of_the_caller_is_denied() {
+        let setup = Error::Denied("run `leasehold init`".into());
+        let problem = Problem::from(&setup);
+        assert_eq!(
+            (problem.status, &*problem.detail),
+            (503, "run `leasehold init`")
+        );
+        let right = Problem::new(Trouble::Denied, "not yours");
+        assert_eq!(Error::from(right), Error::Denied("not yours".into()));
     }
 
     #[test]
