@@ -164,6 +164,7 @@ pub struct Builder {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) own_clock: bool,
     pub(crate) tls: bool,
+    pub(crate) self_signed: bool,
 }
 
 impl Builder {
@@ -173,6 +174,7 @@ impl Builder {
             arguments: Vec::new(),
             own_clock: false,
             tls: false,
+            self_signed: false,
         }
     }
 
@@ -197,6 +199,13 @@ impl Builder {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// Lets it demand TLS with a self-signed certificate, which is all that `ca.pem` has, too.
+    #[must_use]
+    pub fn self_signed(mut self) -> Self {
+        self.self_signed = true;
+        self.tls()
     }
 
     /// Starts it with nothing in it, and waits until it serves.

@@ -85,7 +85,7 @@ fn set_up(
         members,
     };
     if let Some(files) = node.tls() {
-        files.write()?;
+        files.write(options.self_signed)?;
     }
     recipe.prepare(&node)?;
     let mut command = recipe.command(&node).map_err(io::Error::other)?;

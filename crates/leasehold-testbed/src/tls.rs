@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::crypto::ring;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
+};
 
 /// The files that a server with TLS has in its folder, all of them PEM.
 pub(crate) struct Files {
@@ -32,13 +35,22 @@ impl Files {
         }
     }
 
-    pub(crate) fn write(&self) -> io::Result<()> {
+    pub(crate) fn write(&self, self_signed: bool) -> io::Result<()> {
         let own = identity();
-        std::fs::write(&self.authority, &own.authority)?;
-        std::fs::write(&self.certificate, &own.certificate)?;
-        std::fs::write(&self.key, &own.key)?;
-        std::fs::write(&self.both, format!("{}{}", own.certificate, own.key))
+        let (authority, certificate, key) = match self_signed {
+            true => (&own.self_signed, &own.self_signed, &own.self_signed_key),
+            false => (&own.authority, &own.certificate, &own.key),
+        };
+        std::fs::write(&self.authority, authority)?;
+        std::fs::write(&self.certificate, certificate)?;
+        std::fs::write(&self.key, key)?;
+        std::fs::write(&self.both, format!("{certificate}{key}"))
     }
+}
+
+/// A self-signed certificate for `localhost` and `127.0.0.1`, as PEM.
+pub fn self_signed() -> &'static str {
+    &identity().self_signed
 }
 
 /// Where somebody speaks TLS and nothing else, on loopback, for as long as this process lives; the port.
@@ -65,7 +77,7 @@ pub fn tls_only() -> u16 {
     port
 }
 
-/// What a client needs to trust a server of this process.
+/// What a client needs that only asks whether a server is ready.
 pub(crate) fn client() -> Arc<ClientConfig> {
     identity().client.clone()
 }
@@ -74,6 +86,9 @@ struct Identity {
     authority: String,
     certificate: String,
     key: String,
+    /// As `openssl req -x509` makes it: its own authority.
+    self_signed: String,
+    self_signed_key: String,
     client: Arc<ClientConfig>,
 }
 
@@ -95,20 +110,65 @@ fn make() -> Result<Identity, rcgen::Error> {
         .push(DnType::CommonName, "localhost");
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &authority)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let self_signed_key = KeyPair::generate()?;
+    let self_signed = params.self_signed(&self_signed_key)?;
     Ok(Identity {
         authority: authority.pem(),
         certificate: certificate.pem(),
         key: key.serialize_pem(),
-        client: trusting(authority.der().clone()),
+        self_signed: self_signed.pem(),
+        self_signed_key: self_signed_key.serialize_pem(),
+        client: client_of_any_server(),
     })
 }
 
-fn trusting(authority: CertificateDer<'static>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority).expect("it was just made");
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+fn client_of_any_server() -> Arc<ClientConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("ring has them all")
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
     Arc::new(config.with_no_client_auth())
+}
+
+/// Trusts every server: a probe asks those that were just started.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = self.0.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
 }

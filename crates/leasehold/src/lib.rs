@@ -171,8 +171,15 @@ pub mod measure;
 mod remote;
 mod side_by_side;
 pub mod store;
-#[cfg(any(feature = "etcd", feature = "http"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "redis"))]
 mod tls;
+#[cfg(any(
+    feature = "etcd",
+    feature = "http",
+    feature = "postgres",
+    feature = "redis"
+))]
+mod trust;
 #[cfg(feature = "http")]
 pub mod wire;
 

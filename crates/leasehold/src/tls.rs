@@ -3,14 +3,15 @@
 use std::io;
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::trust::Verifier;
 use crate::{Error, Result};
 
 /// A connection, with or without TLS.
@@ -20,7 +21,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// Whom to trust, and who we are: paths of PEM files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The authorities; otherwise those of the system.
+    /// The certificates to trust: authorities', or the server's own. Otherwise those of the system.
     pub(crate) authorities: Option<String>,
     /// Goes with the key.
     pub(crate) certificate: Option<String>,
@@ -29,16 +30,25 @@ pub(crate) struct Files {
 
 /// What makes TLS connections as these files say.
 pub(crate) fn connector(files: &Files) -> Result<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    match &files.authorities {
-        Some(file) => roots.add_parsable_certificates(certificates(file)?),
-        None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    let (source, trusted) = match &files.authorities {
+        Some(file) => (file.as_str(), certificates(file)?),
+        None => (
+            "this system",
+            rustls_native_certs::load_native_certs().certs,
+        ),
     };
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Verifier::new(trusted, &provider).map_err(|error| {
+        Error::Denied(format!(
+            "{source} has no certificates to trust ({error}): name a file of them by `ca`"
+        ))
+    })?;
     let unusable = |error: rustls::Error| Error::Denied(format!("TLS cannot be used: {error}"));
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => config
             .with_client_auth_cert(certificates(certificate)?, private_key(key)?)

@@ -163,6 +163,17 @@ async fn users_need_a_password_and_a_right() {
 }
 
 #[tokio::test]
+async fn self_signed_certificate_is_trusted_where_it_is_named() {
+    let server = Server::builder("etcd").self_signed().start().await.unwrap();
+    let (port, folder) = (server.port(), server.folder().display());
+    let at = |options: &str| format!("etcd://localhost:{port}?tls=on{options}");
+    let client = leasehold::connect(&at(&format!("&ca={folder}/ca.pem"))).await;
+    let lease = client.unwrap().lease("job").acquire().await.unwrap();
+    assert!(lease.release().await.unwrap());
+    denied(&refused(&at("")).await, "`ca`");
+}
+
+#[tokio::test]
 async fn tls_trusts_whom_it_is_told_to() {
     let server = Server::builder("etcd").tls().start().await.unwrap();
     let (port, folder) = (server.port(), server.folder().display());

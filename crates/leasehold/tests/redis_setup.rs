@@ -71,6 +71,22 @@ async fn tls_trusts_whom_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn self_signed_certificate_is_trusted_where_it_is_named() {
+    let server = Server::builder("redis")
+        .self_signed()
+        .start()
+        .await
+        .unwrap();
+    let other = Server::builder("redis").tls().start().await.unwrap();
+    let ca = |server: &Server| server.folder().join("ca.pem").display().to_string();
+    let at = |ca: &str| format!("rediss://localhost:{}?ca={ca}", server.port());
+    let client = leasehold::connect(&at(&ca(&server))).await.unwrap();
+    let lease = client.lease("job").acquire().await.unwrap();
+    assert!(lease.release().await.unwrap());
+    denied(&refused(&at(&ca(&other))).await, "`ca`");
+}
+
+#[tokio::test]
 async fn a_replica_is_refused() {
     let primary = Server::start("redis").await.unwrap();
     let replica = Server::builder("redis")

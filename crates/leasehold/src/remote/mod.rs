@@ -126,8 +126,9 @@ impl Remote {
     /// Leases of the service at this URL, `http://HOST:PORT` or `https://HOST:PORT`. Only looks at the URL: a service that
     /// cannot be reached shows at the first use, as [`Error::Unavailable`].
     ///
-    /// Over `https://`, options in the URL name PEM files: `ca` with the authorities to trust instead of the system's,
-    /// `cert` and `key` with what the client shows of itself, as in `https://db1:12345?ca=ca.pem`.
+    /// Over `https://`, options in the URL name PEM files: `ca` with the certificates to trust instead of the system's
+    /// (authorities', or the service's own), `cert` and `key` with what the client shows of itself, as in
+    /// `https://db1:12345?ca=ca.pem`.
     pub fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Machine::shared())
     }

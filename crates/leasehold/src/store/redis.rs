@@ -18,7 +18,7 @@
 //! # Options
 //! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS, then `prefix=` (`leasehold`), `changes=off` (poll
 //! instead of subscribing), `wait=N` and `wait_timeout=` (a write counts once N replicas have it), `margin=` (250ms: what the
-//! server's clock may step by unnoticed), and with TLS `ca=` (a file of authorities; the system's otherwise), `cert=` and
+//! server's clock may step by unnoticed), and with TLS `ca=` (a file of certificates to trust; the system's otherwise), `cert=` and
 //! `key=` (files that show who we are).
 //!
 //! # Limits
@@ -30,7 +30,7 @@ mod connection;
 mod failure;
 mod options;
 mod row;
-mod tls;
+mod server;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Name;
-use redis::{Client, Cmd, FromRedisValue as _, Pipeline, Value};
+use redis::{Cmd, FromRedisValue as _, Pipeline, Value};
 
 use super::sql::Search;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
@@ -47,6 +47,7 @@ use crate::{Error, Result};
 use changes::Teller;
 use connection::{Connection, Script};
 use options::Options;
+use server::Server;
 
 /// Records in Redis.
 pub struct Redis {
@@ -59,15 +60,9 @@ pub struct Redis {
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     let options = Options::parse(url)?;
-    let server = options.server.clone();
-    let client = match &options.tls {
-        Some(files) => files.client(server)?,
-        None => Client::open(server).map_err(|_| {
-            Error::invalid("the store URL names no Redis server that can be connected to")
-        })?,
-    };
+    let server = Server::new(options.server.clone(), options.tls.as_ref())?;
     let store = Redis {
-        connection: Connection::new(client),
+        connection: Connection::new(server),
         options,
         swap: Script::new(include_str!("redis/swap.lua")),
         find: Script::new(include_str!("redis/find.lua")),
@@ -277,8 +272,8 @@ impl Store for Redis {
     }
 
     fn changes(&self) -> Option<Changes> {
-        let client = self.connection.client().clone();
-        let follow = || changes::follow(client, &self.options.prefix, self.teller.clone());
+        let server = self.connection.server().clone();
+        let follow = || changes::follow(server, &self.options.prefix, self.teller.clone());
         self.options.changes.then(follow)
     }
 

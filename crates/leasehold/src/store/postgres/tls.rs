@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{Error, Result};
+use crate::{Error, Result, trust};
 
 /// How a server has to prove who it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,20 +60,15 @@ impl Trust {
         let provider = Arc::new(ring::default_provider());
         let verifier = match self {
             Self::Plain | Self::Prefer | Self::Encrypted => Verifier {
-                authorities: None,
-                named: Vec::new(),
+                trusted: None,
                 any_host: true,
                 provider: provider.clone(),
             },
-            Self::Authority(roots) | Self::Host(roots) => {
-                let named = roots.certificates()?;
-                Verifier {
-                    authorities: Some(roots.verifier(named.clone(), &provider)?),
-                    named,
-                    any_host: matches!(self, Self::Authority(_)),
-                    provider: provider.clone(),
-                }
-            }
+            Self::Authority(roots) | Self::Host(roots) => Verifier {
+                trusted: Some(roots.verifier(&provider)?),
+                any_host: matches!(self, Self::Authority(_)),
+                provider: provider.clone(),
+            },
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -101,33 +92,24 @@ impl Roots {
         }
     }
 
-    fn verifier(
-        &self,
-        certificates: Vec<CertificateDer<'static>>,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<WebPkiServerVerifier>> {
-        let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(certificates);
-        WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
-            .build()
-            .map_err(|error| {
-                let source = match self {
-                    Self::System => "this system",
-                    Self::File(path) => path,
-                };
-                Error::Denied(format!(
-                    "{source} has no certificates to trust ({error}): name a file of them by `sslrootcert`"
-                ))
-            })
+    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<trust::Verifier> {
+        trust::Verifier::new(self.certificates()?, provider).map_err(|error| {
+            let source = match self {
+                Self::System => "this system",
+                Self::File(path) => path,
+            };
+            Error::Denied(format!(
+                "{source} has no certificates to trust ({error}): name a file of them by `sslrootcert`"
+            ))
+        })
     }
 }
 
 /// Checks as much of a certificate as was asked for; that the server has its key, always.
 #[derive(Debug)]
 struct Verifier {
-    authorities: Option<Arc<WebPkiServerVerifier>>,
-    /// The very certificates that are trusted: a server's own, signed by nobody else, may be among them.
-    named: Vec<CertificateDer<'static>>,
+    /// Where certificates are checked at all.
+    trusted: Option<trust::Verifier>,
     any_host: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -141,16 +123,10 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Some(authorities) = &self.authorities else {
+        let Some(trusted) = &self.trusted else {
             return Ok(ServerCertVerified::assertion());
         };
-        if self.named.contains(certificate) {
-            if !self.any_host {
-                verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
-            }
-            return Ok(ServerCertVerified::assertion());
-        }
-        match authorities.verify_server_cert(certificate, intermediates, host, ocsp, now) {
+        match trusted.verify_server_cert(certificate, intermediates, host, ocsp, now) {
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.any_host => Ok(ServerCertVerified::assertion()),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use leasehold_core::{Kind, Name};
-use redis::Client;
 use tokio::sync::mpsc;
 
+use super::server::Server;
 use crate::store::Changes;
 
 /// Names that wait to be looked at; more are dropped, since the engine polls anyway.
@@ -56,14 +56,14 @@ impl Drop for Listening<'_> {
 }
 
 /// Subscribes on a connection of its own, for as long as somebody listens.
-pub(super) fn follow(client: Client, prefix: &str, teller: Teller) -> Changes {
+pub(super) fn follow(server: Server, prefix: &str, teller: Teller) -> Changes {
     let (told, changes) = mpsc::channel(BACKLOG);
     let channel = format!("{prefix}:changes");
     tokio::spawn(async move {
         while !told.is_closed() {
             tokio::select! {
                 () = told.closed() => return,
-                () = subscribe(&client, &channel, &teller, &told) => {}
+                () = subscribe(&server, &channel, &teller, &told) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -72,8 +72,8 @@ pub(super) fn follow(client: Client, prefix: &str, teller: Teller) -> Changes {
 }
 
 /// Passes on what others publish, until the connection breaks.
-async fn subscribe(client: &Client, channel: &str, teller: &Teller, told: &mpsc::Sender<Name>) {
-    let Ok(mut connection) = client.get_async_pubsub().await else {
+async fn subscribe(server: &Server, channel: &str, teller: &Teller, told: &mpsc::Sender<Name>) {
+    let Ok(mut connection) = server.subscriber().await else {
         return;
     };
     if connection.subscribe(channel).await.is_err() {

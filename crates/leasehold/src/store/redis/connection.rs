@@ -1,19 +1,12 @@
 //! One connection that many calls share, and that is made anew when it breaks.
 
-use std::time::Duration;
-
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value,
-};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::sync::Mutex;
 
 use super::failure;
+use super::server::Server;
 use crate::{Error, Result};
-
-/// Below the engine's own, so that the store says what it knows.
-const ANSWER: Duration = Duration::from_secs(4);
-const CONNECT: Duration = Duration::from_secs(2);
 
 /// A script, and the hash that names it on the server.
 pub(super) struct Script {
@@ -52,7 +45,7 @@ impl From<Broken> for Error {
 }
 
 pub(super) struct Connection {
-    client: Client,
+    server: Server,
     live: Mutex<Live>,
 }
 
@@ -64,15 +57,15 @@ struct Live {
 }
 
 impl Connection {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(server: Server) -> Self {
         Self {
-            client,
+            server,
             live: Mutex::default(),
         }
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    pub(super) fn server(&self) -> &Server {
+        &self.server
     }
 
     async fn get(&self) -> Result<(MultiplexedConnection, u64)> {
@@ -80,17 +73,9 @@ impl Connection {
         if let Some(connection) = &live.connection {
             return Ok((connection.clone(), live.number));
         }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(Some(ANSWER));
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await;
-        let connection = connection.map_err(|error| {
-            let place = self.client.get_connection_info().addr();
-            failure::connecting(place, &error)
-        })?;
+        let connection = self.server.connect().await;
+        let connection =
+            connection.map_err(|error| failure::connecting(self.server.address(), &error))?;
         live.number += 1;
         live.connection = Some(connection.clone());
         Ok((connection, live.number))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
-use super::tls::Files;
+use crate::tls::Files;
 use crate::{Error, Result, duration};
 
 const KNOWN: &str = "`ca`, `cert`, `changes`, `key`, `margin`, `prefix`, `wait` and `wait_timeout`";
@@ -64,10 +64,25 @@ impl Options {
                 }
             }
         }
-        options.tls = files.of(place.starts_with("rediss:"))?;
+        options.tls = used(files, place.starts_with("rediss:"))?;
         options.wait = (replicas > 0).then_some((replicas, within));
         Ok(options)
     }
+}
+
+/// The files, where there is TLS to use them for.
+fn used(files: Files, has_tls: bool) -> Result<Option<Files>> {
+    if !has_tls && files != Files::default() {
+        return Err(Error::invalid(
+            "`ca`, `cert` and `key` in the store URL go with `rediss://`",
+        ));
+    }
+    if files.certificate.is_some() != files.key.is_some() {
+        return Err(Error::invalid(
+            "`cert` and `key` in the store URL go together",
+        ));
+    }
+    Ok(has_tls.then_some(files))
 }
 
 fn on_or_off(value: &str) -> Result<bool> {
