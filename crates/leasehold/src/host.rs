@@ -67,12 +67,15 @@ pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
 }
 
 /// Bytes that the system keeps for a peer that does not read.
-#[cfg(all(target_os = "linux", any(feature = "etcd", feature = "http")))]
+#[cfg(all(
+    target_os = "linux",
+    any(feature = "etcd", feature = "http", feature = "redis")
+))]
 const UNSENT: u32 = 128 * 1024;
 
 /// Sets up a connection between a service and its client: small messages leave at once, a peer that does not read is
 /// not sent megabytes, and one that has vanished is noticed although nobody says anything, as when one waits in line.
-#[cfg(any(feature = "etcd", feature = "http"))]
+#[cfg(any(feature = "etcd", feature = "http", feature = "redis"))]
 pub fn tune(stream: &tokio::net::TcpStream) {
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(15))
