@@ -7,6 +7,7 @@ mod faults;
 mod fences;
 mod gone;
 mod line;
+mod nonces;
 mod order;
 mod several;
 mod support;

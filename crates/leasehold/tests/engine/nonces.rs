@@ -1,0 +1,65 @@
+//! A nonce is stored under each name as another hash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::core::{Name, Nonce};
+use leasehold::store::Store;
+use leasehold::store::memory::Memory;
+use leasehold::{AcquireAllRequest, AcquiredAll, ClaimRequest, Holding, Leases, PutRequest};
+
+use crate::support::{LONG, engine, name};
+
+fn nonce() -> Nonce {
+    Nonce::new("worker-1").expect("short")
+}
+
+#[tokio::test]
+async fn one_nonce_has_another_hash_under_every_name() {
+    let store = Arc::new(Memory::new());
+    let engine = engine(store.clone()).await;
+    let leases: &dyn Leases = &engine;
+    let locks = vec![name("a"), name("b")];
+    let request = AcquireAllRequest {
+        names: locks.clone(),
+        nonce: nonce(),
+        owner: "me".into(),
+        ttl: LONG,
+        wait: Duration::ZERO,
+    };
+    let granted = leases.acquire_all(request).await.unwrap();
+    assert!(matches!(granted, AcquiredAll::Granted(_)));
+
+    let items = vec![name("c"), name("d")];
+    for item in &items {
+        let put = PutRequest {
+            name: item.clone(),
+            state: "NEW".into(),
+            body: "".into(),
+            nonce: Some(nonce()),
+        };
+        leases.put(put).await.unwrap();
+    }
+    let request = ClaimRequest {
+        state: "NEW".into(),
+        prefix: String::new(),
+        limit: 2,
+        ttl: LONG,
+        owner: "me".into(),
+        nonce: nonce(),
+        wait: Duration::ZERO,
+    };
+    assert_eq!(leases.claim(request).await.unwrap().len(), 2);
+
+    let names: Vec<Name> = [locks, items.clone()].concat();
+    let loaded = store.load(&names).await.unwrap().value;
+    for (name, stored) in names.iter().zip(loaded) {
+        let record = stored.unwrap().record;
+        assert_eq!(record.holders[0].nonce, nonce().hash(name), "{name}");
+        let put = items.contains(name).then(|| nonce().hash(name));
+        assert_eq!(record.put, put, "{name}");
+        // Whoever knows the nonce can still let go by it.
+        let released = leases.release(name, Holding::Nonce(nonce())).await;
+        assert!(released.unwrap(), "{name}");
+    }
+}
