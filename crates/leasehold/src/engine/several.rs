@@ -1,6 +1,6 @@
 //! Takes several leases, all or none.
 
-use leasehold_core::{Acquire, Fence, Held, Mode, Name, Operation, Outcome, Renew, Text};
+use leasehold_core::{Acquire, BootTime, Fence, Held, Mode, Name, Operation, Outcome, Renew, Text};
 
 use super::{Engine, Patience, Reply, refusal};
 use crate::leases::AcquireAllRequest;
@@ -26,40 +26,74 @@ impl Engine {
         principal: Option<Text>,
     ) -> Result<Several> {
         let names = in_order(request.names.clone())?;
-        let started = self.inner.host.boot_time();
-        let (give_up, third) = (started + request.wait, request.ttl / 3);
+        let give_up = self.inner.host.boot_time() + request.wait;
+        let mut tries_left = true;
+        loop {
+            match self.take_all(&names, &request, &principal, give_up).await {
+                // One of the leases was lost while the others were waited for: it is waited for once more.
+                Err(Error::Fenced | Error::Expired) if tries_left => {
+                    tries_left = self.inner.host.boot_time() < give_up;
+                }
+                Err(error @ (Error::Fenced | Error::Expired)) => {
+                    return Err(Error::Unavailable(format!(
+                        "a lease was lost before the others were granted: {error}; nothing is taken: ask again"
+                    )));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// One attempt. [`Error::Fenced`] or [`Error::Expired`] if a lease that it had taken was lost on the way; nothing is
+    /// taken then, either.
+    async fn take_all(
+        &self,
+        names: &[Name],
+        request: &AcquireAllRequest,
+        principal: &Option<Text>,
+        give_up: BootTime,
+    ) -> Result<Several> {
+        let (started, third) = (self.inner.host.boot_time(), request.ttl / 3);
         let mut granted = Vec::with_capacity(names.len());
         for name in names {
             let patience = Patience {
                 wait: give_up.since(self.inner.host.boot_time()),
                 within: None,
             };
-            let reply = {
-                let acquire = acquisition(&request, &name, principal.clone());
-                let mut acquiring = std::pin::pin!(self.perform(&name, acquire, patience));
+            let answer = {
+                let acquire = acquisition(request, name, principal.clone());
+                let mut acquiring = std::pin::pin!(self.perform(name, acquire, patience));
                 loop {
                     tokio::select! {
                         biased;
-                        reply = &mut acquiring => break reply?,
-                        () = tokio::time::sleep(third) => self.renew_granted(&mut granted, &principal).await?,
+                        reply = &mut acquiring => break Ok(reply?),
+                        () = tokio::time::sleep(third) => {
+                            if let Err(lost) = self.renew_granted(&mut granted, principal).await {
+                                break Err(lost);
+                            }
+                        }
                     }
                 }
             };
-            match reply.outcome() {
-                Outcome::Granted(_) => granted.push((name, reply)),
-                Outcome::Held(held) => {
-                    let held = held.clone();
-                    self.give_back(granted).await?;
-                    return Ok(Several::Held(name, held));
-                }
-                _ => {
-                    self.give_back(granted).await?;
-                    return Err(refusal(reply.take().0));
-                }
-            }
+            let refused = match answer {
+                Ok(reply) => match reply.outcome() {
+                    Outcome::Granted(_) => {
+                        granted.push((name.clone(), reply));
+                        continue;
+                    }
+                    Outcome::Held(held) => Ok(Several::Held(name.clone(), held.clone())),
+                    _ => Err(refusal(reply.take().0)),
+                },
+                Err(lost) => Err(lost),
+            };
+            self.give_back(granted).await?;
+            return refused;
         }
-        if self.inner.host.boot_time().since(started) > third {
-            self.renew_granted(&mut granted, &principal).await?;
+        if self.inner.host.boot_time().since(started) > third
+            && let Err(lost) = self.renew_granted(&mut granted, principal).await
+        {
+            self.give_back(granted).await?;
+            return Err(lost);
         }
         Ok(Several::Granted(granted))
     }
