@@ -14,6 +14,7 @@ mod notify;
 mod other_user;
 mod pkill;
 mod purge;
+mod readme;
 mod run;
 mod service;
 mod support;
