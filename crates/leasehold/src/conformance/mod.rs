@@ -41,6 +41,7 @@ mod claims;
 mod differential;
 mod engine;
 mod engine_claims;
+mod engine_repeated;
 mod engine_waiting;
 mod gates;
 mod holding;
@@ -128,6 +129,7 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         engine::CASES,
         items::CASES,
         engine_claims::CASES,
+        engine_repeated::CASES,
         recipes::CASES,
         engine_waiting::CASES,
         holding::CASES,

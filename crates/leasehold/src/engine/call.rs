@@ -9,7 +9,7 @@ use leasehold_core::{BootTime, Name, Record};
 use super::plan::{Plan, Planned};
 use super::table::Table;
 use super::{Inner, bounded, caller, silence};
-use crate::store::{Answer, Stored, Swapped, Write, WriteId};
+use crate::store::{Answer, Stored, Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
 /// Calls of the store that are possible now.
@@ -45,6 +45,15 @@ pub(super) struct Written {
     pub(super) base: Option<WriteId>,
     pub(super) put: Option<(WriteId, Arc<Record>)>,
     pub(super) planned: Vec<Planned>,
+}
+
+impl Written {
+    /// Whether this write made that version.
+    pub(super) fn made(&self, version: &Version) -> bool {
+        self.put
+            .as_ref()
+            .is_some_and(|(write, _)| *write == version.write)
+    }
 }
 
 impl Inner {

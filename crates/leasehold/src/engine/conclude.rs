@@ -80,6 +80,11 @@ impl Inner {
                         Swapped::Written { tag } => {
                             self.landed(&mut table, written, tag, times, stamp, observed)
                         }
+                        // Sent twice on the way, the write conflicts with its own first copy.
+                        Swapped::Conflict(Some(current)) if written.made(&current.version) => {
+                            let tag = current.version.tag;
+                            self.landed(&mut table, written, tag, times, stamp, observed);
+                        }
                         Swapped::Conflict(current) => {
                             table.counts.conflicts += 1;
                             table.put_back(&written.name, written.planned, times.received);

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Lost,
     /// It does not happen, and that is known.
     Unavailable,
+    /// It is sent twice, as by a proxy or a driver that retries: the answer is the second one.
+    Repeated,
     /// It does not happen, and will not before an administrator acts.
     Denied,
 }
@@ -150,6 +152,10 @@ impl<S: Store> Store for Faulty<S> {
             }
             Some(Fault::Lost) => lost,
             Some(fault @ (Fault::Unavailable | Fault::Denied)) => Err(refusal(fault)),
+            Some(Fault::Repeated) => {
+                self.store.swap(writes.clone()).await?;
+                self.store.swap(writes).await
+            }
         }
     }
 

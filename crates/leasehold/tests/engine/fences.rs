@@ -1,33 +1,18 @@
 //! Fences only grow, also when the record is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold::core::{BootTime, Fence, Operation, Outcome, Time};
+use leasehold::core::{Fence, Operation, Outcome, Time};
 use leasehold::engine::{Config, Engine};
-use leasehold::host::{Host, Machine};
 use leasehold::store::Store as _;
 use leasehold::store::memory::Memory;
 
-use crate::support::{memory, name, outcome, release, take};
-
-/// A machine whose clock the test sets.
-struct Set(AtomicU64);
-
-impl Host for Set {
-    fn boot_time(&self) -> BootTime {
-        BootTime::from_micros(self.0.load(Ordering::SeqCst))
-    }
-
-    fn random(&self) -> u128 {
-        Machine.random()
-    }
-}
+use crate::support::{Manual, memory, name, outcome, release, take};
 
 #[tokio::test]
 async fn a_purged_name_goes_on_with_higher_fences() {
-    let host = Arc::new(Set(0.into()));
+    let host = Manual::new();
     let epoch = Time::from_micros(1_700_000_000_000_000);
     let store = Arc::new(Memory::with_clock(host.clone(), epoch));
     let engine = Engine::start_with(store.clone(), host.clone(), Config::default())
@@ -40,7 +25,7 @@ async fn a_purged_name_goes_on_with_higher_fences() {
         retention: Duration::from_secs(3_600),
     };
     assert_eq!(outcome(&engine, &job, purge.clone()).await, Outcome::Kept);
-    host.0.store(2 * 3_600_000_000, Ordering::SeqCst);
+    host.set(Duration::from_secs(2 * 3_600));
     assert_eq!(outcome(&engine, &job, purge).await, Outcome::Purged);
     assert_eq!(
         store

@@ -9,6 +9,7 @@ mod gone;
 mod line;
 mod nonces;
 mod order;
+mod repeated;
 mod several;
 mod support;
 mod watch;

@@ -1,17 +1,44 @@
 //! What the engine's tests share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::core::{
-    Acquire, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Update, Who,
+    Acquire, BootTime, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Update, Who,
 };
 use leasehold::engine::{Engine, Patience, Reply};
+use leasehold::host::{Host, Machine};
 use leasehold::store::Store;
 use leasehold::store::memory::Memory;
 
 pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// A machine whose clock the test sets.
+pub(crate) struct Manual(AtomicU64);
+
+impl Manual {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(0)))
+    }
+
+    /// Sets the clock to so long after boot.
+    pub(crate) fn set(&self, since_boot: Duration) {
+        let micros = u64::try_from(since_boot.as_micros()).expect("a short test");
+        self.0.store(micros, Ordering::SeqCst);
+    }
+}
+
+impl Host for Manual {
+    fn boot_time(&self) -> BootTime {
+        BootTime::from_micros(self.0.load(Ordering::SeqCst))
+    }
+
+    fn random(&self) -> u128 {
+        Machine.random()
+    }
+}
 
 pub(crate) fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")

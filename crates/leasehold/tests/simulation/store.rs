@@ -160,6 +160,8 @@ enum Fate {
     Unanswered,
     /// It happens long after everybody has given up.
     Late,
+    /// It is sent twice, and the answer is the second one.
+    Repeated,
 }
 
 impl Connection {
@@ -195,6 +197,7 @@ impl Connection {
             3..=5 => Fate::Dropped,
             6..=10 => Fate::Unanswered,
             11..=13 => Fate::Late,
+            14..=16 => Fate::Repeated,
             _ => Fate::Good,
         }
     }
@@ -242,7 +245,7 @@ impl Store for Connection {
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
         self.travel().await;
         match self.fate() {
-            Fate::Good => {}
+            Fate::Good | Fate::Repeated => {}
             Fate::Refused => return Err(Error::Unavailable("the server is away".into())),
             Fate::Dropped | Fate::Unanswered | Fate::Late => return self.silence().await,
         }
@@ -268,15 +271,19 @@ impl Store for Connection {
             Fate::Refused => return Err(Error::Unavailable("the server is away".into())),
             Fate::Dropped => return self.silence().await,
             Fate::Late => self.server.world.span(100, 8_000),
-            Fate::Good | Fate::Unanswered => Duration::ZERO,
+            Fate::Good | Fate::Unanswered | Fate::Repeated => Duration::ZERO,
         };
+        let is_repeated = matches!(fate, Fate::Repeated);
         // On the server nobody knows whether the caller still waits: what has arrived is carried out.
         let server = self.server.clone();
         let carried_out = tokio::spawn(async move {
             tokio::time::sleep(late).await;
+            if is_repeated {
+                server.apply(writes.clone()).await;
+            }
             server.apply(writes).await
         });
-        if !matches!(fate, Fate::Good) {
+        if !matches!(fate, Fate::Good | Fate::Repeated) {
             return self.silence().await;
         }
         let answer = carried_out.await.expect("the server does not panic");

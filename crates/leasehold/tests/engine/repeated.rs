@@ -1,0 +1,116 @@
+//! A write that a proxy or a driver sends twice: the second copy conflicts with the first, which has landed.
+
+use std::time::Duration;
+
+use leasehold::ClaimRequest;
+use leasehold::core::{
+    Break, Fence, Granted, Mode, Nonce, Operation, Outcome, Put, Text, Time, holder_margin,
+};
+use leasehold::engine::{Config, Engine, Patience};
+use leasehold::store::memory::Memory;
+
+use crate::faults::{Fault, Faulty};
+use crate::support::{
+    LONG, Manual, acquire, acquire_as, engine, granted, name, outcome as outcome_of, release, take,
+};
+
+fn put(state: &str) -> Operation {
+    Operation::Put(Put {
+        state: state.into(),
+        body: Text::default(),
+        nonce: None,
+    })
+}
+
+#[tokio::test]
+async fn repeated_grant_is_granted_once() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    store.next_swap(Fault::Repeated);
+    let reply = engine.perform(&job, acquire("me", LONG), Patience::NONE);
+    let reply = reply.await.expect("the store answers");
+    let called = reply.called().expect("it was written");
+    let (outcome, deadline) = reply.take();
+    let Outcome::Granted(grant) = outcome else {
+        panic!("nobody else wants it: {outcome:?}");
+    };
+    assert_eq!(grant.granted, Granted::Fresh);
+    let latest = called.sent + (LONG - holder_margin(Duration::ZERO, LONG));
+    assert!(deadline.is_some_and(|deadline| called.sent < deadline && deadline <= latest));
+    let stats = engine.stats();
+    assert_eq!((stats.swaps, stats.writes, stats.conflicts), (1, 1, 0));
+    // The cached record is the current one: the next write needs no load.
+    let released = outcome_of(&engine, &job, release(grant.fence)).await;
+    assert_eq!(released, Outcome::Released);
+    assert_eq!(engine.stats().loads, 0);
+}
+
+#[tokio::test]
+async fn repeated_claim_gets_the_item() {
+    let store = Faulty::new(Memory::new());
+    let (engine, item) = (engine(store.clone()).await, name("item"));
+    assert_eq!(outcome_of(&engine, &item, put("NEW")).await, Outcome::Put);
+    store.next_swap(Fault::Repeated);
+    let claim = ClaimRequest {
+        state: "NEW".into(),
+        prefix: String::new(),
+        limit: 1,
+        ttl: LONG,
+        owner: "me".into(),
+        nonce: Nonce::new("mine").expect("a nonce"),
+        wait: Duration::ZERO,
+    };
+    let claimed = engine.claim(claim, None).await.expect("the store answers");
+    let names: Vec<_> = claimed.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(names, [item]);
+}
+
+#[tokio::test]
+async fn repeated_release_of_a_shared_lease_is_released() {
+    let store = Faulty::new(Memory::new());
+    let (engine, index) = (engine(store.clone()).await, name("index"));
+    let share = acquire_as("reader", LONG, Mode::Shared { limit: None });
+    let reader = granted(engine.perform(&index, share, Patience::NONE).await);
+    store.next_swap(Fault::Repeated);
+    let released = outcome_of(&engine, &index, release(reader.fence)).await;
+    assert_eq!(released, Outcome::Released);
+}
+
+#[tokio::test]
+async fn repeated_break_ends_only_the_holder_that_was_there() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    take(&engine, &job, "stuck").await;
+    store.next_swap(Fault::Repeated);
+    let force = Operation::Break(Break::Force {
+        fence: None,
+        reason: "stuck".into(),
+        now: true,
+    });
+    let broken = outcome_of(&engine, &job, force).await;
+    assert_eq!(broken, Outcome::Broken { until: None });
+}
+
+#[tokio::test]
+async fn writes_after_a_lost_answer_are_recognised_too() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    store.next_swap(Fault::Lost);
+    store.next_swap(Fault::Repeated);
+    assert_eq!(take(&engine, &job, "me").await.granted, Granted::Fresh);
+}
+
+#[tokio::test]
+async fn repeated_first_grant_after_a_clock_step_gets_a_fence_of_the_new_time() {
+    let epoch = 1_700_000_000_000_000;
+    let (here, server) = (Manual::new(), Manual::new());
+    let memory = Memory::with_clock(server.clone(), Time::from_micros(epoch));
+    let store = Faulty::new(memory);
+    let engine = Engine::start_with(store.clone(), here, Config::default()).await;
+    let engine = engine.expect("the store answers");
+    server.set(Duration::from_secs(3_600));
+    store.next_swap(Fault::Repeated);
+    let grant = take(&engine, &name("job"), "me").await;
+    let now = Time::from_micros(epoch) + Duration::from_secs(3_600);
+    assert!(grant.fence > Fence::starting_at(now), "{}", grant.fence);
+}
