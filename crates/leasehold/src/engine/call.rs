@@ -6,9 +6,10 @@ use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{BootTime, Name, Record};
 
+use super::bounded::{bounded, caught, silence};
 use super::plan::{Plan, Planned};
 use super::table::Table;
-use super::{Inner, bounded, caller, silence};
+use super::{Inner, caller};
 use crate::store::{Answer, Stored, Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
@@ -66,6 +67,7 @@ impl Inner {
     /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for, and neither where
     /// nobody has come of late: whoever is alone calls the store itself.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
+        self.tell_idle(&table);
         if table.swapping > 0 || (self.blocks && !table.expects_nobody()) {
             return self.gather(table);
         }
@@ -240,8 +242,7 @@ impl Inner {
             pending, outcome, ..
         } in answered
         {
-            let told = pending.honest(outcome);
-            self.deliver(table, name, pending, told, None);
+            self.deliver(table, name, pending, Ok(outcome), None);
         }
         let entry = table.entries.get_mut(name)?;
         if load {
@@ -269,7 +270,10 @@ impl Inner {
             inner.conclude_swap(times, carried, result);
         };
         let store = Arc::clone(&self.store);
-        let mut swapping = Box::pin(async move { store.swap(writes).await });
+        let mut swapping = Box::pin(async move {
+            let swapped = caught(async { store.swap(writes).await }).await;
+            swapped.unwrap_or_else(|panicked| Err(Error::Indeterminate(panicked.0)))
+        });
         match at_once(swapping.as_mut()) {
             Poll::Ready(result) => concluded(self, result),
             Poll::Pending => {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline};
 
+use super::ambiguous::{Resolved, lost_answer};
 use super::call::{Times, Written};
-use super::pending::{Pending, Try};
+use super::pending::Pending;
 use super::plan::Planned;
 use super::reply::{Basis, Called, Reply, undo};
 use super::table::Table;
@@ -157,8 +158,8 @@ impl Inner {
                 continue;
             }
             let basis = self.basis(&planned.outcome, times.sent, received, stamp);
-            let told = planned.pending.honest(planned.outcome);
-            self.deliver(table, &name, planned.pending, told, Some(basis));
+            let outcome = Ok(planned.outcome);
+            self.deliver(table, &name, planned.pending, outcome, Some(basis));
         }
         table.put_back(&name, redone, times.received);
     }
@@ -180,17 +181,8 @@ impl Inner {
         }
         if let Error::Indeterminate(_) = failure {
             let write = put.map_or(WriteId(0), |(write, _)| write);
-            for Planned {
-                pending, outcome, ..
-            } in &mut planned
-            {
-                pending.tries.push(Try {
-                    write,
-                    base,
-                    outcome: outcome.clone(),
-                    sent: times.sent,
-                    untold: false,
-                });
+            for planned in &mut planned {
+                planned.add_try(write, base, times.sent);
             }
             if let Some(entry) = table.entries.get_mut(&name) {
                 entry.load_first = true;
@@ -216,23 +208,15 @@ impl Inner {
         if table.remember(name, stored, number, received, Learnt::Shown) {
             table.turned_out(current.is_some());
         }
-        for (pending, landed) in table.resolve(name, current) {
-            match landed {
-                Some(landed) => {
+        for (pending, resolved) in table.resolve(name, current) {
+            let (told, basis) = match resolved {
+                Resolved::Landed(landed) => {
                     let basis = self.basis(&landed.outcome, landed.sent, received, stamp);
-                    self.deliver(table, name, pending, Ok(landed.outcome), Some(basis));
+                    (Ok(landed.outcome), Some(basis))
                 }
-                None => {
-                    let why = "an answer of the store was lost: look before you try again";
-                    self.deliver(
-                        table,
-                        name,
-                        pending,
-                        Err(Error::Indeterminate(why.into())),
-                        None,
-                    );
-                }
-            }
+                Resolved::Unknown => (Err(lost_answer()), None),
+            };
+            self.deliver(table, name, pending, told, basis);
         }
     }
 
@@ -249,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// Tells a caller. What it does not take is undone.
+    /// Completes a caller's operation. A grant that it does not take is undone.
     pub(super) fn deliver(
         self: &Arc<Self>,
         table: &mut Table,
@@ -259,7 +243,7 @@ impl Inner {
         basis: Option<Basis>,
     ) {
         table.counts.operations += 1;
-        let told = told.map_err(|failure| pending.failed(failure));
+        let told = pending.honest(told);
         let Some(sender) = pending.reply else { return };
         let undo = told
             .as_ref()
@@ -334,54 +318,6 @@ impl Table {
         } else if let Some(since) = entry.free_since() {
             self.leave_alone(name, since);
         }
-    }
-
-    /// Takes out the operations whose unanswered write turns out to have landed (with what it did), and those of which
-    /// nobody can tell any more.
-    fn resolve(
-        &mut self,
-        name: &Name,
-        current: Option<WriteId>,
-    ) -> Vec<(Box<Pending>, Option<Try>)> {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return Vec::new();
-        };
-        let unanswered = |pending: &&mut Box<Pending>| !pending.tries.is_empty();
-        let mut resolved = Vec::new();
-        for pending in entry
-            .queue
-            .iter_mut()
-            .chain(entry.line.values_mut())
-            .filter(unanswered)
-        {
-            let landed = pending
-                .tries
-                .iter()
-                .position(|attempt| Some(attempt.write) == current);
-            for attempt in &mut pending.tries {
-                attempt.untold |= attempt.base != current;
-            }
-            let untold =
-                pending.tries.iter().any(|attempt| attempt.untold) && !pending.is_repeatable();
-            if landed.is_some() || untold {
-                resolved.push((pending.id, landed));
-            }
-        }
-        let taken = resolved.into_iter().filter_map(|(id, landed)| {
-            let mut pending = match entry.queue.iter().position(|pending| pending.id == id) {
-                Some(index) => {
-                    self.counts.queued -= 1;
-                    entry.queue.remove(index)?
-                }
-                None => {
-                    self.counts.waiters -= 1;
-                    entry.line.remove(&id)?
-                }
-            };
-            let attempt = landed.map(|index| pending.tries.swap_remove(index));
-            Some((pending, attempt))
-        });
-        taken.collect()
     }
 
     /// Counts again after a whole entry was emptied.

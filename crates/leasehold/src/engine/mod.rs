@@ -8,8 +8,11 @@
 //! |---|---|
 //! | `table.rs` | what the engine knows: cached records, queued operations, waiters in line |
 //! | `pending.rs` | an operation on its way to an answer |
+//! | `ambiguous.rs` | writes that were never answered |
+//! | `leave.rs` | callers that leave before their answer, and closing |
 //! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
 //! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
+//! | `bounded.rs` | bounds a call of the store: in time, and when it panics |
 //! | `caller.rs` | a thread for calls that wait for a disk |
 //! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
 //! | `forget.rs` | keeps what is remembered within bounds |
@@ -24,12 +27,15 @@
 //! | `watch.rs` | tells subscribers what happens under every name |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
+mod ambiguous;
+mod bounded;
 mod call;
 mod caller;
 mod claim;
 mod conclude;
 mod forget;
 mod leases;
+mod leave;
 mod look;
 mod measures;
 mod overdue;
@@ -50,9 +56,10 @@ use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::awake::Worth;
 use crate::host::{Host, Machine};
-use crate::store::{Answer, Facts, Store};
+use crate::store::{Facts, Store};
 use crate::{Error, Result, side_by_side};
 
+use bounded::bounded;
 use caller::Caller;
 pub use leases::refusal;
 pub use measures::{ENDINGS, FAILURES, Measures};
@@ -408,12 +415,14 @@ impl Engine {
         self.inner.table().stats()
     }
 
-    /// Takes no more operations, answers all that wait in line with [`Error::Unavailable`], and returns once what was
-    /// under way is concluded, or after the engine's timeout.
+    /// Takes no more operations, refuses all that wait in line, and returns once what was under way is concluded, or after
+    /// the engine's timeout.
+    ///
+    /// A waiter is answered with [`Error::Unavailable`], or with [`Error::Indeterminate`] if a write that grants it was
+    /// sent and not answered; that grant is released.
     pub async fn close(&self) {
-        for waiter in self.inner.table().close() {
-            waiter.refuse(closing());
-        }
+        self.inner.table().close();
+        self.inner.drive();
         self.inner.items.notify_waiters();
         let concluded = async {
             loop {
@@ -462,8 +471,11 @@ async fn answer_before(
         result = receiver => { ticket.done = true; gone(result) }
         () = over => {
             ticket.done = true;
-            let mut table = ticket.engine.inner.table();
-            Err(table.give_up(&ticket.name, ticket.id, within))
+            let inner = &ticket.engine.inner;
+            let mut table = inner.table();
+            let error = table.give_up(&ticket.name, ticket.id, within);
+            inner.drive_from(table);
+            Err(error)
         }
     }
 }
@@ -477,26 +489,8 @@ fn gone(result: Result<Result<Reply>, oneshot::error::RecvError>) -> Result<Repl
     })
 }
 
-/// Bounds a read: one that does not answer has done nothing.
-async fn bounded<T>(
-    timeout: Duration,
-    call: impl Future<Output = Result<Answer<T>>>,
-) -> Result<Answer<T>> {
-    tokio::time::timeout(timeout, call)
-        .await
-        .unwrap_or_else(|_| Err(no_answer(timeout)))
-}
-
 fn closing() -> Error {
     Error::Unavailable("shutting down: ask again elsewhere or later".into())
-}
-
-fn silence(timeout: Duration) -> String {
-    format!("the store did not answer within {timeout:?}")
-}
-
-fn no_answer(timeout: Duration) -> Error {
-    Error::Unavailable(silence(timeout))
 }
 
 /// A moment between half and one and a half of this span from now: herds disperse.

@@ -63,6 +63,7 @@ impl Table {
     /// then on.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
         let stale = self.clock.age(boot) > CLOCK_AGE;
+        let closed = self.is_closed();
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
@@ -110,7 +111,7 @@ impl Table {
                 Operation::Acquire(_) | Operation::Renew(_)
             );
             match chain.perform(&mut pending, line.is_empty(), held) {
-                Outcome::Held(_) if pending.wait_until.is_some_and(|until| boot < until) => {
+                Outcome::Held(_) if !closed && pending.waits(boot) => {
                     // The first in line has the store asked, if nothing confirms that it has to wait.
                     *recheck |= line.is_empty() && confirmed <= pending.id;
                     line.insert(pending.id, pending);
@@ -171,20 +172,28 @@ impl Table {
         if planned.is_empty() {
             return;
         }
+        let closed = self.is_closed();
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
+        let mut turned_away = Vec::new();
         for Planned {
             pending, from_line, ..
         } in planned.into_iter().rev()
         {
-            if from_line && pending.wait_until.is_some_and(|until| boot < until) {
+            let waits = from_line && pending.waits(boot) && !pending.is_gone();
+            if waits && closed {
+                turned_away.push(pending);
+            } else if waits {
                 self.counts.waiters += 1;
                 entry.line.insert(pending.id, pending);
             } else {
                 self.counts.queued += 1;
                 entry.queue.push_front(pending);
             }
+        }
+        for waiter in turned_away {
+            self.turn_away(name, waiter);
         }
     }
 }
@@ -242,6 +251,10 @@ impl Chain<'_> {
         *held = None;
         while let Some(first) = line.first_entry() {
             if first.get().is_gone() {
+                // Its caller is about to take it out, and to have it looked up.
+                if first.get().is_ambiguous() {
+                    return;
+                }
                 first.remove();
                 continue;
             }

@@ -33,7 +33,7 @@ pub(super) struct Table {
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
     /// Names with nothing but renewals, which wait a moment for company.
-    patient: Vec<Name>,
+    pub(super) patient: Vec<Name>,
     /// When a renewal was last sent.
     renewed: BootTime,
     /// Whether a commit is dear enough to wait for company.
@@ -66,7 +66,7 @@ pub(super) struct Table {
     /// …which are these, each with the call that showed it so.
     pub(super) free: VecDeque<(Name, u64)>,
     numbers: u64,
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// One name.
@@ -283,107 +283,6 @@ impl Table {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.make_ready(name, urgent, &mut self.ready, &mut self.to_load);
         }
-    }
-
-    /// Takes a caller whose wait is over out of the line. `None`: it is not in line, or nothing confirms yet that it
-    /// has to be refused; then it is on its way to an answer.
-    pub(super) fn stop_waiting(&mut self, name: &Name, id: u64) -> Option<Held> {
-        let entry = self.entries.get_mut(name)?;
-        let confirmed = entry
-            .cached
-            .as_ref()
-            .is_some_and(|cached| cached.confirmed > id);
-        let mut waiter = entry.line.remove(&id)?;
-        self.counts.waiters -= 1;
-        if let (true, Some(held)) = (confirmed, entry.held.clone()) {
-            let withdrawal = waiter.withdrawal();
-            self.after_leaving(name, withdrawal);
-            return Some(held);
-        }
-        waiter.wait_until = None;
-        entry.queue.push_front(waiter);
-        entry.recheck = true;
-        self.counts.queued += 1;
-        self.make_ready(name, true);
-        None
-    }
-
-    /// The caller has gone away: nothing of it stays, but for what is under way.
-    pub(super) fn leave(&mut self, name: &Name, id: u64) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        match entry.line.remove(&id) {
-            Some(waiter) => {
-                self.counts.waiters -= 1;
-                self.after_leaving(name, waiter.withdrawal());
-            }
-            None => {
-                self.unqueue(name, id);
-                self.tidy(name);
-            }
-        }
-    }
-
-    /// Somebody has left the line: its reservation goes, and who comes next may not have to wait.
-    fn after_leaving(&mut self, name: &Name, withdrawal: Option<Operation>) {
-        match withdrawal {
-            Some(withdrawal) => self.enqueue_own(name, withdrawal),
-            None => self.make_ready(name, false),
-        }
-    }
-
-    /// Takes back an operation that was not sent yet; `None` if it is not in the queue.
-    fn unqueue(&mut self, name: &Name, id: u64) -> Option<()> {
-        let entry = self.entries.get_mut(name)?;
-        let index = entry.queue.iter().position(|pending| pending.id == id)?;
-        if entry.queue[index].tries.is_empty() {
-            entry.queue.remove(index);
-            self.counts.queued -= 1;
-            return Some(());
-        }
-        None
-    }
-
-    /// The caller's time is up: whether anything may have happened is what it is told.
-    pub(super) fn give_up(&mut self, name: &Name, id: u64, within: Duration) -> Error {
-        let unsent = self.unqueue(name, id).is_some();
-        self.leave(name, id);
-        let why = self
-            .trouble
-            .clone()
-            .unwrap_or_else(|| format!("the store did not answer within {within:?}"));
-        if unsent {
-            Error::Unavailable(why)
-        } else {
-            Error::Indeterminate(format!(
-                "{why}; it may have happened: look before you try again"
-            ))
-        }
-    }
-
-    /// Takes everybody out of the lines, and admits nobody any more.
-    pub(super) fn close(&mut self) -> Vec<Pending> {
-        self.closed = true;
-        self.counts.waiters = 0;
-        self.entries
-            .values_mut()
-            .flat_map(|entry| std::mem::take(&mut entry.line).into_values())
-            .map(|waiter| *waiter)
-            .collect()
-    }
-
-    /// Whether it admits nobody any more.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// Nothing queued and nothing under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.loading + self.swapping == 0
-            && self.ready.is_empty()
-            && self.patient.is_empty()
-            && self.to_load.is_empty()
     }
 
     /// Puts what the store showed into the cache; whether it is the first that was seen of this name.

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use leasehold::core::Name;
-use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
+use leasehold::host::{Host as _, Machine};
+use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write, WriteId};
 use leasehold::{Error, Result};
 use tokio::sync::watch;
 
@@ -20,6 +21,12 @@ pub(crate) enum Fault {
     Unavailable,
     /// It is sent twice, as by a proxy or a driver that retries: the answer is the second one.
     Repeated,
+    /// Another writer gets there first.
+    Overtaken,
+    /// It does not happen, and the call panics.
+    Panics,
+    /// It happens, and the call panics.
+    AppliedAndPanics,
     /// It does not happen, and will not before an administrator acts.
     Denied,
 }
@@ -92,6 +99,21 @@ impl<S: Store> Faulty<S> {
         })
     }
 
+    /// Makes another version of a record, as another writer does.
+    async fn touch(&self, name: &Name) -> Result<()> {
+        let loaded = self.store.load(std::slice::from_ref(name)).await?;
+        let Some(stored) = loaded.value.into_iter().next().flatten() else {
+            return Ok(());
+        };
+        let write = Write {
+            name: name.clone(),
+            put: Some((WriteId(Machine.random()), stored.record)),
+            expect: Some(stored.version),
+            body_changed: false,
+        };
+        self.store.swap(vec![write]).await.map(drop)
+    }
+
     pub(crate) fn next_swap(&self, fault: Fault) {
         self.swaps.lock().expect("not poisoned").push_back(fault);
     }
@@ -134,6 +156,7 @@ impl<S: Store> Store for Faulty<S> {
         }
         match next(&self.loads) {
             None => self.store.load(names).await,
+            Some(Fault::Panics) => panic!("the test says so"),
             Some(fault) => Err(refusal(fault)),
         }
     }
@@ -152,6 +175,17 @@ impl<S: Store> Store for Faulty<S> {
             }
             Some(Fault::Lost) => lost,
             Some(fault @ (Fault::Unavailable | Fault::Denied)) => Err(refusal(fault)),
+            Some(Fault::Panics) => panic!("the test says so"),
+            Some(Fault::AppliedAndPanics) => {
+                self.store.swap(writes).await?;
+                panic!("the test says so")
+            }
+            Some(Fault::Overtaken) => {
+                for write in &writes {
+                    self.touch(&write.name).await?;
+                }
+                self.store.swap(writes).await
+            }
             Some(Fault::Repeated) => {
                 self.store.swap(writes.clone()).await?;
                 self.store.swap(writes).await

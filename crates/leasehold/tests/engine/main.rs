@@ -2,6 +2,7 @@
 
 mod answers;
 mod bounds;
+mod closing;
 mod company;
 mod faults;
 mod fences;
@@ -9,6 +10,7 @@ mod gone;
 mod line;
 mod nonces;
 mod order;
+mod panics;
 mod repeated;
 mod several;
 mod support;

@@ -1,0 +1,129 @@
+//! Writes that were sent and never answered: whether one landed is found out from the version of the record, or the
+//! caller is told that nobody knows.
+
+use std::fmt::Display;
+
+use leasehold_core::{BootTime, Name, Operation, Outcome};
+
+use super::pending::Pending;
+use super::plan::Planned;
+use super::table::Table;
+use crate::store::WriteId;
+use crate::{Error, Result};
+
+/// A write that carried an operation and was never answered.
+pub(super) struct Try {
+    write: WriteId,
+    base: Option<WriteId>,
+    pub(super) outcome: Outcome,
+    pub(super) sent: BootTime,
+    /// The record has moved on since, so that it can no longer be told whether this write landed.
+    untold: bool,
+}
+
+impl Planned {
+    /// A write that carried it was not answered.
+    pub(super) fn add_try(&mut self, write: WriteId, base: Option<WriteId>, sent: BootTime) {
+        self.pending.tries.push(Try {
+            write,
+            base,
+            outcome: self.outcome.clone(),
+            sent,
+            untold: false,
+        });
+    }
+}
+
+impl Pending {
+    /// Whether it may have happened without an answer.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        !self.tries.is_empty()
+    }
+
+    /// What its caller can be told: after a lost answer, a refusal or an error may be the work of its own first run.
+    pub(super) fn honest(&self, told: Result<Outcome>) -> Result<Outcome> {
+        if !self.is_ambiguous() {
+            return told;
+        }
+        match told {
+            Ok(Outcome::Fenced | Outcome::Expired | Outcome::NotHeld | Outcome::Denied) => {
+                Err(lost_answer())
+            }
+            Err(error @ Error::Indeterminate(_)) => Err(error),
+            Err(error) => Err(may_have_happened(error)),
+            other => other,
+        }
+    }
+
+    /// Whether running it again is safe although an earlier run may have landed and other writes have followed.
+    fn is_repeatable(&self) -> bool {
+        match &self.operation {
+            Operation::Put(put) => put.nonce.is_some(),
+            Operation::Remove | Operation::Break(_) => false,
+            _ => true,
+        }
+    }
+
+    /// The attempt that turns out to have landed. Others on the same base have not.
+    fn take_landed(&mut self, current: Option<WriteId>) -> Option<Try> {
+        let index = self
+            .tries
+            .iter()
+            .position(|attempt| Some(attempt.write) == current)?;
+        let landed = self.tries.swap_remove(index);
+        self.tries.retain(|other| other.base != landed.base);
+        Some(landed)
+    }
+
+    /// Whether nobody can tell any more what came of it.
+    fn is_lost(&mut self, current: Option<WriteId>) -> bool {
+        for attempt in &mut self.tries {
+            attempt.untold |= attempt.base != current;
+        }
+        self.tries.iter().any(|attempt| attempt.untold) && !self.is_repeatable()
+    }
+}
+
+/// What the record shows of an operation whose answer was lost.
+pub(super) enum Resolved {
+    /// It happened: this attempt landed.
+    Landed(Try),
+    /// It may have happened.
+    Unknown,
+}
+
+impl Table {
+    /// Takes out the operations whose unanswered write has landed, and those of which nobody can tell any more.
+    pub(super) fn resolve(
+        &mut self,
+        name: &Name,
+        current: Option<WriteId>,
+    ) -> Vec<(Box<Pending>, Resolved)> {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return Vec::new();
+        };
+        let mut resolved = Vec::new();
+        let asked = entry.queue.iter_mut().chain(entry.line.values_mut());
+        for pending in asked.filter(|pending| pending.is_ambiguous()) {
+            if let Some(landed) = pending.take_landed(current) {
+                resolved.push((pending.id, Resolved::Landed(landed)));
+            } else if pending.is_lost(current) {
+                resolved.push((pending.id, Resolved::Unknown));
+            }
+        }
+        let taken = resolved
+            .into_iter()
+            .filter_map(|(id, resolved)| Some((self.take_out(name, id)?, resolved)));
+        taken.collect()
+    }
+}
+
+pub(super) fn lost_answer() -> Error {
+    may_have_happened("an answer of the store was lost")
+}
+
+pub(super) fn may_have_happened(why: impl Display) -> Error {
+    Error::Indeterminate(format!(
+        "{why}; it may have happened: look before you try again"
+    ))
+}

@@ -1,0 +1,146 @@
+//! Callers that leave before their answer: their time is up, they have gone away, or the engine closes.
+
+use std::time::Duration;
+
+use leasehold_core::{Held, Name, Operation};
+
+use super::ambiguous::{lost_answer, may_have_happened};
+use super::closing;
+use super::pending::Pending;
+use super::table::Table;
+use crate::Error;
+
+impl Table {
+    /// Takes a caller whose wait is over out of the line. `None`: it is not in line, or nothing confirms yet that it
+    /// has to be refused; then it is on its way to an answer.
+    pub(super) fn stop_waiting(&mut self, name: &Name, id: u64) -> Option<Held> {
+        let entry = self.entries.get_mut(name)?;
+        let confirmed = entry
+            .cached
+            .as_ref()
+            .is_some_and(|cached| cached.confirmed > id);
+        let mut waiter = entry.line.remove(&id)?;
+        self.counts.waiters -= 1;
+        if let (true, Some(held)) = (confirmed, entry.held.clone()) {
+            let withdrawal = waiter.withdrawal();
+            self.after_leaving(name, withdrawal);
+            return Some(held);
+        }
+        waiter.wait_until = None;
+        entry.queue.push_front(waiter);
+        entry.recheck = true;
+        self.counts.queued += 1;
+        self.make_ready(name, true);
+        None
+    }
+
+    /// The caller has gone away: nothing of it stays, but for what is under way or may have landed.
+    pub(super) fn leave(&mut self, name: &Name, id: u64) {
+        self.take_back(name, id);
+        self.tidy(name);
+    }
+
+    /// The caller's time is up: whether anything may have happened is what it is told.
+    pub(super) fn give_up(&mut self, name: &Name, id: u64, within: Duration) -> Error {
+        let unsent = self.take_back(name, id);
+        self.tidy(name);
+        let why = self
+            .trouble
+            .clone()
+            .unwrap_or_else(|| format!("the store did not answer within {within:?}"));
+        match unsent {
+            true => Error::Unavailable(why),
+            false => may_have_happened(why),
+        }
+    }
+
+    /// Takes back an operation; whether none of its writes was sent.
+    fn take_back(&mut self, name: &Name, id: u64) -> bool {
+        let Some(pending) = self.take_out(name, id) else {
+            return false;
+        };
+        let unsent = !pending.is_ambiguous();
+        if !unsent {
+            self.look_up(name, pending);
+        }
+        unsent
+    }
+
+    /// Queues an operation whose caller has gone, until the record shows whether its write landed: a grant is then
+    /// undone. It is not performed again.
+    fn look_up(&mut self, name: &Name, mut pending: Box<Pending>) {
+        pending.abandon();
+        pending.wait_until = None;
+        let entry = self.entries.entry(name.clone()).or_default();
+        entry.queue.push_front(pending);
+        self.counts.queued += 1;
+        self.make_ready(name, false);
+    }
+
+    /// Takes an operation out of the line or the queue; `None` if it is in neither, so that it is under way.
+    pub(super) fn take_out(&mut self, name: &Name, id: u64) -> Option<Box<Pending>> {
+        let entry = self.entries.get_mut(name)?;
+        if let Some(waiter) = entry.line.remove(&id) {
+            self.counts.waiters -= 1;
+            self.after_leaving(name, waiter.withdrawal());
+            return Some(waiter);
+        }
+        let index = entry.queue.iter().position(|pending| pending.id == id)?;
+        self.counts.queued -= 1;
+        entry.queue.remove(index)
+    }
+
+    /// A waiter has left the line: its reservation goes, and the next waiter may not have to wait.
+    fn after_leaving(&mut self, name: &Name, withdrawal: Option<Operation>) {
+        match withdrawal {
+            Some(withdrawal) => self.enqueue_own(name, withdrawal),
+            None => self.make_ready(name, false),
+        }
+    }
+
+    /// Takes all waiters out of the lines, and admits no operation any more.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        self.counts.waiters = 0;
+        let mut waiting = Vec::new();
+        for (name, entry) in &mut self.entries {
+            let line = std::mem::take(&mut entry.line);
+            waiting.extend(line.into_values().map(|waiter| (name.clone(), waiter)));
+        }
+        for (name, waiter) in waiting {
+            self.turn_away(&name, waiter);
+        }
+    }
+
+    /// Refuses a waiter of a closing engine.
+    pub(super) fn turn_away(&mut self, name: &Name, mut waiter: Box<Pending>) {
+        let reply = waiter.abandon();
+        if let Some(withdrawal) = waiter.withdrawal() {
+            self.enqueue_own(name, withdrawal);
+        }
+        let error = match waiter.is_ambiguous() {
+            true => lost_answer(),
+            false => closing(),
+        };
+        if waiter.is_ambiguous() {
+            self.look_up(name, waiter);
+        }
+        if let Some(reply) = reply {
+            let _ = reply.send(Err(error));
+        }
+    }
+
+    /// Whether it admits no operation any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Nothing queued and nothing under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.loading + self.swapping == 0
+            && self.counts.queued == 0
+            && self.ready.is_empty()
+            && self.patient.is_empty()
+            && self.to_load.is_empty()
+    }
+}

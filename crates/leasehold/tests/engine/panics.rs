@@ -1,0 +1,90 @@
+//! A store that panics: every caller gets an answer, and the name can be used again.
+
+use std::time::Duration;
+
+use leasehold::core::{Granted, Outcome};
+use leasehold::engine::{Config, Engine, Patience};
+use leasehold::host::Machine;
+use leasehold::store::Store as _;
+use leasehold::store::memory::Memory;
+use leasehold::{Error, ListRequest};
+
+use crate::faults::{Fault, Faulty, Gate};
+use crate::support::{LONG, acquire, engine, name, outcome, release, take};
+
+#[tokio::test]
+async fn panicking_write_is_tried_again() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    store.next_swap(Fault::Panics);
+    let grant = take(&engine, &job, "me").await;
+    assert_eq!(grant.granted, Granted::Fresh);
+    store.next_swap(Fault::AppliedAndPanics);
+    let released = outcome(&engine, &job, release(grant.fence)).await;
+    assert_eq!(released, Outcome::Released);
+}
+
+#[tokio::test]
+async fn panicking_load_is_tried_again() {
+    let store = Faulty::new(Memory::new());
+    let (engine, job) = (engine(store.clone()).await, name("job"));
+    let first = take(&engine, &job, "first").await;
+    store.next_load(Fault::Panics);
+    let refused = outcome(&engine, &job, acquire("second", LONG)).await;
+    assert!(matches!(refused, Outcome::Held(_)), "{refused:?}");
+    store.next_load(Fault::Panics);
+    let shown = engine.show(&job).await;
+    assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
+    let listed = engine.list(ListRequest::default()).await;
+    assert_eq!(listed.expect("it answers").leases.len(), 1);
+    let released = outcome(&engine, &job, release(first.fence)).await;
+    assert_eq!(released, Outcome::Released);
+}
+
+/// A write that is held back until the gate opens, so that it panics in a task of the engine and not where it was sent.
+async fn acquire_behind(gate: &Gate, engine: &Engine) -> tokio::task::JoinHandle<()> {
+    let engine = engine.clone();
+    let acquiring = tokio::spawn(async move {
+        take(&engine, &name("job"), "me").await;
+    });
+    gate.entered().await;
+    acquiring
+}
+
+#[tokio::test]
+async fn write_that_panics_in_the_background_is_tried_again() {
+    let store = Faulty::new(Memory::new());
+    let engine = engine(store.clone()).await;
+    let gate = store.hold_swaps();
+    store.next_swap(Fault::Panics);
+    let acquiring = acquire_behind(&gate, &engine).await;
+    gate.open();
+    acquiring.await.expect("granted");
+}
+
+#[tokio::test]
+async fn store_that_always_panics_gives_an_error_in_bounded_time() {
+    let store = Faulty::new(Memory::new());
+    let mut config = Config::default();
+    config.timeout = Duration::from_millis(300);
+    let started = Engine::start_with(store.clone(), Machine::shared(), config).await;
+    let (engine, job) = (started.expect("the store answers"), name("job"));
+    for _ in 0..1_000 {
+        store.next_swap(Fault::Panics);
+        store.next_load(Fault::Panics);
+    }
+    let answer = engine.perform(&job, acquire("me", LONG), Patience::NONE);
+    let answer = answer.await;
+    let says_why =
+        matches!(&answer, Err(Error::Indeterminate(why)) if why.contains("the test says so"));
+    assert!(says_why, "{answer:?}");
+}
+
+#[tokio::test]
+async fn engine_does_not_start_on_a_store_that_panics() {
+    let store = Faulty::new(Memory::new());
+    store.next_load(Fault::Panics);
+    let started = Engine::start(store.clone()).await.map(drop);
+    assert!(matches!(started, Err(Error::Unavailable(_))), "{started:?}");
+    assert!(store.load(&[]).await.is_ok());
+}
