@@ -257,9 +257,7 @@ impl Front {
     /// Waits until bytes may pass; after how long they arrive.
     async fn passable(&self, direction: Direction) -> std::io::Result<Duration> {
         let mut state = self.state.clone();
-        let state = state
-            .wait_for(|state| state.mode.forwards(direction))
-            .await;
+        let state = state.wait_for(|state| state.mode.forwards(direction)).await;
         state
             .map(|state| state.delay)
             .map_err(|_| std::io::ErrorKind::ConnectionAborted.into())

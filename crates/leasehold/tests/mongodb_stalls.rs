@@ -9,8 +9,8 @@ use leasehold::core::{Fence, Mode, Name, Nonce, Record};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
-    AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, PutRequest, RenewRequest, Result,
-    UpdateRequest, Updated, store,
+    AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, PutRequest, RenewRequest,
+    Result, UpdateRequest, Updated, store,
 };
 use leasehold_testbed::Proxy;
 use records::{create, load_one, record, replace, swap_one};
