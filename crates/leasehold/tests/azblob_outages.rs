@@ -3,6 +3,7 @@
 
 mod records;
 mod silence;
+mod stalls;
 
 use std::time::Duration;
 
@@ -54,4 +55,14 @@ async fn a_network_that_swallows_everything_is_an_error_in_time() {
         .await
         .expect("it opens");
     silence::is_told_in_time(&*store, &proxy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn landed_writes_are_not_repeated_when_answers_stall() {
+    let place = stalls::Place {
+        scheme: "azblob",
+        options: "",
+        hasty: "",
+    };
+    stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -3,6 +3,7 @@
 
 mod outages;
 mod records;
+mod stalls;
 mod witness;
 
 use std::time::Duration;
@@ -23,4 +24,14 @@ async fn an_operation_is_a_round_trip() {
     let url = server.url_at(proxy.port());
     let trips = outages::Trips::between(&url, proxy, &server.url()).await;
     trips.one_by_one().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn landed_writes_are_not_repeated_when_answers_stall() {
+    let place = stalls::Place {
+        scheme: "dynamodb",
+        options: "",
+        hasty: "",
+    };
+    stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -3,6 +3,7 @@
 
 mod outages;
 mod records;
+mod stalls;
 mod witness;
 
 use std::time::Duration;
@@ -43,4 +44,14 @@ async fn an_operation_is_a_round_trip_and_so_is_a_batch() {
     let trips = outages::Trips::between(&url, proxy, &server.url()).await;
     trips.one_by_one().await;
     trips.sixty_four().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn landed_writes_are_not_repeated_when_answers_stall() {
+    let place = stalls::Place {
+        scheme: "etcd",
+        options: "?changes=off",
+        hasty: "",
+    };
+    stalls::landed_writes_are_not_repeated(place).await;
 }
