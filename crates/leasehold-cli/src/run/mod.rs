@@ -238,7 +238,7 @@ impl Run {
             let name = lease.name().clone();
             let finished = index == 0 && self.clears_body(&outcome, &lease);
             let released = if finished {
-                lease.edit().body("").complete().await
+                lease.complete().body("").await
             } else {
                 lease.release().await.map(drop)
             };

@@ -79,7 +79,7 @@ async fn a_repeated_write_conflicts_with_itself(bench: Bench) {
 async fn a_repeated_grant_is_fresh(bench: Bench) {
     let (engine, name) = (engine(&bench).await, bench.name("one"));
     for _ in 0..3 {
-        let asked = Operation::Acquire(acquire(nonce().hash()));
+        let asked = Operation::Acquire(acquire(nonce().hash(&name)));
         let granted = perform(&engine, &name, asked).await;
         let Outcome::Granted(grant) = granted else {
             panic!("it is free: {granted:?}");
@@ -105,7 +105,7 @@ async fn a_repeated_release_of_a_shared_lease_is_released(bench: Bench) {
     let asked = Operation::Acquire(Acquire {
         mode: Mode::Shared { limit: None },
         ttl: LONG,
-        ..acquire(nonce().hash())
+        ..acquire(nonce().hash(&name))
     });
     let granted = perform(&engine, &name, asked).await;
     let Outcome::Granted(grant) = granted else {

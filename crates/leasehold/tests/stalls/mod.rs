@@ -161,7 +161,7 @@ async fn put_is_not_repeated(place: &Place, stall: Stall) {
         let request = PutRequest {
             name,
             state: "REQUESTED".into(),
-            body: "order".into(),
+            body: Some("order".into()),
             nonce: None,
         };
         engine.put(request).await
