@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use leasehold::conformance::{Layer, Place, cases};
 use leasehold::engine::Engine;
+use leasehold::host::Machine;
 use leasehold::store::Store;
 use leasehold::{Leases, Remote, Result};
 use leasehold_server::Config;
@@ -28,8 +29,13 @@ impl Place for Served {
         self.0.store().await
     }
 
+    fn config(&self) -> leasehold::engine::Config {
+        self.0.config()
+    }
+
     async fn leases(&self) -> Result<Arc<dyn Leases>> {
-        let engine = Engine::start(self.store().await?).await?;
+        let store = self.store().await?;
+        let engine = Engine::start_with(store, Machine::shared(), self.config()).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         // It ends with the case's runtime.

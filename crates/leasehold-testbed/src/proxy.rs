@@ -39,6 +39,8 @@ struct State {
     delay: Duration,
     /// Connections that were made in an earlier one are cut.
     generation: u64,
+    /// Connections up to this one, as they are counted, are cut when their client next sends something.
+    stale: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -82,6 +84,7 @@ impl Proxy {
             mode: Mode::Forward,
             delay: Duration::ZERO,
             generation: 0,
+            stale: 0,
         });
         let counted = Arc::<Counted>::default();
         let (is_open, opened) = oneshot::channel();
@@ -134,6 +137,13 @@ impl Proxy {
     /// Cuts the connections that there are. New ones are welcome.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.generation += 1);
+    }
+
+    /// Cuts each of the connections that there are when its client next sends something: so does a server that has just
+    /// closed an idle one. New ones are welcome.
+    pub fn cut_on_next_use(&self) {
+        let stale = self.traffic().connections;
+        self.state.send_modify(|state| state.stale = stale);
     }
 
     /// Keeps everything back for so long, each way.
@@ -196,23 +206,23 @@ impl Front {
 
     async fn accept(&self, listener: &TcpListener) {
         while let Ok((client, _)) = listener.accept().await {
-            self.counted.connections.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(self.clone().carry(client));
+            let before = self.counted.connections.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(self.clone().carry(client, before + 1));
         }
     }
 
     /// Carries one connection until either end closes it or it is cut.
-    async fn carry(self, client: TcpStream) {
+    async fn carry(self, client: TcpStream, number: u64) {
         let mut state = self.state.clone();
         let generation = state.borrow().generation;
         let is_cut = |state: &State| state.generation != generation || state.mode == Mode::Refuse;
         tokio::select! {
-            _ = self.forward(client) => {}
+            _ = self.forward(client, number) => {}
             _ = state.wait_for(is_cut) => {}
         }
     }
 
-    async fn forward(&self, client: TcpStream) -> std::io::Result<()> {
+    async fn forward(&self, client: TcpStream, number: u64) -> std::io::Result<()> {
         self.passable(Direction::ToServer).await?;
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)).await?;
         client.set_nodelay(true)?;
@@ -225,10 +235,15 @@ impl Front {
             if heard.swap(false, Ordering::SeqCst) {
                 self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
             }
+            match self.state.borrow().stale < number {
+                true => Ok(()),
+                false => Err(std::io::ErrorKind::ConnectionAborted.into()),
+            }
         });
         let down = self.pump(Direction::ToClient, from_server, to_client, |bytes| {
             self.counted.received.fetch_add(bytes, Ordering::SeqCst);
             heard.store(true, Ordering::SeqCst);
+            Ok(())
         });
         tokio::try_join!(up, down).map(drop)
     }
@@ -238,7 +253,7 @@ impl Front {
         direction: Direction,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
-        count: impl Fn(u64),
+        count: impl Fn(u64) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -249,7 +264,7 @@ impl Front {
             if read == 0 {
                 return to.shutdown().await;
             }
-            count(read as u64);
+            count(read as u64)?;
             to.write_all(&buffer[..read]).await?;
         }
     }

@@ -1,6 +1,8 @@
 //! Azure that goes away, and comes back.
 #![cfg(feature = "azblob")]
 
+mod azblob_support;
+mod idle;
 mod records;
 mod silence;
 mod stalls;
@@ -65,4 +67,12 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         hasty: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
+}
+
+#[tokio::test]
+async fn a_closed_idle_connection_costs_no_caller_anything() {
+    let (url, port) = azblob_support::place("idle").await;
+    let proxy = Proxy::to(port).await;
+    let url = url.replace(&port.to_string(), &proxy.port().to_string());
+    idle::costs_no_caller_anything(&url, &proxy).await;
 }

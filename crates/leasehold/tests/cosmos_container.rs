@@ -1,6 +1,7 @@
 //! Cosmos DB's emulator: set-up, what people see in it, networks that fail, and what each call costs.
 #![cfg(feature = "cosmos")]
 
+mod idle;
 mod records;
 mod silence;
 
@@ -186,4 +187,11 @@ async fn a_network_that_swallows_everything_is_an_error_in_time() {
         "{:?}",
         opened.err()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_idle_connection_costs_no_caller_anything() {
+    let cosmos = Cosmos::start().await;
+    let proxy = Proxy::to(cosmos.port()).await;
+    idle::costs_no_caller_anything(&cosmos.url_at(proxy.port()), &proxy).await;
 }

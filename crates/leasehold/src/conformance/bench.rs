@@ -50,8 +50,7 @@ impl Bench {
     }
 
     pub(super) async fn engine(&self) -> Engine {
-        let store = self.store().await;
-        Engine::start(store).await.expect("the engine starts")
+        super::start(&*self.place).await.expect("the engine starts")
     }
 
     pub(super) fn prefix(&self) -> &str {

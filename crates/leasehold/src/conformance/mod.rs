@@ -32,7 +32,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::engine::Engine;
+use crate::engine::{Config, Engine};
+use crate::host::Machine;
 use crate::store::Store;
 use crate::{Leases, Result};
 
@@ -73,10 +74,20 @@ pub trait Place: Send + Sync + 'static {
     /// of its own.
     async fn store(&self) -> Result<Arc<dyn Store>>;
 
+    /// The limits of engines on this place: longer ones for a server that is slow, such as an emulator on a busy machine.
+    fn config(&self) -> Config {
+        Config::default()
+    }
+
     /// Leases on this place, each time through another engine or another service.
     async fn leases(&self) -> Result<Arc<dyn Leases>> {
-        Ok(Arc::new(Engine::start(self.store().await?).await?))
+        Ok(Arc::new(start(self).await?))
     }
+}
+
+/// An engine on a place, on a store of its own.
+async fn start(place: &(impl Place + ?Sized)) -> Result<Engine> {
+    Engine::start_with(place.store().await?, Machine::shared(), place.config()).await
 }
 
 /// What a case goes through.

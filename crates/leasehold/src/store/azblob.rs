@@ -17,7 +17,8 @@
 //! `azblob://ACCOUNT/CONTAINER?…`: `key` (of the account) or `sas` (a shared access signature), otherwise
 //! `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` of the environment; or `auth=entra` (the identity of this process) or
 //! `auth=cli` (whoever did `az login`); `endpoint` (another place than Azure's), `poll` (250ms: how often to look at
-//! names that somebody waits for), `margin` (2s: what Azure's clocks may differ by).
+//! names that somebody waits for), `margin` (2s: what Azure's clocks may differ by), `timeout` (4s: how long a call may
+//! take).
 //!
 //! # Limits
 //! A lease to be held is of 8 seconds at least, since `Date` has whole seconds. A refusal takes two round trips. A search
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use leasehold_core::Name;
+use tokio::time::Instant;
 
 use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::Result;
@@ -44,7 +46,7 @@ mod signing;
 mod swap;
 mod transport;
 
-use client::{Clients, deadline};
+use client::Clients;
 use options::Options;
 
 /// Each write of a batch is a request of its own.
@@ -64,6 +66,13 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(store))
 }
 
+impl AzBlob {
+    /// By when a call that starts now has to be over.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options.timeout
+    }
+}
+
 #[async_trait]
 impl Store for AzBlob {
     fn facts(&self) -> Facts {
@@ -76,7 +85,7 @@ impl Store for AzBlob {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        let deadline = deadline();
+        let deadline = self.deadline();
         let (value, stamp) = self.records(names.iter().cloned(), deadline).await?;
         let stamp = match stamp {
             Some(stamp) => stamp,
@@ -91,7 +100,7 @@ impl Store for AzBlob {
         }
         Ok(Answer {
             value: Vec::new(),
-            stamp: self.time(deadline()).await?,
+            stamp: self.time(self.deadline()).await?,
         })
     }
 

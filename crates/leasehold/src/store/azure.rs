@@ -1,6 +1,6 @@
 //! What the stores on Azure share: connections, and who this process is to Entra ID.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
@@ -30,12 +30,46 @@ use crate::{Error, Result};
 const CONNECT: Duration = Duration::from_secs(2);
 /// Below what Azure's front ends wait before they close an unused connection.
 const IDLE: Duration = Duration::from_secs(60);
+/// The same for emulators, which are what is asked without TLS: Node.js closes after five seconds.
+const IDLE_EMULATOR: Duration = Duration::from_secs(3);
 
 /// Connections that are kept for the next request: hyper, which the library has already, instead of the SDK's reqwest.
 pub(super) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// New connections.
-pub(super) fn connections(tls: &ClientConfig) -> Http {
+/// The connections of a store, which are all given up when one of them fails: the others may be as dead.
+#[derive(Debug)]
+pub(super) struct Connections {
+    http: Mutex<Http>,
+    tls: ClientConfig,
+    idle: Duration,
+}
+
+impl Connections {
+    pub(super) fn new(is_plain: bool) -> Result<Self> {
+        let tls = tls(is_plain)?;
+        let idle = if is_plain { IDLE_EMULATOR } else { IDLE };
+        Ok(Self {
+            http: Mutex::new(connections(&tls, idle)),
+            tls,
+            idle,
+        })
+    }
+
+    pub(super) fn current(&self) -> Http {
+        self.http().clone()
+    }
+
+    /// The next request makes a new connection. Requests under way go on.
+    pub(super) fn give_up(&self) {
+        *self.http() = connections(&self.tls, self.idle);
+    }
+
+    fn http(&self) -> MutexGuard<'_, Http> {
+        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn connections(tls: &ClientConfig, idle: Duration) -> Http {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT));
@@ -46,14 +80,14 @@ pub(super) fn connections(tls: &ClientConfig) -> Http {
         .enable_http1()
         .wrap_connector(tcp);
     Client::builder(TokioExecutor::new())
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(idle)
         .pool_timer(TokioTimer::new())
         .build(connector)
 }
 
 /// Trusts whom this machine trusts; where nothing is encrypted, nobody has to be. Ring rather than AWS-LC, which takes a C compiler
 /// and minutes to build.
-pub(super) fn tls(is_plain: bool) -> Result<ClientConfig> {
+fn tls(is_plain: bool) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     if !is_plain {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

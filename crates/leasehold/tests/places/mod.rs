@@ -2,10 +2,12 @@
 #![allow(unreachable_pub)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::Result;
 use leasehold::conformance::{Case, Place};
+use leasehold::engine::Config;
 use leasehold::store::{self, BACKENDS, Store};
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tempfile::TempDir;
@@ -111,6 +113,10 @@ impl Place for Server {
     }
 }
 
+/// How long Azurite may take for an answer: on a busy machine several seconds. How soon a caller is told that a store is silent
+/// is tested where the store is not the bottleneck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A container of the blob store.
 struct Container(String);
 
@@ -119,7 +125,14 @@ impl Place for Container {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let url = leasehold_testbed::url("azblob").await;
         let url = url.expect("it is installed");
-        store::open(&url.replace("/leases?", &format!("/{}?", self.0))).await
+        let url = url.replace("/leases?", &format!("/{}?", self.0));
+        store::open(&format!("{url}&timeout={}s", PATIENCE.as_secs())).await
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.timeout = PATIENCE;
+        config
     }
 }
 

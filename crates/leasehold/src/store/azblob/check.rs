@@ -10,7 +10,7 @@ use azure_storage_blob::models::{
 use futures_util::TryStreamExt as _;
 
 use super::AzBlob;
-use super::client::{ask, deadline};
+use super::client::ask;
 use super::failure::Doubt;
 use crate::Result;
 use crate::store::Check;
@@ -28,7 +28,7 @@ impl AzBlob {
     }
 
     async fn container(&self) -> Result<Vec<Check>> {
-        let asked = ask(deadline(), Doubt::None, |method_options| async move {
+        let asked = ask(self.deadline(), Doubt::None, |method_options| async move {
             let options = BlobContainerClientGetPropertiesOptions {
                 method_options,
                 ..BlobContainerClientGetPropertiesOptions::default()
@@ -48,7 +48,7 @@ impl AzBlob {
 
     /// Lists, which a search needs, too; an account with versions then tells of them.
     async fn versions(&self) -> Result<Check> {
-        let asked = ask(deadline(), Doubt::None, |method| async move {
+        let asked = ask(self.deadline(), Doubt::None, |method| async move {
             let options = BlobContainerClientListBlobsOptions {
                 include: Some(vec![ListBlobsIncludeItem::Versions]),
                 maxresults: Some(1),
@@ -72,7 +72,7 @@ impl AzBlob {
     }
 
     async fn soft_delete(&self) -> Check {
-        let asked = ask(deadline(), Doubt::None, |method_options| async move {
+        let asked = ask(self.deadline(), Doubt::None, |method_options| async move {
             let options = BlobServiceClientGetPropertiesOptions {
                 method_options,
                 ..BlobServiceClientGetPropertiesOptions::default()
@@ -92,7 +92,7 @@ impl AzBlob {
 
     /// Not everybody may ask, and not every emulator knows.
     async fn replication(&self) -> Option<Check> {
-        let asked = ask(deadline(), Doubt::None, |method_options| async move {
+        let asked = ask(self.deadline(), Doubt::None, |method_options| async move {
             let options = BlobContainerClientGetAccountInfoOptions {
                 method_options,
                 ..BlobContainerClientGetAccountInfoOptions::default()

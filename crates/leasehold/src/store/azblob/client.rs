@@ -1,7 +1,6 @@
 //! The connection to Azure: where it is, who asks, and how long to wait.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
 use azure_core::http::{ClientMethodOptions, ClientOptions, Context, RetryOptions, Url};
@@ -17,14 +16,6 @@ use super::signing::Signing;
 use super::transport::{Witness, transport};
 use crate::store::azure;
 use crate::{Error, Result};
-
-/// How long a call may take; below an engine's own limit.
-pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-
-/// By when a call that starts now has to be over.
-pub(super) fn deadline() -> Instant {
-    Instant::now() + PATIENCE
-}
 
 /// The two things of Azure's that are asked.
 pub(super) struct Clients {

@@ -3,7 +3,7 @@
 use azure_storage_blob::models::BlobContainerClientCreateOptions;
 
 use super::AzBlob;
-use super::client::{ask, deadline};
+use super::client::ask;
 use super::failure::Doubt;
 use super::load::NO_RECORD;
 use crate::{Error, Result};
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 impl AzBlob {
     /// Makes the container if there is none, and refuses one that cannot be read.
     pub(super) async fn prepare(&self) -> Result<()> {
-        match self.download(NO_RECORD, deadline()).await?.value {
+        match self.download(NO_RECORD, self.deadline()).await?.value {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.is_absence() => Ok(()),
             Err(refusal) if refusal.code == "ContainerNotFound" => self.make().await,
@@ -20,7 +20,7 @@ impl AzBlob {
     }
 
     async fn make(&self) -> Result<()> {
-        let made = ask(deadline(), Doubt::None, |method_options| async move {
+        let made = ask(self.deadline(), Doubt::None, |method_options| async move {
             let options = BlobContainerClientCreateOptions {
                 method_options,
                 ..BlobContainerClientCreateOptions::default()

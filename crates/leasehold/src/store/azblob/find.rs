@@ -11,7 +11,7 @@ use futures_util::TryStreamExt as _;
 use leasehold_core::{Stamp, Time};
 use tokio::time::Instant;
 
-use super::client::{PATIENCE, ask, deadline, later};
+use super::client::{ask, later};
 use super::content::Entry;
 use super::failure::Doubt;
 use super::load::told;
@@ -36,7 +36,7 @@ impl AzBlob {
 
     /// In the order of names, which is that of blobs.
     async fn find_by_name(&self, query: &Query) -> Result<Answer<Page>> {
-        let deadline = deadline();
+        let deadline = self.deadline();
         let limit = query.limit.clamp(1, MOST);
         let mut place = match query.cursor.as_deref() {
             None => Some(Place::default()),
@@ -65,7 +65,7 @@ impl AzBlob {
                 _ => listed.next.map(Place::at),
             };
             // A search that lists much and finds little ends early.
-            if found.len() == limit || Instant::now() + PATIENCE / 2 > deadline {
+            if found.len() == limit || Instant::now() + self.options.timeout / 2 > deadline {
                 break;
             }
         }
@@ -75,7 +75,7 @@ impl AzBlob {
 
     /// Oldest first: all that there are have to be listed, and the first ones are kept.
     async fn find_by_state(&self, query: &Query, state: &str) -> Result<Answer<Page>> {
-        let deadline = deadline();
+        let deadline = self.deadline();
         let limit = query.limit.clamp(1, MOST);
         let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
         let mut first: BTreeMap<(Time, String), Entry> = BTreeMap::new();

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result, duration};
 
-const KNOWN: &str = "`auth`, `endpoint`, `key`, `margin`, `poll` and `sas`";
+const KNOWN: &str = "`auth`, `endpoint`, `key`, `margin`, `poll`, `sas` and `timeout`";
 
 /// Who asks.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(super) struct Options {
     pub(super) credential: Credential,
     pub(super) margin: Duration,
     pub(super) poll: Duration,
+    /// How long a call may take.
+    pub(super) timeout: Duration,
 }
 
 impl Options {
@@ -53,6 +55,8 @@ impl Options {
         let mut endpoint = format!("https://{account}.blob.core.windows.net");
         let (mut auth, mut key, mut sas) = (None, None, None);
         let (mut margin, mut poll) = (Duration::from_secs(2), Duration::from_millis(250));
+        // Below an engine's own limit.
+        let mut timeout = Duration::from_secs(4);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (option, raw) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(raw)
@@ -66,6 +70,7 @@ impl Options {
                 "margin" => margin = duration::parse(&value)?,
                 "poll" => poll = duration::parse(&value)?.max(Duration::from_millis(20)),
                 "sas" => sas = Some(value),
+                "timeout" => timeout = duration::parse(&value)?.max(Duration::from_millis(100)),
                 unknown => {
                     return Err(Error::invalid(format!(
                         "`azblob:` has no option `{unknown}`: there are {KNOWN}"
@@ -88,6 +93,7 @@ impl Options {
             credential,
             margin,
             poll,
+            timeout,
         })
     }
 }

@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use leasehold_core::{Name, Record, Stamp, Text};
 use tokio::time::Instant;
 
-use super::client::{Answered, ask, deadline, later};
+use super::client::{Answered, ask, later};
 use super::failure::Doubt;
 use super::load::AT_ONCE;
 use super::{AzBlob, content, names};
@@ -26,7 +26,7 @@ enum Condition {
 
 impl AzBlob {
     pub(super) async fn swap_all(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        let deadline = deadline();
+        let deadline = self.deadline();
         let answers: Vec<_> = stream::iter(writes)
             .map(|write| async move { self.swap_one(&write, deadline).await })
             .buffered(AT_ONCE)

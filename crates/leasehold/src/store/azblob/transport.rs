@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use azure_core::error::ErrorKind;
 use azure_core::http::policies::{Policy, PolicyResult};
-use azure_core::http::{Context, Request, Transport, Url};
+use azure_core::http::{AsyncRawResponse, Context, Method, Request, Transport, Url};
 use leasehold_core::Stamp;
 
 use crate::Result;
-use crate::store::azure::{self, Http};
+use crate::store::azure::{self, Connections};
 
 /// Goes with one request. Clones are the same witness.
 #[derive(Clone, Debug, Default)]
@@ -40,13 +41,32 @@ impl Witness {
 
 /// The library's own connections instead of the SDK's.
 #[derive(Debug)]
-struct Wire(Http);
+struct Wire(Connections);
 
-/// What sends requests: once each, on connections that are kept for the next.
+/// What sends requests, on connections that are kept for the next: writes once each.
 pub(super) fn transport(endpoint: &Url) -> Result<Transport> {
-    let tls = azure::tls(endpoint.scheme() == "http")?;
-    let wire = Wire(azure::connections(&tls));
+    let wire = Wire(Connections::new(endpoint.scheme() == "http")?);
     Ok(Transport::with_policy(Arc::new(wire)))
+}
+
+impl Wire {
+    /// Sends a request: a read once more, on a new connection, if the one that it went out on was lost. The server may have
+    /// closed that just then, because it was idle.
+    async fn carry(
+        &self,
+        request: &Request,
+    ) -> azure_core::Result<(AsyncRawResponse, Option<Stamp>)> {
+        let carried = azure::carry(&self.0.current(), request).await;
+        let Err(error) = carried else { return carried };
+        self.0.give_up();
+        let was_lost = matches!(error.kind(), ErrorKind::Io);
+        match request.method() {
+            Method::Get | Method::Head if was_lost => {
+                azure::carry(&self.0.current(), request).await
+            }
+            _ => Err(error),
+        }
+    }
 }
 
 #[async_trait]
@@ -62,7 +82,7 @@ impl Policy for Wire {
         if let Some(witness) = witness {
             witness.0.sent.store(true, Ordering::SeqCst);
         }
-        let (answer, stamp) = azure::carry(&self.0, request).await?;
+        let (answer, stamp) = self.carry(request).await?;
         if let Some(witness) = witness {
             witness.see(stamp);
         }

@@ -1,22 +1,21 @@
 //! Cosmos DB by its REST API: connections, requests, and the time that every answer tells.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, DATE, ETAG, HeaderMap};
+use hyper::http::response::Parts;
 use hyper::{Method, Request, Uri};
 use hyper_util::client::legacy::Error as HttpError;
 use leasehold_core::{Stamp, Text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
 use super::auth::Auth;
 use super::failure::{self, Doubt};
 use super::options::Options;
-use crate::store::azure::{self, Http};
+use crate::store::azure::{Connections, Http};
 use crate::store::date;
 use crate::{Error, Result};
 
@@ -83,20 +82,17 @@ pub(super) struct Reply {
 
 /// Calls to an account.
 pub(super) struct Client {
-    http: Mutex<Http>,
-    tls: ClientConfig,
+    connections: Connections,
     endpoint: Uri,
     auth: Auth,
 }
 
 impl Client {
     pub(super) fn new(options: &Options) -> Result<Self> {
-        let tls = azure::tls(options.is_plain())?;
-        let http = azure::connections(&tls);
+        let connections = Connections::new(options.is_plain())?;
         Ok(Self {
-            auth: Auth::new(options, &http)?,
-            http: Mutex::new(http),
-            tls,
+            auth: Auth::new(options, &connections.current())?,
+            connections,
             endpoint: options.endpoint.clone(),
         })
     }
@@ -119,28 +115,32 @@ impl Client {
         let request = timeout_at(deadline, self.request(ask));
         // Nothing of it was sent.
         let request = request.await.map_err(|_| late(Doubt::None))??;
-        let http = self.http().clone();
         let exchanging = async {
-            let response = http.request(request).await.map_err(Broken::Request)?;
-            let (head, body) = response.into_parts();
-            let body = body.collect().await.map_err(Broken::Answer)?;
-            Ok::<_, Broken>((head, body.to_bytes()))
+            let exchanged = exchange(&self.connections.current(), request.clone()).await;
+            match exchanged {
+                // The server may have closed an idle connection just then. A read can be repeated, on a new one.
+                Err(broken) if ask.doubt == Doubt::None && !broken.is_unreachable() => {
+                    self.connections.give_up();
+                    exchange(&self.connections.current(), request).await
+                }
+                exchanged => exchanged,
+            }
         };
         match timeout_at(deadline, exchanging).await {
             Ok(Ok((head, body))) => {
                 let status = head.status.as_u16();
                 // The write region may be another one now, and the account's name lead there.
                 if status == 403 {
-                    self.forget_connections();
+                    self.connections.give_up();
                 }
                 Reply::new(status, &head.headers, body).ok_or_else(|| silent(ask.doubt))
             }
             Ok(Err(broken)) => {
-                self.forget_connections();
+                self.connections.give_up();
                 Err(broken.into_error(ask.doubt))
             }
             Err(_) => {
-                self.forget_connections();
+                self.connections.give_up();
                 Err(late(ask.doubt))
             }
         }
@@ -174,15 +174,6 @@ impl Client {
         request
             .body(Full::new(ask.body.clone()))
             .map_err(|_| Error::invalid("that version was not made by this store"))
-    }
-
-    /// After one connection has failed, the others may be as dead.
-    fn forget_connections(&self) {
-        *self.http() = azure::connections(&self.tls);
-    }
-
-    fn http(&self) -> MutexGuard<'_, Http> {
-        self.http.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -226,6 +217,17 @@ impl Reply {
     }
 }
 
+/// Sends a request, and reads the whole answer.
+async fn exchange(
+    http: &Http,
+    request: Request<Full<Bytes>>,
+) -> std::result::Result<(Parts, Bytes), Broken> {
+    let response = http.request(request).await.map_err(Broken::Request)?;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(Broken::Answer)?;
+    Ok((head, body.to_bytes()))
+}
+
 /// How an exchange went wrong.
 enum Broken {
     Request(HttpError),
@@ -233,7 +235,13 @@ enum Broken {
 }
 
 impl Broken {
+    /// Whether there was no connection, so that nothing was sent.
+    fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Request(error) if error.is_connect())
+    }
+
     fn into_error(self, doubt: Doubt) -> Error {
+        let is_unreachable = self.is_unreachable();
         let causes: &dyn std::error::Error = match &self {
             Self::Request(error) => error,
             Self::Answer(error) => error,
@@ -241,7 +249,7 @@ impl Broken {
         let cause = std::iter::successors(Some(causes), |error| error.source()).last();
         let cause = cause.map_or_else(String::new, ToString::to_string);
         match self {
-            Self::Request(error) if error.is_connect() => Error::Unavailable(format!(
+            Self::Request(_) if is_unreachable => Error::Unavailable(format!(
                 "Cosmos DB cannot be reached: {cause}: are account and `endpoint` (http or https) in the store URL right?"
             )),
             _ => failure::lost(
