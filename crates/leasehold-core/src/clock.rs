@@ -1,62 +1,73 @@
 //! The store's time as an interval, and what a step of its clock means for leases.
 
+mod now;
+
 use std::time::Duration;
 
-use crate::record::{Fence, Holder, Record};
 use crate::time::micros;
-use crate::{BootTime, Interval, Kind, Stamp, Time};
+use crate::{BootTime, Interval, Stamp, Time};
+
+pub(crate) use now::MAX_CLOCK_UNCERTAINTY as LITTLE;
+pub use now::{EarlierClocks, Now, Sightings};
 
 /// The most by which two honest clocks are taken to drift apart: 500 parts per million.
 const DRIFT_PER_MILLION: u64 = 500;
 
-/// By so much two writers that both know the store's time may differ in it: a call may take seconds, and what it tells
-/// of the time is as wide as it took.
-pub(crate) const LITTLE: Duration = Duration::from_secs(5);
-
 fn drift(span: Duration) -> Duration {
-    Duration::from_micros(micros(span).saturating_mul(DRIFT_PER_MILLION) / 1_000_000)
+    let drift = micros(span).saturating_mul(DRIFT_PER_MILLION);
+    Duration::from_micros(drift.div_ceil(1_000_000))
 }
 
 /// What an answer of the store said about its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// It agrees with all that was known.
+    /// All answers since the last step can be right.
     Agrees,
-    /// It is off by less than the margin: both may be right, so the interval now includes both.
+    /// The clock has shifted by less than the margin since the last step. The interval includes all that it showed.
     Widened,
-    /// The clock has stepped. Holders renewed before it are judged by observation from now on.
+    /// The clock has stepped, at once or by many small shifts. The holders of before are judged by every clock known.
     Stepped,
 }
 
 /// Keeps the offset between this machine's boot clock and the store's clock as an interval, learnt from the send
 /// and receive times of each answer.
 ///
-/// It widens with age by 500 ppm and narrows again with every answer. What all answers together say finds the steps
-/// of the store's clock; but the interval that it gives always contains the whole of what the last answer said, so
-/// that an answer which was too slow to reveal a step does no harm either.
+/// Every answer bounds the offset. The strictest bounds since the last step are kept, and only age loosens them, by
+/// 500 ppm: so they cross once the store's clock has surely shifted, whether it was stepped or slewed, at once or
+/// little by little. Crossed by more than the margin, they prove a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clock {
-    /// What all answers since the last step agree on, as of `at`.
-    known: Offsets,
-    /// What the last answer said, as of `at`.
-    answer: Offsets,
+    /// The strictest bounds of all answers since the last step.
+    bounds: Bounds,
+    /// What the offset may be, as of `at`: everything between the bounds, and the whole of what the last answer said,
+    /// so that an answer which was too slow to reveal a step does no harm either.
+    offsets: Offsets,
     at: BootTime,
     margin: Duration,
-    doubt: Option<Time>,
+    earlier: Option<Earlier>,
     stepped_at: Option<BootTime>,
     restarted: Option<Time>,
+}
+
+/// The store's clocks before its last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Earlier {
+    /// The latest time that any of them may have shown.
+    latest: Time,
+    /// The lowest offset of any of them.
+    lowest: Bound,
 }
 
 impl Clock {
     /// A clock that knows what one answer said. `margin` is what the store's clock may step by unnoticed.
     pub fn new(sent: BootTime, received: BootTime, stamp: Stamp, margin: Duration) -> Self {
-        let answer = Offsets::told(sent, received, stamp);
+        let offsets = Offsets::told(sent, received, stamp);
         Self {
-            known: answer,
-            answer,
+            bounds: Bounds::new(offsets, received),
+            offsets,
             at: received,
             margin,
-            doubt: None,
+            earlier: None,
             stepped_at: None,
             restarted: None,
         }
@@ -73,36 +84,49 @@ impl Clock {
     pub fn observe(&mut self, sent: BootTime, received: BootTime, stamp: Stamp) -> Observed {
         // An answer may be looked at after a later one: it is then as old as that makes it.
         let at = received.max(self.at);
-        let answer = Offsets::told(sent, received, stamp).widened(at.since(received));
-        let known = self.known.widened(at.since(self.at));
-        let apart = known.apart(answer);
-        let observed = if apart <= 0 {
-            self.known = known.common(answer);
-            Observed::Agrees
-        } else if apart <= i128::from(micros(self.margin)) {
-            self.known = known.both(answer);
-            Observed::Widened
-        } else {
-            // Whatever either clock may have written so far.
-            let written = answer.both(known).interval(at).latest;
-            self.known = answer;
-            self.doubt = self.doubt.max(Some(written));
-            self.stepped_at = Some(at);
+        let answer = Offsets::told(sent, received, stamp);
+        let before = self.offsets.widened(at.since(self.at));
+        let bounds = self.bounds.tightened(answer, received, at);
+        let shift = bounds.crossed_by(at);
+        let told = answer.widened(at.since(received));
+        let observed = if shift > i128::from(micros(self.margin)) {
+            self.step(before, told, at);
+            self.bounds = Bounds::new(answer, received);
             Observed::Stepped
-        };
-        self.answer = if received < self.at {
-            self.answer.both(answer)
         } else {
-            answer
+            self.bounds = bounds;
+            if shift > 0 {
+                Observed::Widened
+            } else {
+                Observed::Agrees
+            }
+        };
+        let offsets = self.bounds.offsets(at).both(told);
+        self.offsets = if received < self.at {
+            offsets.both(before)
+        } else {
+            offsets
         };
         self.at = at;
         observed
     }
 
+    /// The clock has stepped between two answers.
+    fn step(&mut self, before: Offsets, after: Offsets, at: BootTime) {
+        let mut latest = before.both(after).interval(at).latest;
+        let mut offset = before.lowest;
+        if let Some(earlier) = self.earlier {
+            latest = latest.max(earlier.latest);
+            offset = offset.min(earlier.lowest.lower_at(at));
+        }
+        let lowest = Bound { offset, at };
+        self.earlier = Some(Earlier { latest, lowest });
+        self.stepped_at = Some(at);
+    }
+
     /// What is known of the store's time at this moment of the boot clock.
     pub fn interval(&self, boot: BootTime) -> Interval {
-        let offsets = self.known.both(self.answer);
-        offsets.widened(boot.since(self.at)).interval(boot)
+        self.offsets.widened(boot.since(self.at)).interval(boot)
     }
 
     /// Everything that the core asks of time at this moment, with what has been seen of one record's holders.
@@ -110,7 +134,7 @@ impl Clock {
         Now {
             interval: self.interval(boot),
             boot,
-            doubt: self.doubt,
+            earlier: self.earlier_clocks(boot),
             stepped_at: self.stepped_at,
             restarted: self.restarted,
             margin: self.margin,
@@ -121,11 +145,19 @@ impl Clock {
 
     /// The earliest expiry that a live holder may have.
     pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
-        match (self.doubt, self.restarted) {
+        match (self.earlier, self.restarted) {
             (None, None) => self.interval(boot).earliest,
             // Expiries from before a step or a restart prove nothing; a record without holders counts as zero.
             _ => Time::from_micros(1),
         }
+    }
+
+    /// What the clocks before the last step say at this moment; `None` if no step was ever noticed.
+    pub fn earlier_clocks(&self, boot: BootTime) -> Option<EarlierClocks> {
+        self.earlier.map(|earlier| EarlierClocks {
+            latest: earlier.latest,
+            earliest: time_at(boot, earlier.lowest.lower_at(boot)),
+        })
     }
 
     /// How long ago the store was last heard of.
@@ -136,6 +168,74 @@ impl Clock {
     /// When the store's clock was last seen to step.
     pub fn stepped_at(&self) -> Option<BootTime> {
         self.stepped_at
+    }
+}
+
+/// One end of the store's offset, as an answer told it at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bound {
+    offset: i128,
+    at: BootTime,
+}
+
+impl Bound {
+    /// As a lower bound, at this later moment.
+    fn lower_at(self, boot: BootTime) -> i128 {
+        self.offset - drifted(boot.since(self.at))
+    }
+
+    /// As an upper bound, at this later moment.
+    fn upper_at(self, boot: BootTime) -> i128 {
+        self.offset + drifted(boot.since(self.at))
+    }
+}
+
+/// The strictest bounds that answers have set. Each keeps the moment it was set, so that ageing adds up exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bounds {
+    lower: Bound,
+    upper: Bound,
+}
+
+impl Bounds {
+    fn new(offsets: Offsets, at: BootTime) -> Self {
+        let bound = |offset| Bound { offset, at };
+        Self {
+            lower: bound(offsets.lowest),
+            upper: bound(offsets.highest),
+        }
+    }
+
+    /// These, or what an answer that was received at `received` says, whichever is stricter `at` this moment.
+    fn tightened(self, answer: Offsets, received: BootTime, at: BootTime) -> Self {
+        let told = Self::new(answer, received);
+        Self {
+            lower: if told.lower.lower_at(at) >= self.lower.lower_at(at) {
+                told.lower
+            } else {
+                self.lower
+            },
+            upper: if told.upper.upper_at(at) <= self.upper.upper_at(at) {
+                told.upper
+            } else {
+                self.upper
+            },
+        }
+    }
+
+    /// By how much the store's clock has surely shifted between the answers that set these; not above zero if it
+    /// need not have.
+    fn crossed_by(self, at: BootTime) -> i128 {
+        self.lower.lower_at(at) - self.upper.upper_at(at)
+    }
+
+    /// Everything between them, crossed or not.
+    fn offsets(self, at: BootTime) -> Offsets {
+        let (lower, upper) = (self.lower.lower_at(at), self.upper.upper_at(at));
+        Offsets {
+            lowest: lower.min(upper),
+            highest: lower.max(upper),
+        }
     }
 }
 
@@ -157,23 +257,10 @@ impl Offsets {
     }
 
     fn widened(self, age: Duration) -> Self {
-        let drift = i128::from(micros(drift(age)));
+        let drift = drifted(age);
         Self {
             lowest: self.lowest - drift,
             highest: self.highest + drift,
-        }
-    }
-
-    /// How far these lie apart; not above zero if they overlap.
-    fn apart(self, other: Self) -> i128 {
-        (self.lowest - other.highest).max(other.lowest - self.highest)
-    }
-
-    /// What lies in both.
-    fn common(self, other: Self) -> Self {
-        Self {
-            lowest: self.lowest.max(other.lowest),
-            highest: self.highest.min(other.highest),
         }
     }
 
@@ -186,21 +273,34 @@ impl Offsets {
     }
 
     fn interval(self, boot: BootTime) -> Interval {
-        let at = |offset: i128| {
-            let time = (i128::from(boot.as_micros()) + offset).clamp(0, i128::from(u64::MAX));
-            Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
-        };
         Interval {
-            earliest: at(self.lowest),
-            latest: at(self.highest),
+            earliest: time_at(boot, self.lowest),
+            latest: time_at(boot, self.highest),
         }
     }
+}
+
+/// How far two clocks may have drifted apart in this span, in microseconds.
+fn drifted(span: Duration) -> i128 {
+    i128::from(micros(drift(span)))
+}
+
+/// The store's time at this moment of the boot clock, by this offset.
+fn time_at(boot: BootTime, offset: i128) -> Time {
+    let time = (i128::from(boot.as_micros()) + offset).clamp(0, i128::from(u64::MAX));
+    Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
 }
 
 /// How much before the store's expiry a holder lets go: what the store's clock may step by, and 0.1 % of the ttl
 /// for drift.
 pub fn holder_margin(store_margin: Duration, ttl: Duration) -> Duration {
     store_margin + ttl / 1_000
+}
+
+/// The shortest ttl of a lease that is to be held on a store with this margin: four margins, so that its holder
+/// works for nearly three of them.
+pub fn min_ttl(store_margin: Duration) -> Duration {
+    store_margin * 4
 }
 
 /// Until when a holder may believe, by its own boot clock: counted from the moment the granting request was
@@ -216,137 +316,4 @@ pub fn deadline(
     sent + ttl
         .min(left)
         .saturating_sub(holder_margin(store_margin, ttl))
-}
-
-/// All that the core asks of time.
-#[derive(Clone, Copy, Debug)]
-pub struct Now<'a> {
-    /// The store's time.
-    pub interval: Interval,
-    /// This machine's boot clock.
-    pub boot: BootTime,
-    /// After a step of the store's clock: expiries counted from this or before mean nothing any more. Their holders
-    /// are judged by observation only.
-    pub doubt: Option<Time>,
-    /// When the store's clock was last seen to step, by this machine's boot clock.
-    pub stepped_at: Option<BootTime>,
-    /// When the store resumed its own clock after an interruption of unknown length.
-    pub restarted: Option<Time>,
-    /// What the store's clock may step by unnoticed.
-    pub margin: Duration,
-    /// Since when this process has seen the holders in doubt.
-    pub seen: &'a Sightings,
-    /// The highest moment that this process has written, by [`high_water_with`](Self::high_water_with).
-    pub high_water: Time,
-}
-
-impl Now<'_> {
-    /// The same for a record of this kind. A gate has no holder that could outlive a restart of the store's clock: it
-    /// opens by the store's time alone.
-    pub fn of(self, kind: Kind) -> Self {
-        Self {
-            restarted: self.restarted.filter(|_| kind == Kind::Lock),
-            ..self
-        }
-    }
-
-    /// When this holder is over by the store's clock.
-    ///
-    /// It may have been renewed just before the clock was restarted, so it has a whole ttl from then on. A later
-    /// renewal always counts from later.
-    pub(crate) fn expiry(&self, holder: &Holder) -> Time {
-        let since_restart = self.restarted.map(|restarted| restarted + holder.ttl);
-        holder.expires_at.max(since_restart.unwrap_or_default())
-    }
-
-    /// How long until this holder is surely over; `None` once it is.
-    ///
-    /// Either the store's clock has passed its expiry, unless that is in doubt; or it was watched for its whole ttl.
-    pub fn left(&self, holder: &Holder) -> Option<Duration> {
-        let unwatched = |watched: Duration| {
-            let whole = holder.ttl + drift(holder.ttl) + Duration::from_micros(1);
-            whole.checked_sub(watched).filter(|left| !left.is_zero())
-        };
-        let watched = self.seen.since(holder).map(|since| self.boot.since(since));
-        if self.doubts(holder) {
-            return unwatched(watched.unwrap_or_default());
-        }
-        let unexpired = self.until_past(self.expiry(holder));
-        watched.map_or(unexpired, |watched| unexpired.min(unwatched(watched)))
-    }
-
-    /// Whether this holder is over.
-    pub fn is_over(&self, holder: &Holder) -> bool {
-        self.left(holder).is_none()
-    }
-
-    /// How long until the store's clock has surely passed this moment; `None` once it has.
-    pub(crate) fn until_past(&self, moment: Time) -> Option<Duration> {
-        let earliest = self.interval.earliest;
-        (earliest <= moment).then(|| moment.since(earliest) + Duration::from_micros(1))
-    }
-
-    /// Whether the expiry that is written for this holder means nothing, because the clock that it was counted by has
-    /// stepped since: this process saw it step, or no renewal by the present clock could have put it that far ahead,
-    /// even by somebody who knew the time less well.
-    pub(crate) fn doubts(&self, holder: &Holder) -> bool {
-        let counted_from = holder.expires_at - holder.ttl;
-        self.doubt.is_some_and(|step| counted_from <= step)
-            || counted_from > self.interval.latest + self.margin + LITTLE
-    }
-
-    /// Whether the store's clock was seen to step in this last span.
-    pub(crate) fn stepped_within(&self, span: Duration) -> bool {
-        self.stepped_at
-            .is_some_and(|stepped| self.boot.since(stepped) <= span)
-    }
-}
-
-/// Since when this process has itself seen holders whose written expiry is in doubt, as entries of one record.
-///
-/// A holder that is seen unchanged for its whole ttl is over, whatever any clock says: its own deadline counts from
-/// a send that was before the first sighting, and a renewal always changes `renewed_at`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sightings(Vec<Sighting>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sighting {
-    fence: Fence,
-    renewed_at: Time,
-    since: BootTime,
-}
-
-impl Sightings {
-    /// Nothing seen.
-    pub const fn none() -> Self {
-        Self(Vec::new())
-    }
-
-    /// Notes who is in doubt in a record that was received from the store at this moment, and forgets who is gone.
-    pub fn note(&mut self, record: Option<&Record>, clock: &Clock, received: BootTime) {
-        let holders = record.map_or(&[][..], |record| &record.holders);
-        if self.0.is_empty() && holders.is_empty() {
-            return;
-        }
-        let now = clock.now(received, self);
-        let seen = holders
-            .iter()
-            .filter_map(|holder| {
-                let doubted = now.doubts(holder).then_some(received);
-                Some(Sighting {
-                    fence: holder.fence,
-                    renewed_at: holder.renewed_at,
-                    since: self.since(holder).or(doubted)?,
-                })
-            })
-            .collect();
-        self.0 = seen;
-    }
-
-    fn since(&self, holder: &Holder) -> Option<BootTime> {
-        self.0
-            .iter()
-            .find(|seen| seen.fence == holder.fence && seen.renewed_at == holder.renewed_at)
-            .map(|seen| seen.since)
-    }
 }

@@ -39,7 +39,7 @@ mod time;
 use std::borrow::Cow;
 
 pub use apply::{Change, Decision, View, apply, view};
-pub use clock::{Clock, Now, Observed, Sightings, deadline, holder_margin};
+pub use clock::{Clock, EarlierClocks, Now, Observed, Sightings, deadline, holder_margin, min_ttl};
 pub use event::{Event, events, latest};
 pub use name::{Kind, Name};
 pub use operation::{

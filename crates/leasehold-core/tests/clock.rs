@@ -92,8 +92,13 @@ fn within_the_margin_both_may_be_right() {
         clock.observe(boot(1), boot(1), stamp(103)),
         Observed::Widened
     );
-    let interval = clock.interval(boot(1));
-    assert!(interval.earliest <= at(101) && interval.latest >= at(103));
+    for second in 1..5 {
+        clock.observe(boot(second), boot(second), stamp(102 + second));
+        let interval = clock.interval(boot(second));
+        let before = at(100 + second) + Duration::from_millis(3);
+        assert!(interval.earliest <= before, "{interval:?}");
+        assert!(interval.latest >= at(102 + second), "{interval:?}");
+    }
     assert_eq!(clock.stepped_at(), None);
 }
 
@@ -170,17 +175,39 @@ fn a_holder_counts_from_the_send_and_lets_go_a_margin_early() {
     );
 }
 
+/// Learns what an answer says that took no time.
+fn hear(clock: &mut Clock, second: u64, store: u64) -> Observed {
+    clock.observe(boot(second), boot(second), stamp(store))
+}
+
 #[test]
-fn after_a_step_forward_a_holder_is_over_only_when_watched_for_its_whole_ttl() {
+fn after_a_step_forward_a_holder_has_what_it_had_left_before() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    clock.observe(boot(1), boot(1), stamp(500));
+    assert_eq!(hear(&mut clock, 1, 500), Observed::Stepped);
+    let none = Sightings::none();
+    assert!(!take(Some(&record), "b", &clock, 1, &none));
+    assert!(!take(Some(&record), "b", &clock, 10, &none));
+    assert!(take(Some(&record), "b", &clock, 11, &none));
+}
+
+#[test]
+fn after_a_step_back_a_holder_is_over_later_by_the_step_at_most() {
+    let mut clock = exact(0);
+    let record = granted(&clock, 0);
+    assert_eq!(hear(&mut clock, 1, 98), Observed::Stepped);
+    let none = Sightings::none();
+    assert!(!take(Some(&record), "b", &clock, 13, &none));
+    assert!(take(Some(&record), "b", &clock, 14, &none));
+}
+
+#[test]
+fn after_a_long_step_back_a_holder_is_over_once_watched_for_its_whole_ttl() {
+    let mut clock = exact(0);
+    let record = granted(&clock, 0);
+    assert_eq!(hear(&mut clock, 1, 50), Observed::Stepped);
     let mut seen = Sightings::none();
-    assert!(
-        !take(Some(&record), "b", &clock, 1, &seen),
-        "by the clock it were over"
-    );
-    assert!(!take(Some(&record), "b", &clock, 99, &seen), "never seen");
+    assert!(!take(Some(&record), "b", &clock, 59, &seen), "never seen");
     seen.note(Some(&record), &clock, boot(1));
     assert!(!take(Some(&record), "b", &clock, 11, &seen));
     seen.note(Some(&record), &clock, boot(11));
@@ -188,19 +215,57 @@ fn after_a_step_forward_a_holder_is_over_only_when_watched_for_its_whole_ttl() {
 }
 
 #[test]
-fn a_renewal_starts_the_watch_anew() {
+fn a_renewal_restarts_the_observation() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    clock.observe(boot(1), boot(1), stamp(500));
+    hear(&mut clock, 1, 50);
     let mut seen = Sightings::none();
     seen.note(Some(&record), &clock, boot(1));
     let fence = record.holders[0].fence;
-    // Its engine has not noticed the step, and asks for no more time than it had.
-    let renewed = perform(Some(&record), renew(fence), &exact(0), 0, &seen).expect("live");
-    assert_eq!(renewed.holders[0].expires_at, record.holders[0].expires_at);
+    // Its engine has not noticed the step.
+    let renewed = perform(Some(&record), renew(fence), &exact(0), 8, &seen).expect("live");
     seen.note(Some(&renewed), &clock, boot(8));
     assert!(!take(Some(&renewed), "b", &clock, 12, &seen));
     assert!(take(Some(&renewed), "b", &clock, 19, &seen));
+}
+
+#[test]
+fn a_day_of_a_lease_is_not_doubled_by_a_small_step() {
+    let day = 24 * 3_600;
+    for (after, over) in [(105, 0), (95, 10)] {
+        let mut clock = exact(0);
+        let long = leasehold_core::Acquire {
+            ttl: secs(day),
+            ..acquire("a")
+        };
+        let record = perform(
+            None,
+            Operation::Acquire(long),
+            &clock,
+            0,
+            &Sightings::none(),
+        );
+        assert_eq!(hear(&mut clock, 1, after + 1), Observed::Stepped);
+        // By 500 ppm the clocks may have drifted apart by 43 s meanwhile.
+        let none = Sightings::none();
+        assert!(!take(record.as_ref(), "b", &clock, day + over / 2, &none));
+        assert!(take(record.as_ref(), "b", &clock, day + over + 44, &none));
+    }
+}
+
+#[test]
+fn after_several_steps_a_holder_is_judged_by_the_slowest_clock_of_all() {
+    let mut clock = exact(0);
+    let before = granted(&clock, 0);
+    hear(&mut clock, 1, 95);
+    let between = granted(&clock, 2);
+    hear(&mut clock, 3, 120);
+    let none = Sightings::none();
+    // Written as 110 by a clock that showed 94 then, and as 106 by the same that showed 96.
+    assert!(!take(Some(&before), "b", &clock, 15, &none));
+    assert!(take(Some(&before), "b", &clock, 17, &none));
+    assert!(!take(Some(&between), "b", &clock, 12, &none));
+    assert!(take(Some(&between), "b", &clock, 13, &none));
 }
 
 #[test]
@@ -210,6 +275,124 @@ fn a_lease_granted_after_the_step_is_judged_by_the_clock_again() {
     let record = granted(&clock, 2);
     assert!(!take(Some(&record), "b", &clock, 12, &Sightings::none()));
     assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
+}
+
+#[test]
+fn a_lease_granted_after_a_step_back_is_judged_by_the_present_clock() {
+    let mut clock = exact(0);
+    hear(&mut clock, 1, 50);
+    let record = granted(&clock, 2);
+    assert!(!take(Some(&record), "b", &clock, 12, &Sightings::none()));
+    assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
+}
+
+/// A store whose clock runs at another rate from boot second 0 on.
+fn slewed(millis: u64, per_million: i64) -> Stamp {
+    let elapsed = i64::try_from(millis * 1_000).expect("short");
+    let shown = elapsed + elapsed * per_million / 1_000_000;
+    Stamp {
+        time: at(100) + Duration::from_micros(shown.try_into().expect("it runs on")),
+        resolution: Duration::from_micros(1),
+    }
+}
+
+fn boot_millis(millis: u64) -> BootTime {
+    BootTime::from_micros(millis * 1_000)
+}
+
+#[test]
+fn a_slew_beyond_the_margin_is_a_step() {
+    let margin = Duration::from_millis(250);
+    for per_million in [80_000, -80_000, 2_000, -2_000] {
+        let mut clock = Clock::new(boot(0), boot(0), slewed(0, per_million), margin);
+        let mut answers = (5..200_000).step_by(5);
+        let noticed = answers.find(|millis| {
+            let now = boot_millis(*millis);
+            clock.observe(now, now, slewed(*millis, per_million)) == Observed::Stepped
+        });
+        let shifted = noticed.expect("in bounded time") * per_million.unsigned_abs() / 1_000;
+        // The bounds of the first answer have aged by 500 ppm.
+        assert!(
+            (250_000..=340_000).contains(&shifted),
+            "{per_million}: {shifted} µs"
+        );
+    }
+}
+
+#[test]
+fn a_holder_that_obeys_its_deadline_is_not_overlapped_while_the_clock_is_slewed() {
+    let margin = Duration::from_millis(250);
+    let ttl = secs(20);
+    for per_million in [80_000, -80_000, 30_000, -30_000] {
+        let mut clock = Clock::new(boot(0), boot(0), slewed(0, per_million), margin);
+        let long = leasehold_core::Acquire {
+            ttl,
+            ..acquire("a")
+        };
+        let none = Sightings::none();
+        let record = perform(None, Operation::Acquire(long), &clock, 0, &none).expect("free");
+        let expires_at = record.holders[0].expires_at;
+        let until = deadline(boot(0), ttl, expires_at, slewed(0, per_million), margin);
+        // The contender asks all the time, and is 5 ms away.
+        let mut seen = Sightings::none();
+        let taken = (5..60_000).step_by(5).find(|millis| {
+            let (sent, now) = (boot_millis(*millis - 5), boot_millis(*millis));
+            clock.observe(sent, now, slewed(*millis - 2, per_million));
+            seen.note(Some(&record), &clock, now);
+            let acquire = Operation::Acquire(acquire("b"));
+            let decision = apply(Some(&record), &acquire, &clock.now(now, &seen));
+            decision.change != Change::None
+        });
+        let taken = boot_millis(taken.expect("in bounded time"));
+        assert!(
+            taken > until,
+            "{per_million}: taken at {taken}, held until {until}"
+        );
+        assert!(taken < boot(0) + ttl * 2, "{per_million}: only at {taken}");
+    }
+}
+
+#[test]
+fn shifts_below_the_margin_add_up() {
+    for direction in [1, -1] {
+        let mut clock = exact(10);
+        let mut shown = 100;
+        let heard: Vec<_> = (1..=3)
+            .map(|second| {
+                shown += 1 + 4 * direction;
+                hear(
+                    &mut clock,
+                    second,
+                    shown.try_into().expect("after the epoch"),
+                )
+            })
+            .collect();
+        assert_eq!(
+            heard,
+            [Observed::Widened, Observed::Widened, Observed::Stepped]
+        );
+    }
+}
+
+#[test]
+fn a_shift_to_and_fro_beyond_the_margin_is_a_step() {
+    let mut clock = exact(10);
+    assert_eq!(hear(&mut clock, 1, 101 - 8), Observed::Widened);
+    assert_eq!(hear(&mut clock, 2, 102 + 1), Observed::Widened);
+    assert_eq!(hear(&mut clock, 3, 103 + 8), Observed::Stepped);
+}
+
+#[test]
+fn drift_is_no_step_however_often_and_for_how_long_the_store_answers() {
+    for per_million in [499, -499] {
+        let stamp = |millis| slewed(millis, per_million);
+        let mut clock = Clock::new(boot(0), boot(0), stamp(0), Duration::ZERO);
+        for millis in (1..20_000).chain((20_000..2_000_000).step_by(777)) {
+            let now = boot_millis(millis);
+            let observed = clock.observe(now, now, stamp(millis));
+            assert_eq!(observed, Observed::Agrees, "after {millis} ms");
+        }
+    }
 }
 
 #[test]

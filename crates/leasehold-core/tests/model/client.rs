@@ -100,7 +100,7 @@ impl Leases {
         let margin = self.span(self.config.margin);
         match &mut me.clock {
             None => me.clock = Some(Clock::new(sent, received, stamp, margin)),
-            Some(clock) => match clock.observe(sent, received, stamp) {
+            Some(clock) => match (self.config.rules.observe)(clock, sent, received, stamp) {
                 Observed::Agrees => {}
                 Observed::Widened => self.saw(Witness::Widened),
                 Observed::Stepped => self.saw(Witness::Stepped),

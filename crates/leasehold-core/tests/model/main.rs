@@ -16,7 +16,7 @@ mod world;
 
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Mode, apply, deadline};
+use leasehold_core::{BootTime, Clock, Mode, apply, deadline};
 
 use explore::explore;
 use model::Leases;
@@ -27,6 +27,7 @@ use world::{Act, Answered, Config, Rules};
 const RULES: Rules = Rules {
     apply,
     deadline: counted_from_the_send,
+    observe: Clock::observe,
     versions_return: false,
 };
 
@@ -65,6 +66,7 @@ const CALM: Config = Config {
     life: 6,
     retention: 3,
     steps: &[],
+    step_count: 0,
     connected: false,
     rules: RULES,
 };
@@ -187,6 +189,7 @@ const SMALL_STEP: Config = Config {
     horizon: 7,
     margin: 2,
     steps: &[-2, 2],
+    step_count: 1,
     crashes: 1,
     begins: 3,
     ..CALM
@@ -198,7 +201,22 @@ const BIG_STEP: Config = Config {
     ttl: 2,
     horizon: 7,
     steps: &[-5, 5],
+    step_count: 1,
     connected: true,
+    ..CALM
+};
+
+/// The store's clock is slewed: several small steps, each within the margin, their sum beyond it.
+const SLEW: Config = Config {
+    menu: &[Act::Acquire, Act::Renew],
+    ttl: 4,
+    renewed_ttl: 4,
+    horizon: 7,
+    margin: 1,
+    steps: &[-1, 1],
+    step_count: 3,
+    connected: true,
+    begins: 2,
     ..CALM
 };
 
@@ -240,4 +258,5 @@ explorations! {
     ahead: AHEAD, 250_000, [TookOver, Renewed];
     small_step: SMALL_STEP, 550_000, [TookOver, Widened];
     big_step: BIG_STEP, 1_200_000, [Stepped, Observed];
+    slew: SLEW, 600_000, [TookOver, Widened, Stepped];
 }

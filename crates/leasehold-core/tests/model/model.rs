@@ -244,11 +244,7 @@ impl Leases {
                 tick: world.tick + 1,
                 ..world
             },
-            Step::ClockSteps(by) => World {
-                stepped: by,
-                may_step: false,
-                ..world
-            },
+            Step::ClockSteps(by) => self.step_clock(world, by),
             Step::Load {
                 client,
                 act,
@@ -271,6 +267,23 @@ impl Leases {
             properties::stored(self, &next)?;
         }
         Ok(next)
+    }
+
+    /// The store's clock steps. Clients that are connected have heard from it before.
+    fn step_clock(&self, mut world: World, by: i64) -> World {
+        if self.config.connected {
+            for client in 0..CLIENTS {
+                let (boot, stamp) = (self.boot(client, &world), self.stamp(client, &world));
+                if let Some(clock) = &mut world.clients[client].clock {
+                    (self.config.rules.observe)(clock, boot, boot, stamp);
+                }
+            }
+        }
+        World {
+            stepped: world.stepped + by,
+            steps_left: world.steps_left - 1,
+            ..world
+        }
     }
 
     /// Forgets what can make no difference any more, so that equal futures are one state.
@@ -342,7 +355,7 @@ impl Model for Leases {
             tick: 0,
             turn: 0,
             stepped: 0,
-            may_step: !config.steps.is_empty(),
+            steps_left: config.step_count,
             stored: None,
             highest: Fence::default(),
             clients: std::array::from_fn(client),
@@ -381,7 +394,7 @@ impl Model for Leases {
         }
         let paused = |client: &Client| client.phase != Phase::Idle || world.begins > 0;
         let over = steps.is_empty() && !world.clients.iter().any(paused);
-        if world.may_step && !over {
+        if world.steps_left > 0 && !over {
             steps.extend(self.config.steps.iter().map(|by| Step::ClockSteps(*by)));
         }
         // Waiting before anything has begun would only shift everything.

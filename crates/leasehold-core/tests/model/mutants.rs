@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Break, Change, Decision, Fence, Interval, Mode, Now, Operation, Outcome, Record,
-    apply, deadline,
+    BootTime, Break, Change, Clock, Decision, Fence, Interval, Mode, Now, Observed, Operation,
+    Outcome, Record, apply, deadline,
 };
 
 use super::*;
@@ -106,10 +106,26 @@ fn deadline_without_the_margin() {
 #[test]
 fn steps_ignored() {
     let trusting: Apply = |record, operation, now| {
-        let doubt = None;
-        apply(record, operation, &Now { doubt, ..*now })
+        let earlier = None;
+        apply(record, operation, &Now { earlier, ..*now })
     };
     caught(BIG_STEP, applying(trusting), TWO_BELIEVE);
+}
+
+#[test]
+fn shifts_compared_with_the_last_answer_only() {
+    let following = |clock: &mut Clock, sent, received, stamp| {
+        let observed = clock.observe(sent, received, stamp);
+        if observed == Observed::Widened {
+            *clock = Clock::new(sent, received, stamp, SLEW.tick * SLEW.margin as u32);
+        }
+        observed
+    };
+    let rules = Rules {
+        observe: following,
+        ..RULES
+    };
+    caught(SLEW, rules, TWO_BELIEVE);
 }
 
 #[test]

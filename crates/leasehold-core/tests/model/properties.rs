@@ -118,7 +118,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
     let exactly = Now {
         interval: Interval::exactly(time),
         boot: BootTime::default(),
-        doubt: None,
+        earlier: None,
         stepped_at: None,
         restarted: None,
         margin: model.span(model.config.margin),

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Clock, Decision, Fence, Mode, Now, Operation, Outcome, Record, Sightings, Stamp, Time,
+    BootTime, Clock, Decision, Fence, Mode, Now, Observed, Operation, Outcome, Record, Sightings,
+    Stamp, Time,
 };
 
 pub(crate) const CLIENTS: usize = 3;
@@ -49,9 +50,11 @@ pub(crate) struct Config {
     /// How long a swap may be held up.
     pub(crate) life: u64,
     pub(crate) retention: u64,
-    /// By how much the store's clock may step, once.
+    /// By how much the store's clock may step each time.
     pub(crate) steps: &'static [i64],
-    /// Whether clients know the store's clock from the start.
+    /// How often it steps.
+    pub(crate) step_count: u8,
+    /// Whether clients know the store's clock from the start, and hear from it before every step.
     pub(crate) connected: bool,
     pub(crate) rules: Rules,
 }
@@ -61,6 +64,7 @@ pub(crate) struct Config {
 pub(crate) struct Rules {
     pub(crate) apply: fn(Option<&Record>, &Operation, &Now<'_>) -> Decision,
     pub(crate) deadline: fn(&Answered) -> BootTime,
+    pub(crate) observe: fn(&mut Clock, BootTime, BootTime, Stamp) -> Observed,
     /// Versions that count from 1 again after a delete.
     pub(crate) versions_return: bool,
 }
@@ -199,7 +203,7 @@ pub(crate) struct World {
     pub(crate) turn: usize,
     /// By how much the store's clock has stepped.
     pub(crate) stepped: i64,
-    pub(crate) may_step: bool,
+    pub(crate) steps_left: u8,
     pub(crate) stored: Option<Snapshot>,
     /// The highest fence ever granted.
     pub(crate) highest: Fence,

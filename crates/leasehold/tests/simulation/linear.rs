@@ -252,7 +252,7 @@ fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
     Now {
         interval,
         boot: BootTime::from_micros(0),
-        doubt: None,
+        earlier: None,
         stepped_at: None,
         restarted: None,
         margin: call.margin,
