@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) names: Vec<Name>,
     pub(crate) holding: Option<Holding>,
     pub(crate) nonces: u64,
+    /// Whether it takes long leases and often just works until its deadline.
+    pub(crate) quiet: bool,
 }
 
 /// A lease as its holder knows it.
@@ -41,6 +43,9 @@ impl Client {
         for _ in 0..steps {
             let pause = if self.world.chance(10) { 1_500 } else { 120 };
             tokio::time::sleep(self.world.span(0, pause)).await;
+            if self.quiet && self.holding.is_some() && self.world.chance(40) {
+                self.work_until_the_deadline().await;
+            }
             self.forget_what_is_over();
             match self.holding.clone() {
                 None => self.take().await,
@@ -48,6 +53,14 @@ impl Client {
             }
         }
         self.stop_believing();
+    }
+
+    async fn work_until_the_deadline(&self) {
+        while let Some(holding) = &self.holding
+            && self.machine.boot_time() < holding.deadline
+        {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     fn draw(&self, below: u64) -> u64 {
@@ -75,9 +88,11 @@ impl Client {
     }
 
     fn acquire(&self, nonce: Hash, mode: Mode, fence: Option<Fence>) -> Operation {
-        let ttl = self
-            .world
-            .draw(|random| *random.pick(&[1_500, 3_000, 6_000]));
+        let ttls = match self.quiet {
+            true => [3_000, 8_000, 20_000],
+            false => [1_500, 3_000, 6_000],
+        };
+        let ttl = self.world.draw(|random| *random.pick(&ttls));
         Operation::Acquire(Acquire {
             nonce,
             owner: format!("client {}", self.number).into(),

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Change, Ended, Fence, Holder, Interval, Now, Outcome, Record, Sightings, Time, apply,
-    view,
+    BootTime, Change, Ended, Fence, Holder, Interval, Mode, Now, Operation, Outcome, Record,
+    Sightings, Time, apply, view,
 };
 
 use super::calls::{self, Call};
@@ -290,6 +290,7 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
                     let decision = apply(record.as_ref(), operation, &now);
                     let same = decision.change == Change::None && agree(outcome, &decision.outcome);
                     same || refused_for_others(outcome, record.as_ref(), &now)
+                        || pruned_by_a_reservation(outcome, operation, record.as_ref(), &now)
                 }
                 _ => false,
             }
@@ -309,6 +310,25 @@ fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &Now<'_>) ->
     };
     // Reservations are the engines' own: the checker does not follow them.
     held.owner.is_empty() || record.is_some_and(holds)
+}
+
+/// A shared holder that is over may have been pruned by the write of a reservation, which the checker does not follow.
+/// Nothing tells then that its fence has expired.
+fn pruned_by_a_reservation(
+    told: &Outcome,
+    operation: &Operation,
+    record: Option<&Record>,
+    now: &Now<'_>,
+) -> bool {
+    let fence = match operation {
+        Operation::Renew(renew) => renew.fence,
+        Operation::Update(update) => update.fence,
+        _ => return false,
+    };
+    let is_over = |holder: &Holder| {
+        holder.fence == fence && holder.mode != Mode::Exclusive && now.is_over(holder)
+    };
+    *told == Outcome::Fenced && record.is_some_and(|record| record.holders.iter().any(is_over))
 }
 
 /// The records that may come of a call that changes something.

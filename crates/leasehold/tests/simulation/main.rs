@@ -32,13 +32,27 @@ const DRIFT: u64 = 499;
 #[derive(Clone, Copy)]
 struct Plan {
     mutation: Mutation,
-    /// Whether the store's clock steps by more than the margin.
-    steps: bool,
+    clock: StoreClock,
 }
+
+/// What the store's clock does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreClock {
+    Runs,
+    /// It steps, mostly by more than the margin.
+    Steps,
+    /// It often steps by less than the margin.
+    SmallSteps,
+    /// It is slewed, now faster and now slower.
+    Slews,
+}
+
+/// The most that chrony slews by, in parts per million.
+const MAX_SLEW: i64 = 83_333;
 
 const HONEST: Plan = Plan {
     mutation: Mutation::None,
-    steps: false,
+    clock: StoreClock::Runs,
 };
 
 /// How it went.
@@ -59,7 +73,10 @@ fn simulate(seed: u64, plan: Plan) -> Run {
 
 async fn run(seed: u64, plan: Plan) -> Run {
     let world = World::new(seed);
-    let margin = Duration::from_millis(if world.chance(50) { 250 } else { 0 });
+    let embedded = world.chance(50);
+    // The clock of an embedded store is this machine's: nobody slews it.
+    let embedded = embedded && matches!(plan.clock, StoreClock::Runs | StoreClock::Steps);
+    let margin = Duration::from_millis(if embedded { 0 } else { 250 });
     // A store without a margin is embedded: all have one clock.
     let drift = if margin.is_zero() { 0 } else { DRIFT };
     let server = Server::new(&world, margin, plan.mutation);
@@ -82,12 +99,13 @@ async fn run(seed: u64, plan: Plan) -> Run {
                 names: names.clone(),
                 holding: None,
                 nonces: 0,
+                quiet: matches!(plan.clock, StoreClock::SmallSteps | StoreClock::Slews),
             };
             clients.push(client);
         }
     }
     let last = last_client(&world, &server, &history, &names, drift).await;
-    let weather = tokio::spawn(weather(world.clone(), server.clone(), plan.steps));
+    let weather = tokio::spawn(weather(world.clone(), server.clone(), plan.clock, margin));
     let running: Vec<_> = clients
         .into_iter()
         .map(|client| tokio::spawn(client.run(25)))
@@ -148,18 +166,32 @@ async fn last_client(
         names: names.to_vec(),
         holding: None,
         nonces: 0,
+        quiet: false,
     }
 }
 
-/// The server goes away now and then; its clock steps, if it is to.
-async fn weather(world: Arc<World>, server: Arc<Server>, steps: bool) {
+/// The server goes away now and then; its clock steps or is slewed, if it is to.
+async fn weather(world: Arc<World>, server: Arc<Server>, clock: StoreClock, margin: Duration) {
+    let between = |least: i64, most: i64| {
+        least + world.draw(|random| random.below((most - least) as u64 + 1)) as i64
+    };
     loop {
         tokio::time::sleep(world.span(500, 6_000)).await;
-        if steps && world.chance(40) {
-            let by = world.draw(|random| random.below(20_000_000)) as i64 - 10_000_000;
-            server.step_clock(by);
-        } else {
+        if clock == StoreClock::Runs || world.chance(60) {
             server.go_away(world.span(50, 2_500));
+            continue;
+        }
+        match clock {
+            StoreClock::Runs => {}
+            StoreClock::Steps => server.step_clock(between(-10_000_000, 9_999_999)),
+            StoreClock::SmallSteps => {
+                let margin = margin.as_micros() as i64;
+                server.step_clock(between(-margin, margin));
+            }
+            StoreClock::Slews => {
+                let rates = [-MAX_SLEW, between(-MAX_SLEW, MAX_SLEW), 0, MAX_SLEW];
+                server.slew_clock(world.draw(|random| *random.pick(&rates)));
+            }
         }
     }
 }
@@ -178,7 +210,10 @@ async fn ends_well(last: &Client, name: &Name, plan: Plan) -> Result<(), String>
         in_state: None,
     });
     // The longest ttl, what a clock may be off by, and a reservation that nobody uses.
-    let patience = if plan.steps { 60_000 } else { 15_000 };
+    let patience = match plan.clock {
+        StoreClock::Runs => 15_000,
+        _ => 60_000,
+    };
     match last.perform(name, acquire, patience).await {
         Some((Outcome::Granted(_), _)) => Ok(()),
         other => Err(format!("{name} cannot be taken in the end: {other:?}")),
@@ -207,7 +242,7 @@ fn check(
             .cloned()
             .collect();
         linear::check_fences(&entries, &log)?;
-        if !plan.steps {
+        if plan.clock == StoreClock::Runs {
             linear::check(&entries, &log, server, margin)?;
         }
     }
@@ -277,7 +312,29 @@ fn a_step_of_the_stores_clock_overlaps_nobody() {
     all_hold(
         seeds(100),
         Plan {
-            steps: true,
+            clock: StoreClock::Steps,
+            ..HONEST
+        },
+    );
+}
+
+#[test]
+fn small_steps_of_the_stores_clock_overlap_nobody() {
+    all_hold(
+        seeds(150),
+        Plan {
+            clock: StoreClock::SmallSteps,
+            ..HONEST
+        },
+    );
+}
+
+#[test]
+fn a_slew_of_the_stores_clock_overlaps_nobody() {
+    all_hold(
+        seeds(150),
+        Plan {
+            clock: StoreClock::Slews,
             ..HONEST
         },
     );

@@ -84,6 +84,13 @@ impl Server {
         self.world.note(format!("server's clock steps by {by_us}"));
     }
 
+    /// Slews its clock from now on.
+    pub(crate) fn slew_clock(&self, per_million: i64) {
+        self.clock.slew(per_million);
+        self.world
+            .note(format!("server's clock is slewed by {per_million} ppm"));
+    }
+
     /// Every version that was really written, in order.
     pub(crate) fn log(&self) -> Vec<Version> {
         self.log.lock().expect("not poisoned").clone()

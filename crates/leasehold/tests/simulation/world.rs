@@ -77,6 +77,8 @@ pub(crate) struct Machine {
     /// How much too fast its clock runs, in parts per million.
     drift: i64,
     step_us: AtomicI64,
+    /// By how many parts per million it runs too fast at present, and since which true time.
+    slew: Mutex<(i64, u64)>,
 }
 
 impl Machine {
@@ -92,12 +94,27 @@ impl Machine {
             offset_us,
             drift,
             step_us: AtomicI64::new(0),
+            slew: Mutex::default(),
         })
     }
 
     /// Steps the clock: only a store's may do that.
     pub(crate) fn step(&self, by_us: i64) {
         self.step_us.fetch_add(by_us, Ordering::Relaxed);
+    }
+
+    /// Slews the clock from now on, by so many parts per million: only a store's may do that.
+    pub(crate) fn slew(&self, per_million: i64) {
+        let shifted = self.slewed_us();
+        self.step(shifted);
+        *self.slew.lock().expect("not poisoned") = (per_million, self.world.micros());
+    }
+
+    /// By how much the present slew has shifted the clock so far.
+    fn slewed_us(&self) -> i64 {
+        let (per_million, since) = *self.slew.lock().expect("not poisoned");
+        let elapsed = i64::try_from(self.world.micros() - since).expect("a short simulation");
+        elapsed * per_million / 1_000_000
     }
 
     /// The true time at which this machine's boot clock shows (or showed) this.
@@ -112,8 +129,8 @@ impl Host for Machine {
     fn boot_time(&self) -> BootTime {
         let elapsed =
             i128::from(self.world.micros()) * i128::from(1_000_000 + self.drift) / 1_000_000;
-        let shown =
-            i128::from(self.offset_us) + elapsed + i128::from(self.step_us.load(Ordering::Relaxed));
+        let shifted = self.step_us.load(Ordering::Relaxed) + self.slewed_us();
+        let shown = i128::from(self.offset_us) + elapsed + i128::from(shifted);
         BootTime::from_micros(u64::try_from(shown).unwrap_or(0))
     }
 
