@@ -143,21 +143,32 @@ impl Clock {
         }
     }
 
-    /// The earliest expiry that a live holder may have.
-    pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
-        match (self.earlier, self.restarted) {
-            (None, None) => self.interval(boot).earliest,
-            // Expiries from before a step or a restart prove nothing; a record without holders counts as zero.
-            _ => Time::from_micros(1),
-        }
-    }
-
     /// What the clocks before the last step say at this moment; `None` if no step was ever noticed.
-    pub fn earlier_clocks(&self, boot: BootTime) -> Option<EarlierClocks> {
+    fn earlier_clocks(&self, boot: BootTime) -> Option<EarlierClocks> {
         self.earlier.map(|earlier| EarlierClocks {
             latest: earlier.latest,
             earliest: time_at(boot, earlier.lowest.lower_at(boot)),
         })
+    }
+
+    /// Whether the store's clock was stepped back and has not caught up yet, so that a holder may be over by observation
+    /// although its expiry is ahead.
+    pub fn is_behind(&self, boot: BootTime) -> bool {
+        let earliest = self.interval(boot).earliest;
+        self.earlier
+            .is_some_and(|earlier| earliest <= earlier.latest)
+    }
+
+    /// The earliest expiry that a live holder may have: one before the present time by every clock that the store has
+    /// shown is over.
+    pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
+        if self.restarted.is_some() {
+            // Expiries from before a restart prove nothing; a record without holders counts as zero.
+            return Time::from_micros(1);
+        }
+        let earliest = self.interval(boot).earliest;
+        let earlier = self.earlier_clocks(boot);
+        earlier.map_or(earliest, |earlier| earlier.earliest.min(earliest))
     }
 
     /// How long ago the store was last heard of.

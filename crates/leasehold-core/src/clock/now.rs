@@ -166,6 +166,11 @@ impl Sightings {
         self.0 = seen;
     }
 
+    /// Whether no holder in doubt was seen.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn since(&self, holder: &Holder) -> Option<BootTime> {
         self.0
             .iter()

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BootTime, Fence, Hash, Kind, Mode, Name, Nonce, Operation, Outcome, Sightings, Text,
-    apply,
+    Acquire, BootTime, Fence, Hash, Kind, Mode, Name, Nonce, Operation, Outcome, Text, apply,
 };
 
 use super::table::Table;
@@ -157,14 +156,17 @@ impl Engine {
         look: usize,
     ) -> Result<Claimable> {
         let mut found = Claimable::default();
-        let earliest = self.earliest();
+        let free = self.free_items();
         let mut query = Query {
             kind: Kind::Lock,
             prefix: request.prefix.clone(),
             state: Some(request.state.clone()),
-            availability: Some(Availability::Free(earliest)),
+            availability: free,
             cursor: None,
-            limit: look.min(ClaimRequest::MOST_ITEMS),
+            limit: match free {
+                Some(_) => look.min(ClaimRequest::MOST_ITEMS),
+                None => ClaimRequest::MOST_ITEMS,
+            },
         };
         for _ in 0..PAGES {
             let searched = self.search(&query).await?;
@@ -185,6 +187,15 @@ impl Engine {
             }
         }
         Ok(found)
+    }
+
+    /// What to skip in a search for free items: those whose expiry is ahead, unless the store's clock was stepped back. Then
+    /// an expiry says nothing until the clock has caught up, and holders are to be observed.
+    fn free_items(&self) -> Option<Availability> {
+        let boot = self.inner.host.boot_time();
+        let clock = &self.inner.table().clock;
+        let earliest = clock.interval(boot).earliest;
+        (!clock.is_behind(boot)).then_some(Availability::Free(earliest))
     }
 
     /// Picks so many at random, and leaves them in their order.
@@ -208,7 +219,7 @@ impl Engine {
         self.inner.measures.find.took(received.since(sent));
         let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure))?;
         let Answer { value: page, stamp } = answer;
-        self.inner.table().clock.observe(sent, received, stamp);
+        self.inner.table().learn_time(sent, received, stamp);
         Ok(Searched {
             page,
             number,
@@ -242,28 +253,32 @@ enum Learned {
 
 impl Table {
     /// Takes what a search has shown into the cache, so that it can be tried at once. It confirms nothing: an index may
-    /// lag behind.
+    /// lag behind. A holder in doubt that is in the way is observed from now on.
     fn learn(
         &mut self,
         name: &Name,
         stored: Stored,
-        (number, received): (u64, BootTime),
+        call: (u64, BootTime),
         wanted: &Operation,
     ) -> Learned {
+        let (number, received) = call;
         let entry = self.entries.get(name);
         if entry.is_some_and(|entry| !entry.is_quiet()) {
             return Learned::Busy;
         }
         let known = entry.and_then(|entry| entry.cached.as_ref());
-        let none = Sightings::none();
-        let seen = known.map_or(&none, |cached| &cached.seen);
         let newer = known.is_some_and(|cached| cached.confirmed > number);
         let record = match known.filter(|_| newer) {
             Some(cached) => cached.stored.as_ref().map(|stored| &*stored.record),
             None => Some(&*stored.record),
         };
-        let decision = apply(record, wanted, &self.clock.now(received, seen));
+        let decision = apply(
+            record,
+            wanted,
+            &self.clock.now(received, self.observations.of(name)),
+        );
         if !matches!(decision.outcome, Outcome::Granted(_)) {
+            self.observe(name, Some(&stored.record), call);
             return Learned::Taken;
         }
         if !newer {

@@ -283,11 +283,7 @@ impl Table {
     /// The store has answered.
     fn heard(&mut self, times: Times, stamp: Stamp) -> Observed {
         (self.failures, self.trouble) = (0, None);
-        let observed = self.clock.observe(times.sent, times.received, stamp);
-        if observed == Observed::Stepped {
-            self.measures.steps.count();
-        }
-        observed
+        self.learn_time(times.sent, times.received, stamp)
     }
 
     fn failed(&mut self, failure: &Error) {

@@ -1,40 +1,37 @@
 //! Looking: at one name, and at many.
 
-use leasehold_core::{Kind, Name, Sightings, View, view};
+use leasehold_core::{Kind, Name, View, view};
 
 use super::{Engine, bounded};
 use crate::store::{Availability, Query};
 use crate::{ListRequest, Listing, Result};
 
 impl Engine {
-    /// What is known of a name, fresh from the store.
+    /// What is known of a name, fresh from the store. Holders in doubt are observed from then on.
     pub async fn show(&self, name: &Name) -> Result<Option<View>> {
+        let number = self.inner.table().next_number();
         let sent = self.inner.host.boot_time();
         let loaded = bounded(
             self.inner.config.timeout,
             self.inner.store.load(std::slice::from_ref(name)),
         )
         .await;
-        let boot = self.inner.host.boot_time();
-        self.inner.measures.load.took(boot.since(sent));
+        let received = self.inner.host.boot_time();
+        self.inner.measures.load.took(received.since(sent));
         let loaded = loaded.inspect_err(|failure| self.inner.measures.failed(failure))?;
-        let mut table = self.inner.table();
-        table.clock.observe(sent, boot, loaded.stamp);
         let stored = loaded.value.into_iter().next().flatten();
-        Ok(stored.map(|stored| {
-            let seen = table
-                .entries
-                .get(name)
-                .and_then(|entry| entry.cached.as_ref())
-                .map(|cached| &cached.seen);
-            let none = Sightings::none();
-            let now = table.clock.now(boot, seen.unwrap_or(&none));
-            view(&stored.record, &now.of(name.kind()))
-        }))
+        let record = stored.as_ref().map(|stored| &*stored.record);
+        let mut table = self.inner.table();
+        table.learn_time(sent, received, loaded.stamp);
+        table.observe(name, record, (number, received));
+        let now = table.clock.now(received, table.observations.of(name));
+        let now = now.of(name.kind());
+        Ok(record.map(|record| view(record, &now)))
     }
 
-    /// A page of names, fresh from the store.
+    /// A page of names, fresh from the store. Holders in doubt are observed from then on.
     pub async fn list(&self, request: ListRequest) -> Result<Listing> {
+        let earliest = self.earliest_live_expiry();
         let query = Query {
             kind: if request.gates {
                 Kind::Gate
@@ -43,11 +40,11 @@ impl Engine {
             },
             prefix: request.prefix,
             state: request.state,
-            // Only what is surely held is worth asking for: who is over is decided here, by the core.
+            // Only what may be held is worth asking for: who is over is decided here, by the core.
             availability: request
                 .held
                 .filter(|held| *held)
-                .map(|_| Availability::Held(self.earliest_live_expiry())),
+                .map(|_| Availability::Held(earliest)),
             cursor: request.cursor,
             limit: match request.limit {
                 0 => 100,
@@ -55,20 +52,20 @@ impl Engine {
             },
         };
         let found = self.search(&query).await?;
-        let table = self.inner.table();
-        let none = Sightings::none();
-        let now = table.clock.now(found.received, &none).of(query.kind);
-        let views = found
-            .page
-            .records
-            .into_iter()
-            .map(|(name, stored)| (name, view(&stored.record, &now)));
-        let wanted = |view: &View| {
-            request
-                .held
-                .is_none_or(|held| held != view.record.holders.is_empty())
-        };
-        let leases = views.filter(|(_, view)| wanted(view)).collect();
+        let mut table = self.inner.table();
+        let mut leases = Vec::new();
+        for (name, stored) in found.page.records {
+            table.observe(&name, Some(&stored.record), (found.number, found.received));
+            let now = table
+                .clock
+                .now(found.received, table.observations.of(&name))
+                .of(query.kind);
+            let view = view(&stored.record, &now);
+            let is_held = !view.record.holders.is_empty();
+            if request.held.is_none_or(|held| held == is_held) {
+                leases.push((name, view));
+            }
+        }
         Ok(Listing {
             leases,
             cursor: found.page.cursor,

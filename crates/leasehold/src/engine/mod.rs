@@ -24,6 +24,7 @@
 //! | `purge.rs` | deletes what nobody needs any more |
 //! | `look.rs` | what is known of one name, and of many |
 //! | `measures.rs` | what is measured along the way |
+//! | `observe.rs` | since when holders were seen whose clock has stepped |
 //! | `watch.rs` | tells subscribers what happens under every name |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
@@ -38,6 +39,7 @@ mod leases;
 mod leave;
 mod look;
 mod measures;
+mod observe;
 mod overdue;
 mod pending;
 mod plan;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Change, Fence, Granted, Held, Name, Now, Operation, Outcome, Record, Reserve,
-    Sightings, apply,
+    BootTime, Change, Fence, Granted, Held, Name, Now, Operation, Outcome, Record, Reserve, apply,
 };
 
 use super::pending::{Head, Pending};
@@ -73,7 +72,7 @@ impl Table {
             return Plan::Load(Vec::new());
         }
         self.counts.queued -= drop_gone(entry);
-        let none = Sightings::none();
+        let seen = self.observations.of(name);
         let Entry {
             cached,
             queue,
@@ -83,10 +82,10 @@ impl Table {
             busy,
             ..
         } = entry;
-        let (stored, confirmed, seen) = match &*cached {
-            Some(cached) => (cached.stored.as_ref(), cached.confirmed, &cached.seen),
+        let (stored, confirmed) = match &*cached {
+            Some(cached) => (cached.stored.as_ref(), cached.confirmed),
             // Never seen: planned as if there were none. The store says so if that is wrong.
-            None => (None, 0, &none),
+            None => (None, 0),
         };
         let base = stored.map(|stored| &stored.record);
         let mut chain = Chain {

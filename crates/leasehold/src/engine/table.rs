@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{BootTime, Clock, Held, Name, Operation, Sightings, Time};
+use leasehold_core::{
+    BootTime, Clock, Held, Name, Observed, Operation, Record, Stamp, Time,
+};
 use tokio::sync::Notify;
 
 use super::measures::Measures;
+use super::observe::Observations;
 use super::pending::Pending;
 use super::watch::{Learnt, Watch};
 use super::{Config, Stats, closing};
@@ -30,6 +33,7 @@ pub(super) struct Table {
     /// The highest moment that was written, so that items keep the order in which they were put.
     pub(super) high_water: Time,
     pub(super) entries: IndexMap<Name, Entry, RandomState>,
+    pub(super) observations: Observations,
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
     /// Names with nothing but renewals, which wait a moment for company.
@@ -106,7 +110,6 @@ pub(super) struct Cached {
     /// The number of the call that showed it. Operations with lower numbers arrived before that call was sent, so
     /// they may be refused by what it showed.
     pub(super) confirmed: u64,
-    pub(super) seen: Sightings,
 }
 
 impl Entry {
@@ -177,6 +180,7 @@ impl Table {
             gathering: false,
             alone: 0,
             entries: IndexMap::default(),
+            observations: Observations::default(),
             ready: VecDeque::new(),
             to_load: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -298,19 +302,12 @@ impl Table {
             return false;
         };
         self.cached_bytes -= entry.body_bytes();
-        let (before, mut seen) = match entry.cached.take() {
-            Some(cached) => (Some(cached.stored), cached.seen),
-            None => (None, Sightings::default()),
-        };
-        seen.note(
-            stored.as_ref().map(|stored| &*stored.record),
-            &self.clock,
-            received,
-        );
+        let before = entry.cached.take().map(|cached| cached.stored);
+        let record = stored.as_ref().map(|stored| &*stored.record);
+        self.observations.note(name, record, &self.clock, received);
         entry.cached = Some(Cached {
             stored,
             confirmed: call,
-            seen,
         });
         entry.load_first = false;
         entry.recheck = false;
@@ -329,6 +326,36 @@ impl Table {
             self.tell(name, before, call, received, learnt);
         }
         is_first
+    }
+
+    /// Notes the holders in doubt that a call of this number has shown, unless a later call has shown the record since.
+    pub(super) fn observe(
+        &mut self,
+        name: &Name,
+        record: Option<&Record>,
+        (number, received): (u64, BootTime),
+    ) {
+        let cached = self
+            .entries
+            .get(name)
+            .and_then(|entry| entry.cached.as_ref());
+        if cached.is_none_or(|cached| cached.confirmed <= number) {
+            self.observations.note(name, record, &self.clock, received);
+        }
+    }
+
+    /// Learns the store's time from an answer.
+    pub(super) fn learn_time(
+        &mut self,
+        sent: BootTime,
+        received: BootTime,
+        stamp: Stamp,
+    ) -> Observed {
+        let observed = self.clock.observe(sent, received, stamp);
+        if observed == Observed::Stepped {
+            self.measures.steps.count();
+        }
+        observed
     }
 
     /// Sets when to look at a name again; `None`: not by itself.

@@ -204,9 +204,10 @@ impl Table {
         if matches!(before, Before::Same) && !looked {
             return;
         }
-        let (over, left) = match (cached, stored) {
-            (Some(cached), Some(stored)) if looked => {
-                let now = self.clock.now(received, &cached.seen).of(name.kind());
+        let (over, left) = match stored {
+            Some(stored) if looked => {
+                let seen = self.observations.of(name);
+                let now = self.clock.now(received, seen).of(name.kind());
                 let now = view(&stored.record, &now);
                 let live = |fence| now.record.holders.iter().any(|is| is.fence == fence);
                 let fences = stored.record.holders.iter().map(|is| is.fence);

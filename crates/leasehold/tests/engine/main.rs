@@ -2,6 +2,7 @@
 
 mod answers;
 mod bounds;
+mod clock_steps;
 mod closing;
 mod company;
 mod faults;

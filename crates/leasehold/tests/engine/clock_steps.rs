@@ -1,0 +1,230 @@
+//! What becomes of leases whose holders have died when the store's clock steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use leasehold::core::{BootTime, Hash, Name, Nonce, Operation, Put, Time};
+use leasehold::engine::{Config, Engine, Patience};
+use leasehold::host::Host;
+use leasehold::store::memory::Memory;
+use leasehold::{ClaimRequest, ListRequest};
+use tokio::time::Instant;
+
+use crate::support::{acquire, granted, name, outcome};
+
+const TTL: Duration = Duration::from_secs(2);
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+
+/// A machine in simulated time, whose clock can be stepped if it is the store's.
+struct Clock {
+    start: Instant,
+    ahead_ms: AtomicI64,
+}
+
+impl Clock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            ahead_ms: AtomicI64::new(0),
+        })
+    }
+
+    fn step(&self, by_ms: i64) {
+        self.ahead_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}
+
+impl Host for Clock {
+    fn boot_time(&self) -> BootTime {
+        let elapsed = i64::try_from(self.start.elapsed().as_micros()).expect("a short test");
+        let shown = elapsed + 1_000 * (DAY + self.ahead_ms.load(Ordering::Relaxed));
+        BootTime::from_micros(shown.try_into().expect("after the epoch"))
+    }
+
+    fn random(&self) -> u128 {
+        leasehold::host::Machine.random()
+    }
+}
+
+/// A store with a clock of its own, and two engines on it.
+struct World {
+    store_clock: Arc<Clock>,
+    worker: Engine,
+    other: Engine,
+}
+
+async fn world(config: Config) -> World {
+    let store_clock = Clock::new();
+    let epoch = Time::from_micros(1_780_000_000_000_000);
+    let store = Arc::new(Memory::with_clock(store_clock.clone(), epoch));
+    let engine = |config| Engine::start_with(store.clone(), Clock::new(), config);
+    World {
+        worker: engine(config.clone()).await.expect("starts"),
+        other: engine(config).await.expect("starts"),
+        store_clock,
+    }
+}
+
+fn request(limit: usize) -> ClaimRequest {
+    static CLAIMS: AtomicI64 = AtomicI64::new(0);
+    let claim = CLAIMS.fetch_add(1, Ordering::Relaxed);
+    ClaimRequest {
+        state: "REQUESTED".into(),
+        prefix: String::new(),
+        limit,
+        ttl: TTL,
+        owner: "worker".into(),
+        nonce: Nonce::new(format!("claim {claim}")).expect("short"),
+        wait: Duration::ZERO,
+    }
+}
+
+/// Puts so many items, and has a worker claim them all and die. When its lease ends by its own clock.
+async fn dead_worker(world: &World, items: usize) -> Instant {
+    for item in 0..items {
+        let put = Operation::Put(Put {
+            state: "REQUESTED".into(),
+            body: "".into(),
+            nonce: Some(Hash::of(&[&item.to_le_bytes()])),
+        });
+        outcome(&world.worker, &name(&format!("item {item}")), put).await;
+    }
+    let claimed = world.worker.claim(request(items), None).await;
+    let claimed = claimed.expect("the store answers");
+    assert_eq!(claimed.len(), items);
+    for (_, reply) in claimed {
+        reply.take();
+    }
+    Instant::now() + TTL
+}
+
+/// Claims until every item has been claimed again; when the first and the last were.
+async fn claim_all(engine: &Engine, items: usize) -> (Instant, Instant) {
+    let give_up = Instant::now() + TTL * 20;
+    let (mut first, mut claimed) = (None, 0);
+    while claimed < items {
+        assert!(
+            Instant::now() < give_up,
+            "{claimed} of {items} were claimed"
+        );
+        let some = engine.claim(request(items), None).await;
+        for (_, reply) in some.expect("the store answers") {
+            reply.take();
+            first = first.or(Some(Instant::now()));
+            claimed += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    (first.expect("one at least"), Instant::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_workers_items_are_claimed_again_after_a_step() {
+    for step in [-400, 400, -5_000, 5_000, -HOUR, HOUR, DAY] {
+        let world = world(Config::default()).await;
+        let ends = dead_worker(&world, 3).await;
+        world.store_clock.step(step);
+        let (first, last) = claim_all(&world.other, 3).await;
+        assert!(first > ends, "step {step}: {:?} too early", ends - first);
+        let late = last - ends;
+        assert!(late < 2 * TTL, "step {step}: {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_dead_items_than_the_cache_holds_are_claimed_again_after_a_step() {
+    let mut config = Config::default();
+    config.cache = 4;
+    let world = world(config).await;
+    let ends = dead_worker(&world, 60).await;
+    world.store_clock.step(-HOUR);
+    let (first, last) = claim_all(&world.other, 60).await;
+    assert!(first > ends, "{:?} too early", ends - first);
+    assert!(last - ends < 2 * TTL, "{:?} late", last - ends);
+}
+
+/// Takes a lease that ends a while after the step, and is never renewed.
+async fn abandoned(world: &World) -> Name {
+    let name = name("job");
+    let acquire = acquire("worker", TTL);
+    granted(world.worker.perform(&name, acquire, Patience::NONE).await);
+    name
+}
+
+#[tokio::test(start_paused = true)]
+async fn show_counts_a_dead_holder_down_after_a_step() {
+    let world = world(Config::default()).await;
+    let name = abandoned(&world).await;
+    world.store_clock.step(-HOUR);
+    let left = async || {
+        let view = world.other.show(&name).await.expect("the store answers");
+        view.expect("a record").left.first().copied()
+    };
+    assert!(left().await > Some(TTL - Duration::from_millis(10)));
+    tokio::time::sleep(TTL / 2).await;
+    assert!(left().await < Some(TTL * 2 / 3));
+    tokio::time::sleep(TTL / 2 + Duration::from_millis(10)).await;
+    assert_eq!(left().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_counts_a_dead_holder_down_after_a_step() {
+    let world = world(Config::default()).await;
+    abandoned(&world).await;
+    world.store_clock.step(-HOUR);
+    let held = async || {
+        let request = ListRequest {
+            held: Some(true),
+            ..ListRequest::default()
+        };
+        let listing = world.other.list(request).await;
+        listing.expect("the store answers").leases.len()
+    };
+    assert_eq!(held().await, 1);
+    tokio::time::sleep(TTL + Duration::from_millis(10)).await;
+    assert_eq!(held().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_of_held_names_has_those_that_only_an_earlier_clock_holds() {
+    let world = world(Config::default()).await;
+    abandoned(&world).await;
+    world.store_clock.step(HOUR);
+    let request = || ListRequest {
+        held: Some(true),
+        ..ListRequest::default()
+    };
+    // The step shows in an answer: the next listing knows of it.
+    world
+        .other
+        .list(request())
+        .await
+        .expect("the store answers");
+    let listing = world.other.list(request()).await;
+    assert_eq!(listing.expect("the store answers").leases.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_day_is_not_doubled_by_a_small_step() {
+    let world = world(Config::default()).await;
+    let name = name("job");
+    let long = Duration::from_secs(24 * 3_600);
+    granted(
+        world
+            .worker
+            .perform(&name, acquire("worker", long), Patience::NONE)
+            .await,
+    );
+    world.store_clock.step(5_000);
+    world.other.show(&name).await.expect("the store answers");
+    // By 500 ppm, clocks may drift apart by 43 s in a day.
+    tokio::time::sleep(long + Duration::from_secs(60)).await;
+    granted(
+        world
+            .other
+            .perform(&name, acquire("other", TTL), Patience::NONE)
+            .await,
+    );
+}
