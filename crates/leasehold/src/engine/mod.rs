@@ -53,7 +53,7 @@ mod watch;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, holder_margin};
+use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, min_ttl};
 use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::awake::Worth;
@@ -347,11 +347,11 @@ impl Engine {
             Operation::Renew(renew) if kind == Kind::Lock => renew.ttl.unwrap_or(Duration::MAX),
             _ => return Ok(()),
         };
-        if ttl < Duration::MAX && ttl < holder_margin(self.inner.facts.margin, ttl) * 4 {
-            let least = self.inner.facts.margin * 5;
+        let margin = self.inner.facts.margin;
+        let least = min_ttl(margin);
+        if ttl < least {
             return Err(Error::invalid(format!(
-                "the ttl is too short for this store, whose clock may step by {:?}: give {least:?} or more",
-                self.inner.facts.margin
+                "the ttl of {ttl:?} is too short for this store, whose clock may step by {margin:?}: give {least:?} or more"
             )));
         }
         Ok(())

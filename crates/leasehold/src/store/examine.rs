@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold_core::{Name, Stamp};
+use leasehold_core::{Name, Stamp, min_ttl};
 
 use super::{Check, Level, Store};
 use crate::{Error, Result};
@@ -117,10 +117,19 @@ fn clock(probes: &[Probe], margin: Duration) -> Check {
     let which = if there > here { "ahead of" } else { "behind" };
     let doubt = last.stamp.resolution + (last.received - last.sent);
     Check::green(format!(
-        "its clock is steady, and {} {which} this machine's (±{}), on which nothing depends",
+        "its clock is steady, and {} {which} this machine's (±{}), on which nothing depends; {}",
         millis(apart),
-        millis(doubt)
+        millis(doubt),
+        shortest(margin)
     ))
+}
+
+/// Which ttls the margin allows.
+fn shortest(margin: Duration) -> String {
+    match min_ttl(margin) {
+        Duration::ZERO => "a lease may be of any length".to_owned(),
+        least => format!("a lease is held for {least:?} at least, four margins"),
+    }
 }
 
 /// By how much the store's clock surely stepped between two of these answers.
@@ -197,6 +206,18 @@ mod tests {
             clock(&probes(&[0, 900, 0], coarse), margin).level,
             Level::Green
         );
+    }
+
+    #[test]
+    fn the_shortest_ttl_is_named() {
+        let told = |margin| clock(&probes(&[0; 3], Duration::ZERO), margin).what;
+        let of_a_server = told(Duration::from_millis(250));
+        assert!(
+            of_a_server.contains("held for 1s at least"),
+            "{of_a_server}"
+        );
+        let of_dates = told(Duration::from_secs(2));
+        assert!(of_dates.contains("held for 8s at least"), "{of_dates}");
     }
 
     #[test]
