@@ -124,7 +124,10 @@ impl Engine {
                 let Some(cached) = &entry.cached else {
                     continue;
                 };
-                let now = table.clock.now(boot, table.observations.of(name)).of(name.kind());
+                let now = table
+                    .clock
+                    .now(boot, table.observations.of(name))
+                    .of(name.kind());
                 let record = cached.stored.as_ref().map(|stored| &stored.record);
                 let holders = record.into_iter().flat_map(|record| &record.holders);
                 let live = |holder: &&Holder| holder.broken.is_none() && !now.is_over(holder);

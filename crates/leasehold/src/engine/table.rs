@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{
-    BootTime, Clock, Held, Name, Observed, Operation, Record, Stamp, Time,
-};
+use leasehold_core::{BootTime, Clock, Held, Name, Observed, Operation, Record, Stamp, Time};
 use tokio::sync::Notify;
 
 use super::measures::Measures;

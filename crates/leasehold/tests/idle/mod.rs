@@ -1,10 +1,10 @@
 //! A server that closes an idle connection just when the client uses it again: the request is lost, on a healthy network.
 
+use leasehold::Client;
 use leasehold::Error;
 use leasehold::core::{Kind, Name};
 use leasehold::engine::Engine;
 use leasehold::store::{self, Query, Swapped};
-use leasehold::Client;
 use leasehold_testbed::Proxy;
 use std::sync::Arc;
 
