@@ -106,11 +106,11 @@ async fn produce(client: Client) {
 async fn work(client: Client, seen: Arc<Seen>) {
     while !seen.is_over.load(Ordering::SeqCst) {
         let claim = client.claim("REQUESTED").limit(2).ttl(TTL).wait(TTL / 3);
-        for item in claim.await.unwrap_or_default() {
+        for item in claim.await.into_iter().flatten() {
             let name = item.name().to_string();
             let is_new = !seen.completed.lock().unwrap().contains(&name);
             assert!(is_new, "`{name}` came back");
-            if item.edit().state("DONE").complete().await.is_ok() {
+            if item.complete().state("DONE").await.is_ok() {
                 seen.completed.lock().unwrap().insert(name);
             }
         }

@@ -108,7 +108,7 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
         let request = PutRequest {
             name: item.clone(),
             state: "READY".into(),
-            body: "".into(),
+            body: None,
             nonce: None,
         };
         engine.put(request).await.unwrap();

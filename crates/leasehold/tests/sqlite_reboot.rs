@@ -148,7 +148,7 @@ async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
         let put = |number: u32| PutRequest {
             name: Name::lock(format!("order-{number}")).unwrap(),
             state: "REQUESTED".into(),
-            body: "".into(),
+            body: None,
             nonce: None,
         };
         for number in 0..20 {

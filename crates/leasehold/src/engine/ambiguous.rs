@@ -84,21 +84,14 @@ impl Pending {
     }
 }
 
-/// What the record shows of an operation whose answer was lost.
-pub(super) enum Resolved {
-    /// It happened: this attempt landed.
-    Landed(Try),
-    /// It may have happened.
-    Unknown,
-}
-
 impl Table {
-    /// Takes out the operations whose unanswered write has landed, and those of which nobody can tell any more.
+    /// Takes out the operations whose ambiguous write is resolved: each with the attempt that landed, or with `None` if
+    /// that can no longer be known.
     pub(super) fn resolve(
         &mut self,
         name: &Name,
         current: Option<WriteId>,
-    ) -> Vec<(Box<Pending>, Resolved)> {
+    ) -> Vec<(Box<Pending>, Option<Try>)> {
         let Some(entry) = self.entries.get_mut(name) else {
             return Vec::new();
         };
@@ -106,14 +99,14 @@ impl Table {
         let asked = entry.queue.iter_mut().chain(entry.line.values_mut());
         for pending in asked.filter(|pending| pending.is_ambiguous()) {
             if let Some(landed) = pending.take_landed(current) {
-                resolved.push((pending.id, Resolved::Landed(landed)));
+                resolved.push((pending.id, Some(landed)));
             } else if pending.is_lost(current) {
-                resolved.push((pending.id, Resolved::Unknown));
+                resolved.push((pending.id, None));
             }
         }
         let taken = resolved
             .into_iter()
-            .filter_map(|(id, resolved)| Some((self.take_out(name, id)?, resolved)));
+            .filter_map(|(id, landed)| Some((self.take_out(name, id)?, landed)));
         taken.collect()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline};
 
-use super::ambiguous::{Resolved, lost_answer};
+use super::ambiguous::lost_answer;
 use super::call::{Times, Written};
 use super::pending::Pending;
 use super::plan::Planned;
@@ -208,13 +208,13 @@ impl Inner {
         if table.remember(name, stored, number, received, Learnt::Shown) {
             table.turned_out(current.is_some());
         }
-        for (pending, resolved) in table.resolve(name, current) {
-            let (told, basis) = match resolved {
-                Resolved::Landed(landed) => {
+        for (pending, landed) in table.resolve(name, current) {
+            let (told, basis) = match landed {
+                Some(landed) => {
                     let basis = self.basis(&landed.outcome, landed.sent, received, stamp);
                     (Ok(landed.outcome), Some(basis))
                 }
-                Resolved::Unknown => (Err(lost_answer()), None),
+                None => (Err(lost_answer()), None),
             };
             self.deliver(table, name, pending, told, basis);
         }

@@ -91,7 +91,7 @@ async fn denial_after_a_lost_answer_is_ambiguous() {
     let put = || {
         let put = Operation::Put(Put {
             state: "REQUESTED".into(),
-            body: "".into(),
+            body: None,
             nonce: None,
         });
         engine.perform(&job, put, Patience::NONE)

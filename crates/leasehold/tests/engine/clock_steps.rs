@@ -86,7 +86,7 @@ async fn dead_worker(world: &World, items: usize) -> Instant {
     for item in 0..items {
         let put = Operation::Put(Put {
             state: "REQUESTED".into(),
-            body: "".into(),
+            body: None,
             nonce: Some(Hash::of(&[&item.to_le_bytes()])),
         });
         outcome(&world.worker, &name(&format!("item {item}")), put).await;

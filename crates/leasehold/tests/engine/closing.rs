@@ -56,7 +56,7 @@ impl Scene {
         closing
     }
 
-    async fn is_indeterminate(self) {
+    async fn assert_indeterminate(self) {
         let answer = tokio::time::timeout(Duration::from_secs(60), self.waiter).await;
         let answer = answer.expect("it is answered").expect("it does not panic");
         assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
@@ -79,7 +79,7 @@ async fn waiter_with_an_unanswered_grant_is_indeterminate_and_the_grant_is_undon
     // The lost write is about to be looked up.
     loads.entered().await;
     let (closing, name) = (scene.close().await, scene.name.clone());
-    scene.is_indeterminate().await;
+    scene.assert_indeterminate().await;
     loads.open();
     closing.await.expect("it does not panic");
     let _ = releasing.await;
@@ -96,7 +96,7 @@ async fn waiter_whose_grant_is_under_way_is_answered_when_the_answer_is_lost() {
     swaps.entered().await;
     let (closing, name) = (scene.close().await, scene.name.clone());
     swaps.open();
-    scene.is_indeterminate().await;
+    scene.assert_indeterminate().await;
     closing.await.expect("it does not panic");
     let _ = releasing.await;
     assert_eq!(holders(&store, &name).await, 0, "the grant is undone");

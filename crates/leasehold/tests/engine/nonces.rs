@@ -35,7 +35,7 @@ async fn one_nonce_has_another_hash_under_every_name() {
         let put = PutRequest {
             name: item.clone(),
             state: "NEW".into(),
-            body: "".into(),
+            body: None,
             nonce: Some(nonce()),
         };
         leases.put(put).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ClaimRequest;
 use leasehold::core::{
-    Break, Fence, Granted, Mode, Nonce, Operation, Outcome, Put, Text, Time, holder_margin,
+    Break, Fence, Granted, Mode, Nonce, Operation, Outcome, Put, Time, holder_margin,
 };
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::store::memory::Memory;
@@ -17,7 +17,7 @@ use crate::support::{
 fn put(state: &str) -> Operation {
     Operation::Put(Put {
         state: state.into(),
-        body: Text::default(),
+        body: None,
         nonce: None,
     })
 }
