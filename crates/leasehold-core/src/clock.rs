@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::time::micros;
 use crate::{BootTime, Interval, Stamp, Time};
 
-pub(crate) use now::MAX_CLOCK_UNCERTAINTY as LITTLE;
+pub(crate) use now::MAX_CLOCK_UNCERTAINTY;
 pub use now::{EarlierClocks, Now, Sightings};
 
 /// The most by which two honest clocks are taken to drift apart: 500 parts per million.
@@ -23,9 +23,9 @@ fn drift(span: Duration) -> Duration {
 pub enum Observed {
     /// All answers since the last step can be right.
     Agrees,
-    /// The clock has shifted by less than the margin since the last step. The interval includes all that it showed.
+    /// The clock has shifted by less than the margin since the last step. The interval includes every time it showed.
     Widened,
-    /// The clock has stepped, at once or by many small shifts. The holders of before are judged by every clock known.
+    /// The clock has stepped, at once or by many small shifts. Earlier holders are judged by every clock that is known.
     Stepped,
 }
 
@@ -39,8 +39,8 @@ pub enum Observed {
 pub struct Clock {
     /// The strictest bounds of all answers since the last step.
     bounds: Bounds,
-    /// What the offset may be, as of `at`: everything between the bounds, and the whole of what the last answer said,
-    /// so that an answer which was too slow to reveal a step does no harm either.
+    /// The offsets that are possible as of `at`: all between the bounds, and all that the last answer allows, so that
+    /// an answer which was too slow to reveal a step does no harm either.
     offsets: Offsets,
     at: BootTime,
     margin: Duration,
@@ -111,7 +111,7 @@ impl Clock {
         observed
     }
 
-    /// The clock has stepped between two answers.
+    /// Records that the clock has stepped between two answers.
     fn step(&mut self, before: Offsets, after: Offsets, at: BootTime) {
         let mut latest = before.both(after).interval(at).latest;
         let mut offset = before.lowest;
@@ -143,7 +143,7 @@ impl Clock {
         }
     }
 
-    /// What the clocks before the last step say at this moment; `None` if no step was ever noticed.
+    /// Returns the present time by the clocks before the last step; `None` if no step was noticed.
     fn earlier_clocks(&self, boot: BootTime) -> Option<EarlierClocks> {
         self.earlier.map(|earlier| EarlierClocks {
             latest: earlier.latest,
@@ -151,16 +151,16 @@ impl Clock {
         })
     }
 
-    /// Whether the store's clock was stepped back and has not caught up yet, so that a holder may be over by observation
-    /// although its expiry is ahead.
+    /// Whether the store's clock was stepped back and has not caught up yet. Until then a holder may have expired by
+    /// observation although its expiry is ahead.
     pub fn is_behind(&self, boot: BootTime) -> bool {
         let earliest = self.interval(boot).earliest;
         self.earlier
             .is_some_and(|earlier| earliest <= earlier.latest)
     }
 
-    /// The earliest expiry that a live holder may have: one before the present time by every clock that the store has
-    /// shown is over.
+    /// Returns the earliest expiry that a live holder may have. An earlier one has passed by every clock that the store
+    /// has shown.
     pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
         if self.restarted.is_some() {
             // Expiries from before a restart prove nothing; a record without holders counts as zero.
@@ -182,7 +182,7 @@ impl Clock {
     }
 }
 
-/// One end of the store's offset, as an answer told it at some moment.
+/// A bound on the store's offset, as of the answer that set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bound {
     offset: i128,
@@ -190,12 +190,12 @@ struct Bound {
 }
 
 impl Bound {
-    /// As a lower bound, at this later moment.
+    /// Returns the offset as a lower bound at a later moment.
     fn lower_at(self, boot: BootTime) -> i128 {
         self.offset - drifted(boot.since(self.at))
     }
 
-    /// As an upper bound, at this later moment.
+    /// Returns the offset as an upper bound at a later moment.
     fn upper_at(self, boot: BootTime) -> i128 {
         self.offset + drifted(boot.since(self.at))
     }
@@ -217,7 +217,7 @@ impl Bounds {
         }
     }
 
-    /// These, or what an answer that was received at `received` says, whichever is stricter `at` this moment.
+    /// Combines these with the bounds of an answer received at `received`: each end is the stricter one as of `at`.
     fn tightened(self, answer: Offsets, received: BootTime, at: BootTime) -> Self {
         let told = Self::new(answer, received);
         Self {
@@ -234,13 +234,13 @@ impl Bounds {
         }
     }
 
-    /// By how much the store's clock has surely shifted between the answers that set these; not above zero if it
-    /// need not have.
+    /// Returns the least shift of the store's clock between the answers that set these bounds. Zero or less means that
+    /// it need not have shifted.
     fn crossed_by(self, at: BootTime) -> i128 {
         self.lower.lower_at(at) - self.upper.upper_at(at)
     }
 
-    /// Everything between them, crossed or not.
+    /// Returns the offsets between the bounds, crossed or not.
     fn offsets(self, at: BootTime) -> Offsets {
         let (lower, upper) = (self.lower.lower_at(at), self.upper.upper_at(at));
         Offsets {
@@ -291,12 +291,12 @@ impl Offsets {
     }
 }
 
-/// How far two clocks may have drifted apart in this span, in microseconds.
+/// Returns how far two clocks may drift apart in this span, in microseconds.
 fn drifted(span: Duration) -> i128 {
     i128::from(micros(drift(span)))
 }
 
-/// The store's time at this moment of the boot clock, by this offset.
+/// Returns the store's time at this moment of the boot clock, by this offset.
 fn time_at(boot: BootTime, offset: i128) -> Time {
     let time = (i128::from(boot.as_micros()) + offset).clamp(0, i128::from(u64::MAX));
     Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
@@ -308,8 +308,7 @@ pub fn holder_margin(store_margin: Duration, ttl: Duration) -> Duration {
     store_margin + ttl / 1_000
 }
 
-/// The shortest ttl of a lease that is to be held on a store with this margin: four margins, so that its holder
-/// works for nearly three of them.
+/// Returns the shortest ttl on a store with this margin: four margins, of which the holder can use nearly three.
 pub fn min_ttl(store_margin: Duration) -> Duration {
     store_margin * 4
 }

@@ -1,20 +1,20 @@
 //! The order of what one process writes, although it knows the store's time only as an interval.
 //!
-//! The interval narrows and widens with every answer, so its upper end runs backwards now and then. Two things must
-//! not: when an item entered its state, because the oldest is claimed first, and where the fences of a new record
-//! start. A process therefore remembers the highest of them, its high-water mark, and goes on above it.
+//! The interval narrows and widens with every answer, so its upper end sometimes moves back. Two values must not: the
+//! time at which an item entered its state, because the oldest item is claimed first, and the first fence of a new
+//! record. A process therefore keeps the highest value it has written, its high-water mark, and stays above it.
 
 use std::time::Duration;
 
-use crate::clock::{LITTLE, Now};
+use crate::clock::{MAX_CLOCK_UNCERTAINTY, Now};
 use crate::record::{Fence, Record, State, Text};
 use crate::time::Time;
 
 impl Now<'_> {
-    /// The high-water mark of a process that writes this record now.
+    /// Returns the high-water mark of a process that writes this record now.
     ///
-    /// A fence counts as the microsecond that it starts from. What lies too far ahead was written by a clock that has
-    /// stepped since: it does not count, and neither does a mark that stems from such a clock.
+    /// A fence counts as the microsecond that it starts from. A value too far ahead was written by a clock that has
+    /// stepped since, and does not count.
     pub fn high_water_with(&self, record: &Record) -> Time {
         let fence = Time::from_micros(record.fence.get());
         let since = record.state.as_ref().map(|state| state.since);
@@ -25,7 +25,7 @@ impl Now<'_> {
             .unwrap_or_default()
     }
 
-    /// This state, entered now: later than the state before it, and than all that this process has dated.
+    /// Returns this state as entered now: later than the state before it and than every state this process has written.
     pub(crate) fn enter(&self, label: Text, before: Option<&State>) -> State {
         let before = before.map(|state| state.since).unwrap_or_default();
         let after = |moment| match self.is_plausible(moment) {
@@ -37,7 +37,7 @@ impl Now<'_> {
         State { label, since }
     }
 
-    /// Where the fences of a new record start: at the store's time, above all fences that this process has granted.
+    /// Returns where the fences of a new record start: at the store's time, and above all fences this process granted.
     pub(crate) fn first_fence(&self) -> Fence {
         let start = Fence::starting_at(self.interval.latest);
         let granted = Fence::new(self.high_water.as_micros());
@@ -45,8 +45,8 @@ impl Now<'_> {
         start.max(granted.unwrap_or_default())
     }
 
-    /// Whether a process that knows the store's time may have written this moment.
+    /// Whether a process that knows the store's time can have written this moment.
     fn is_plausible(&self, moment: Time) -> bool {
-        moment <= self.interval.latest + self.margin + LITTLE
+        moment <= self.interval.latest + self.margin + MAX_CLOCK_UNCERTAINTY
     }
 }

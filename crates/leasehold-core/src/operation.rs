@@ -129,7 +129,7 @@ pub enum Break {
 pub struct Put {
     /// Its state.
     pub state: Text,
-    /// Its body; `None` leaves what is there, which is nothing in a new item.
+    /// Its body. `None` keeps the present one; a new item then has an empty one.
     pub body: Option<Text>,
     /// The hash of this put's nonce: repeated, it changes nothing.
     pub nonce: Option<Hash>,

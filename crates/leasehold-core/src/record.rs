@@ -157,10 +157,10 @@ impl Nonce {
         }
     }
 
-    /// What of it is stored under this name.
+    /// Returns the hash that is stored under this name.
     ///
-    /// The name and its kind are part of it, so that one table of guesses does not fit all names, and the same nonce under
-    /// two names does not show.
+    /// It covers the name and its kind. So a table of guesses fits one name only, and equal nonces of two names do not
+    /// show.
     pub fn hash(&self, name: &Name) -> Hash {
         let (kind, name) = (name.kind().as_str(), name.as_str());
         Hash::of(&[
@@ -284,7 +284,7 @@ pub struct Reservation {
 pub struct State {
     /// The label, at most 64 bytes.
     pub label: Text,
-    /// When it was entered. Later than the state before it, and than any that the same process has dated before.
+    /// When it was entered: later than the state before it, and than every state that the same process wrote before.
     pub since: Time,
 }
 
@@ -321,8 +321,8 @@ impl Record {
         }
     }
 
-    /// Whether this fence is that of a holder that was not broken: what a resource asks before it takes a write. Such a
-    /// holder has been replaced by no one, for a grant removes every holder that it replaces.
+    /// Whether this fence is that of a holder that was not broken. A resource asks this before it accepts a write: a
+    /// grant removes every holder that it replaces, so such a holder has no successor.
     pub fn has_holder(&self, fence: Fence) -> bool {
         self.holders
             .iter()

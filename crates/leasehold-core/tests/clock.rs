@@ -175,13 +175,13 @@ fn a_holder_counts_from_the_send_and_lets_go_a_margin_early() {
     );
 }
 
-/// Learns what an answer says that took no time.
+/// Observes an answer that took no time.
 fn hear(clock: &mut Clock, second: u64, store: u64) -> Observed {
     clock.observe(boot(second), boot(second), stamp(store))
 }
 
 #[test]
-fn after_a_step_forward_a_holder_has_what_it_had_left_before() {
+fn after_a_step_forward_a_holder_keeps_its_remaining_time() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
     assert_eq!(hear(&mut clock, 1, 500), Observed::Stepped);
@@ -192,7 +192,7 @@ fn after_a_step_forward_a_holder_has_what_it_had_left_before() {
 }
 
 #[test]
-fn after_a_step_back_a_holder_is_over_later_by_the_step_at_most() {
+fn after_a_step_back_a_holder_expires_later_by_the_step_at_most() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
     assert_eq!(hear(&mut clock, 1, 98), Observed::Stepped);
@@ -202,7 +202,7 @@ fn after_a_step_back_a_holder_is_over_later_by_the_step_at_most() {
 }
 
 #[test]
-fn after_a_long_step_back_a_holder_is_over_once_watched_for_its_whole_ttl() {
+fn after_a_long_step_back_a_holder_expires_once_observed_for_its_whole_ttl() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
     assert_eq!(hear(&mut clock, 1, 50), Observed::Stepped);
@@ -230,7 +230,7 @@ fn a_renewal_restarts_the_observation() {
 }
 
 #[test]
-fn a_day_of_a_lease_is_not_doubled_by_a_small_step() {
+fn lease_of_a_day_is_not_doubled_by_a_small_step() {
     let day = 24 * 3_600;
     for (after, over) in [(105, 0), (95, 10)] {
         let mut clock = exact(0);
@@ -286,7 +286,7 @@ fn a_lease_granted_after_a_step_back_is_judged_by_the_present_clock() {
     assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
 }
 
-/// A store whose clock runs at another rate from boot second 0 on.
+/// The stamp of a store whose clock runs at another rate from boot second 0 on.
 fn slewed(millis: u64, per_million: i64) -> Stamp {
     let elapsed = i64::try_from(millis * 1_000).expect("short");
     let shown = elapsed + elapsed * per_million / 1_000_000;
@@ -301,7 +301,7 @@ fn boot_millis(millis: u64) -> BootTime {
 }
 
 #[test]
-fn a_slew_beyond_the_margin_is_a_step() {
+fn slew_beyond_the_margin_is_a_step() {
     let margin = Duration::from_millis(250);
     for per_million in [80_000, -80_000, 2_000, -2_000] {
         let mut clock = Clock::new(boot(0), boot(0), slewed(0, per_million), margin);
@@ -320,7 +320,7 @@ fn a_slew_beyond_the_margin_is_a_step() {
 }
 
 #[test]
-fn a_holder_that_obeys_its_deadline_is_not_overlapped_while_the_clock_is_slewed() {
+fn obeying_holder_is_not_overlapped_while_the_clock_is_slewed() {
     let margin = Duration::from_millis(250);
     let ttl = secs(20);
     for per_million in [80_000, -80_000, 30_000, -30_000] {
@@ -375,7 +375,7 @@ fn shifts_below_the_margin_add_up() {
 }
 
 #[test]
-fn a_shift_to_and_fro_beyond_the_margin_is_a_step() {
+fn shift_to_and_fro_beyond_the_margin_is_a_step() {
     let mut clock = exact(10);
     assert_eq!(hear(&mut clock, 1, 101 - 8), Observed::Widened);
     assert_eq!(hear(&mut clock, 2, 102 + 1), Observed::Widened);
@@ -383,7 +383,7 @@ fn a_shift_to_and_fro_beyond_the_margin_is_a_step() {
 }
 
 #[test]
-fn drift_is_no_step_however_often_and_for_how_long_the_store_answers() {
+fn drift_is_never_taken_for_a_step() {
     for per_million in [499, -499] {
         let stamp = |millis| slewed(millis, per_million);
         let mut clock = Clock::new(boot(0), boot(0), stamp(0), Duration::ZERO);

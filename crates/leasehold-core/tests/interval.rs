@@ -1,4 +1,4 @@
-//! The store's time is an interval, and each process knows its own: what one wrote, another may not move back.
+//! Each process knows the store's time as an interval of its own. None may move back what another has written.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn holder(name: &Name) -> &Holder {
 }
 
 #[test]
-fn a_regrant_by_a_narrower_clock_does_not_end_earlier() {
+fn regrant_by_a_narrower_clock_does_not_end_earlier() {
     let mut name = Name::default();
     let first = grants_within(&mut name, 2, acquire("a"));
     let again = name.after(1).grants(acquire("a"));
@@ -31,7 +31,7 @@ fn a_regrant_by_a_narrower_clock_does_not_end_earlier() {
 }
 
 #[test]
-fn a_regrant_with_a_shorter_ttl_does_not_end_while_the_older_self_may_believe() {
+fn regrant_with_a_shorter_ttl_does_not_end_before_the_earlier_expiry() {
     let mut name = Name::default();
     let first = name.grants(acquire("a"));
     let brief = Acquire {
@@ -40,7 +40,7 @@ fn a_regrant_with_a_shorter_ttl_does_not_end_while_the_older_self_may_believe() 
     };
     let again = name.after(1).grants(brief.clone());
     assert_eq!((again.expires_at, again.ttl), (first.expires_at, TTL));
-    // Its older self obeys until then, so another may not be granted before.
+    // The process that held it before may rely on that expiry, so no other may be granted earlier.
     name.after(8).is_held(acquire("b"));
     let short = name.grants(brief);
     assert_eq!((short.expires_at, short.ttl), (at(11), secs(2)));
@@ -48,7 +48,7 @@ fn a_regrant_with_a_shorter_ttl_does_not_end_while_the_older_self_may_believe() 
 }
 
 #[test]
-fn a_regrant_after_a_clock_step_does_not_keep_an_expiry_years_ahead() {
+fn regrant_after_a_clock_step_does_not_keep_an_expiry_years_ahead() {
     let mut name = Name::default();
     name.after(1_000_000).grants(acquire("a"));
     name.second = 0;
@@ -110,7 +110,7 @@ fn the_state_of_one_record_is_never_entered_before_the_state_before_it() {
 }
 
 #[test]
-fn a_clock_that_stepped_far_ahead_dates_nothing_for_ever() {
+fn clock_that_was_far_ahead_does_not_date_later_items() {
     let mut name = Name::default();
     name.after(1_000_000).does(put("NEW", "", None));
     let mut next = same_process(&name);
@@ -127,7 +127,7 @@ fn a_clock_that_stepped_far_ahead_dates_nothing_for_ever() {
 }
 
 #[test]
-fn a_record_that_vanished_starts_above_the_fences_that_the_process_granted() {
+fn deleted_record_restarts_above_the_fences_that_the_process_granted() {
     let mut name = Name::default();
     let mut last = grants_within(&mut name, 2, acquire("a")).fence;
     for turn in 0..10 {
@@ -142,7 +142,7 @@ fn a_record_that_vanished_starts_above_the_fences_that_the_process_granted() {
 }
 
 #[test]
-fn another_process_starts_above_once_the_stores_time_has_passed_what_was_written() {
+fn other_process_starts_above_once_the_stores_time_has_passed_the_last_write() {
     let mut name = Name::default();
     let first = grants_within(&mut name, 2, acquire("a")).fence;
     let mut other = Name::default();
@@ -151,7 +151,7 @@ fn another_process_starts_above_once_the_stores_time_has_passed_what_was_written
 }
 
 #[test]
-fn fences_far_ahead_of_the_clock_are_not_where_new_records_start() {
+fn new_records_do_not_start_at_fences_far_ahead_of_the_clock() {
     let mut name = Name::default();
     name.after(1_000_000).grants(acquire("a"));
     let mut next = same_process(&name);

@@ -14,7 +14,7 @@ fn boot(second: u64) -> BootTime {
     BootTime::from_micros(0) + secs(second)
 }
 
-/// A clock that shows this second of the store at boot second 0.
+/// A clock that shows this second of the store's time at boot second 0.
 fn clock(second: u64) -> Clock {
     let stamp = Stamp {
         time: at(second),
@@ -56,7 +56,7 @@ fn is_granted(record: &Record, clock: &Clock, second: u64, kind: Kind) -> bool {
 }
 
 #[test]
-fn a_holder_keeps_a_whole_ttl_after_a_restart_wherever_the_clock_resumed() {
+fn holder_keeps_a_whole_ttl_after_a_restart_wherever_the_clock_resumed() {
     let record = granted();
     for resumed in [101, 109, 130, 1_000_000] {
         let clock = restarted(resumed);
@@ -69,7 +69,7 @@ fn a_holder_keeps_a_whole_ttl_after_a_restart_wherever_the_clock_resumed() {
 }
 
 #[test]
-fn a_lease_granted_after_a_restart_expires_by_the_clock() {
+fn lease_granted_after_a_restart_expires_by_the_clock() {
     let clock = restarted(130);
     let acquire = Operation::Acquire(acquire("a"));
     let Change::Write(record) = perform(None, &acquire, &clock, 5, Kind::Lock).change else {
@@ -80,7 +80,7 @@ fn a_lease_granted_after_a_restart_expires_by_the_clock() {
 }
 
 #[test]
-fn a_shorter_ttl_counts_only_from_the_end_of_the_longer_one_across_a_restart() {
+fn shorter_ttl_counts_only_from_the_end_of_the_longer_one_across_a_restart() {
     let record = granted();
     let clock = restarted(130);
     let renew = Operation::Renew(Renew {
@@ -98,7 +98,7 @@ fn a_shorter_ttl_counts_only_from_the_end_of_the_longer_one_across_a_restart() {
 }
 
 #[test]
-fn a_renewal_after_a_restart_is_judged_by_the_clock_again() {
+fn renewal_after_a_restart_is_judged_by_the_clock_again() {
     let record = granted();
     let clock = restarted(130);
     let renewal = perform(Some(&record), &renew(record.fence), &clock, 3, Kind::Lock);
@@ -111,7 +111,7 @@ fn a_renewal_after_a_restart_is_judged_by_the_clock_again() {
 }
 
 #[test]
-fn a_forced_break_says_until_when_the_holder_stays_in_the_way() {
+fn forced_break_reports_until_when_the_name_stays_blocked() {
     let record = granted();
     let broken = perform(
         Some(&record),
@@ -125,14 +125,14 @@ fn a_forced_break_says_until_when_the_holder_stays_in_the_way() {
 }
 
 #[test]
-fn a_gate_opens_by_the_stores_time_whether_or_not_it_was_restarted() {
+fn gate_opens_by_the_stores_time_after_a_restart_too() {
     let record = granted();
     assert!(!is_granted(&record, &restarted(109), 0, Kind::Gate));
     assert!(is_granted(&record, &restarted(111), 0, Kind::Gate));
 }
 
 #[test]
-fn expiries_select_the_held_records_only_where_they_prove_something() {
+fn after_a_restart_expiries_do_not_select_the_held_records() {
     assert_eq!(clock(130).earliest_live_expiry(boot(0)), at(130));
     assert!(restarted(130).earliest_live_expiry(boot(0)) < granted().holders[0].expires_at);
 }

@@ -94,8 +94,8 @@ fn holder(fence: Fence, acquire: &Acquire, now: &Now<'_>) -> Holder {
     }
 }
 
-/// The caller's own holder under a new fence. Its expiry moves as in a renewal: the caller's earlier self may still
-/// obey the old one, so no other caller may be granted before that.
+/// Returns the caller's own holder under a new fence. Its expiry moves as in a renewal: the process that held the lease
+/// before may still rely on the old expiry, so no other caller may be granted before that.
 fn holder_again(earlier: Holder, fence: Fence, acquire: &Acquire, now: &Now<'_>) -> Holder {
     let mut holder = Holder {
         fence,

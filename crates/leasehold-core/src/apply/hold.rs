@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Decision, end, pruned};
-use crate::clock::{LITTLE, Now};
+use crate::clock::{MAX_CLOCK_UNCERTAINTY, Now};
 use crate::operation::{Outcome, Renew, Renewal, Update};
 use crate::record::{Fence, Hash, Holder, How, Record, Text};
 
@@ -112,8 +112,8 @@ pub(super) fn extend(
     }
 }
 
-/// Moves a holder's expiry to a ttl from now, never to before a moment until which the holder may already believe,
-/// even if the answer to this call is lost. A shorter ttl therefore only counts once the longer one would be over.
+/// Moves a holder's expiry to a ttl from now, but never back: the holder may rely on its present expiry, and may not
+/// get the answer to this call. A shorter ttl therefore counts only once the longer one would be over.
 pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
     let latest = now.interval.latest;
     holder.expires_at = now.expiry(holder);
@@ -123,7 +123,9 @@ pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
         // the time less well: then it stays.
         holder.ttl = holder.ttl.max(ttl);
         let expires_at = latest + holder.ttl;
-        if expires_at > holder.expires_at || holder.expires_at.since(expires_at) > LITTLE {
+        if expires_at > holder.expires_at
+            || holder.expires_at.since(expires_at) > MAX_CLOCK_UNCERTAINTY
+        {
             holder.expires_at = expires_at;
         }
     } else if latest + ttl > holder.expires_at {

@@ -6,8 +6,8 @@ use super::{Clock, drift};
 use crate::record::{Fence, Holder, Record};
 use crate::{BootTime, Interval, Kind, Time};
 
-/// By so much two writers that both know the store's time may differ in it: a call may take seconds, and what it tells
-/// of the time is as wide as it took.
+/// The most by which two writers that both know the store's time may differ in it. An answer's bounds on the time are
+/// as wide as the call was long, and a call may take seconds.
 pub(crate) const MAX_CLOCK_UNCERTAINTY: Duration = Duration::from_secs(5);
 
 /// All that the core asks of time.
@@ -17,13 +17,13 @@ pub struct Now<'a> {
     pub interval: Interval,
     /// This machine's boot clock.
     pub boot: BootTime,
-    /// What the store's clocks before its last step say, if this process saw one.
+    /// The store's clocks before its last step, if this process saw one.
     pub earlier: Option<EarlierClocks>,
     /// When the store's clock was last seen to step, by this machine's boot clock.
     pub stepped_at: Option<BootTime>,
     /// When the store resumed its own clock after an interruption of unknown length.
     pub restarted: Option<Time>,
-    /// What the store's clock may step by unnoticed.
+    /// The largest step of the store's clock that may go unnoticed.
     pub margin: Duration,
     /// Since when this process has seen the holders in doubt.
     pub seen: &'a Sightings,
@@ -31,7 +31,7 @@ pub struct Now<'a> {
     pub high_water: Time,
 }
 
-/// What the store's clocks before its last step say of the present.
+/// The store's clocks before its last step, and the present time by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierClocks {
     /// The latest time that any of them showed: an expiry counted from this or before may have been written by any.

@@ -269,7 +269,7 @@ impl Leases {
         Ok(next)
     }
 
-    /// The store's clock steps. Clients that are connected have heard from it before.
+    /// Steps the store's clock. Connected clients have had an answer from it before.
     fn step_clock(&self, mut world: World, by: i64) -> World {
         if self.config.connected {
             for client in 0..CLIENTS {
