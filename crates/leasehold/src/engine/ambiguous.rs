@@ -1,5 +1,5 @@
-//! Writes that were sent and never answered: whether one landed is found out from the version of the record, or the
-//! caller is told that nobody knows.
+//! Writes that were sent and never answered. The version of the record shows whether one landed; where it cannot, the
+//! outcome is indeterminate.
 
 use std::fmt::Display;
 
@@ -17,8 +17,8 @@ pub(super) struct Try {
     base: Option<WriteId>,
     pub(super) outcome: Outcome,
     pub(super) sent: BootTime,
-    /// The record has moved on since, so that it can no longer be told whether this write landed.
-    untold: bool,
+    /// The record has changed since, so that it no longer shows whether this write landed.
+    unknowable: bool,
 }
 
 impl Planned {
@@ -29,7 +29,7 @@ impl Planned {
             base,
             outcome: self.outcome.clone(),
             sent,
-            untold: false,
+            unknowable: false,
         });
     }
 }
@@ -40,7 +40,7 @@ impl Pending {
         !self.tries.is_empty()
     }
 
-    /// What its caller can be told: after a lost answer, a refusal or an error may be the work of its own first run.
+    /// Makes an outcome as uncertain as it is: after a lost answer, a refusal or an error may come of its own first run.
     pub(super) fn honest(&self, told: Result<Outcome>) -> Result<Outcome> {
         if !self.is_ambiguous() {
             return told;
@@ -75,12 +75,12 @@ impl Pending {
         Some(landed)
     }
 
-    /// Whether nobody can tell any more what came of it.
+    /// Whether the outcome of its writes can no longer be found out.
     fn is_lost(&mut self, current: Option<WriteId>) -> bool {
         for attempt in &mut self.tries {
-            attempt.untold |= attempt.base != current;
+            attempt.unknowable |= attempt.base != current;
         }
-        self.tries.iter().any(|attempt| attempt.untold) && !self.is_repeatable()
+        self.tries.iter().any(|attempt| attempt.unknowable) && !self.is_repeatable()
     }
 }
 

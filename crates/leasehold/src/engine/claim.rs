@@ -190,7 +190,7 @@ impl Engine {
     }
 
     /// What to skip in a search for free items: those whose expiry is ahead, unless the store's clock was stepped back. Then
-    /// an expiry says nothing until the clock has caught up, and holders are to be observed.
+    /// an expiry proves nothing until the clock has caught up, and holders are to be observed.
     fn free_items(&self) -> Option<Availability> {
         let boot = self.inner.host.boot_time();
         let clock = &self.inner.table().clock;

@@ -1,4 +1,4 @@
-//! Callers that leave before their answer: their time is up, they have gone away, or the engine closes.
+//! Callers that leave before their answer: they time out, they go away, or the engine closes.
 
 use std::time::Duration;
 
@@ -34,15 +34,15 @@ impl Table {
         None
     }
 
-    /// The caller has gone away: nothing of it stays, but for what is under way or may have landed.
+    /// Removes a caller that has gone away. Only a write that is under way or unanswered stays.
     pub(super) fn leave(&mut self, name: &Name, id: u64) {
-        self.take_back(name, id);
+        self.withdraw(name, id);
         self.tidy(name);
     }
 
-    /// The caller's time is up: whether anything may have happened is what it is told.
+    /// Removes a caller that has timed out. The error says whether a write of its may have landed.
     pub(super) fn give_up(&mut self, name: &Name, id: u64, within: Duration) -> Error {
-        let unsent = self.take_back(name, id);
+        let unsent = self.withdraw(name, id);
         self.tidy(name);
         let why = self
             .trouble
@@ -54,8 +54,8 @@ impl Table {
         }
     }
 
-    /// Takes back an operation; whether none of its writes was sent.
-    fn take_back(&mut self, name: &Name, id: u64) -> bool {
+    /// Withdraws an operation; whether none of its writes was sent.
+    fn withdraw(&mut self, name: &Name, id: u64) -> bool {
         let Some(pending) = self.take_out(name, id) else {
             return false;
         };
@@ -66,8 +66,8 @@ impl Table {
         unsent
     }
 
-    /// Queues an operation whose caller has gone, until the record shows whether its write landed: a grant is then
-    /// undone. It is not performed again.
+    /// Queues an operation whose caller has gone until the record shows whether its write landed. A grant is then
+    /// undone. The operation is not performed again.
     fn look_up(&mut self, name: &Name, mut pending: Box<Pending>) {
         pending.abandon();
         pending.wait_until = None;
@@ -77,7 +77,7 @@ impl Table {
         self.make_ready(name, false);
     }
 
-    /// Takes an operation out of the line or the queue; `None` if it is in neither, so that it is under way.
+    /// Removes an operation from the wait queue or the queue; `None` if it is in neither, because it is under way.
     pub(super) fn take_out(&mut self, name: &Name, id: u64) -> Option<Box<Pending>> {
         let entry = self.entries.get_mut(name)?;
         if let Some(waiter) = entry.line.remove(&id) {
@@ -98,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Takes all waiters out of the lines, and admits no operation any more.
+    /// Refuses all waiters, and admits no further operation.
     pub(super) fn close(&mut self) {
         self.closed = true;
         self.counts.waiters = 0;
@@ -130,12 +130,12 @@ impl Table {
         }
     }
 
-    /// Whether it admits no operation any more.
+    /// Whether it admits no further operation.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Nothing queued and nothing under way.
+    /// Whether nothing is queued and nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.loading + self.swapping == 0
             && self.counts.queued == 0

@@ -40,7 +40,7 @@ impl Engine {
             },
             prefix: request.prefix,
             state: request.state,
-            // Only what may be held is worth asking for: who is over is decided here, by the core.
+            // Only records that may be held are asked for. The core decides here which holders have expired.
             availability: request
                 .held
                 .filter(|held| *held)

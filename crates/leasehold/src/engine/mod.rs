@@ -24,7 +24,7 @@
 //! | `purge.rs` | deletes what nobody needs any more |
 //! | `look.rs` | what is known of one name, and of many |
 //! | `measures.rs` | what is measured along the way |
-//! | `observe.rs` | since when holders were seen whose clock has stepped |
+//! | `observe.rs` | since when holders in doubt were observed, after a step of the store's clock |
 //! | `watch.rs` | tells subscribers what happens under every name |
 //! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
 
@@ -417,8 +417,8 @@ impl Engine {
         self.inner.table().stats()
     }
 
-    /// Takes no more operations, refuses all that wait in line, and returns once what was under way is concluded, or after
-    /// the engine's timeout.
+    /// Admits no further operations, refuses all waiters, and returns once the calls under way are concluded, or after the
+    /// engine's timeout.
     ///
     /// A waiter is answered with [`Error::Unavailable`], or with [`Error::Indeterminate`] if a write that grants it was
     /// sent and not answered; that grant is released.

@@ -1,4 +1,4 @@
-//! Since when holders were seen whose clock has stepped, apart from the cache, so that no eviction restarts an observation.
+//! Observations of holders in doubt, kept apart from the cache so that no eviction restarts one.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ pub(super) struct Observations {
 
 struct Observed {
     holders: Sightings,
-    /// A ttl after it was last seen: by then nothing is lost if it is forgotten.
+    /// A ttl after it was last seen. From then on it can be dropped without a loss.
     keep_until: BootTime,
 }
 
 impl Observations {
-    /// What has been seen of the holders of this name.
+    /// Returns the observations of the holders of this name.
     pub(super) fn of(&self, name: &Name) -> &Sightings {
         if self.names.is_empty() {
             return &NONE;
@@ -40,7 +40,7 @@ impl Observations {
             .map_or(&NONE, |observed| &observed.holders)
     }
 
-    /// Notes what a call has shown under this name, and forgets what is not there any more.
+    /// Notes the holders that a call has shown under this name, and drops those that are gone.
     pub(super) fn note(
         &mut self,
         name: &Name,

@@ -19,7 +19,7 @@ pub enum Several {
 impl Engine {
     /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
     /// the same never wait for each other. What it has already is renewed while it waits for the rest. It is released
-    /// before a refusal is returned, and when the caller goes away. They belong to the principal, where somebody has authenticated.
+    /// before a refusal is returned, and when the caller goes away. The leases belong to the principal, if there is one.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
@@ -44,8 +44,8 @@ impl Engine {
         }
     }
 
-    /// One attempt. [`Error::Fenced`] or [`Error::Expired`] if a lease that it had taken was lost on the way; nothing is
-    /// taken then, either.
+    /// Makes one attempt. [`Error::Fenced`] or [`Error::Expired`] if a lease that it had taken was lost meanwhile; nothing
+    /// is taken then, either.
     async fn take_all(
         &self,
         names: &[Name],
@@ -86,20 +86,21 @@ impl Engine {
                 },
                 Err(lost) => Err(lost),
             };
-            self.give_back(granted).await?;
+            self.roll_back(granted).await?;
             return refused;
         }
         if self.inner.host.boot_time().since(started) > third
             && let Err(lost) = self.renew_granted(&mut granted, principal).await
         {
-            self.give_back(granted).await?;
+            self.roll_back(granted).await?;
             return Err(lost);
         }
         Ok(Several::Granted(granted))
     }
 
-    /// Releases what was taken before a refusal. The refusal may only leave after that: it says that nothing is taken.
-    async fn give_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
+    /// Releases the leases that were taken before a refusal. Only then may the refusal be returned: it says that nothing is
+    /// taken.
+    async fn roll_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
         let releases = granted.iter().filter_map(|(name, reply)| {
             let release = Operation::Release(reply.undo()?.clone());
             Some((name.clone(), release))
