@@ -11,9 +11,9 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, Sign
 
 /// Trusts a server whose certificate an authority vouches for, or is itself one of the trusted certificates.
 ///
-/// An ordinary self-signed certificate is an authority by its own words, and webpki takes none of those for a server's. Where
-/// that, or that its issuer is unknown, is all there is against a certificate, it may be one that is trusted as it is: for
-/// the hosts that it names, and while it is valid, which webpki checks before.
+/// An ordinary self-signed certificate declares itself an authority, and webpki accepts no authority's certificate as a
+/// server's. If that, or an unknown issuer, is the only objection, the certificate is looked up among the trusted ones. It
+/// then counts for the hosts that it names and while it is valid; webpki checks both before.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     authorities: Arc<WebPkiServerVerifier>,
@@ -21,7 +21,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Trusts these certificates. An error if there are none.
+    /// Trusts these certificates. An error if the list is empty.
     pub(crate) fn new(
         trusted: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
@@ -83,7 +83,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether all that is wrong is that no trusted authority vouches for a certificate. webpki looks for one last.
+/// Whether the only objection is that no trusted authority vouches for the certificate. webpki checks that last.
 fn is_unvouched(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,

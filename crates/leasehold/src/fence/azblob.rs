@@ -33,7 +33,7 @@ use crate::{Error, Result};
 /// The metadata of a blob that holds the fence of its last writer, in decimal digits.
 pub const METADATA: &str = "leasehold_fence";
 
-/// What a blob's metadata must say for a write, and what the write makes of it.
+/// A condition on a blob's metadata, and the metadata that the write leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     fence: Fence,
@@ -50,15 +50,15 @@ pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
 impl Guard {
     /// The metadata to write, given the metadata that was read. Other entries stay.
     ///
-    /// Write it with `If-Match` and the ETag of the same read; with `If-None-Match: *` and no metadata where there is no
-    /// blob yet. The condition is what makes this safe: without it, a process that is paused after this call still
+    /// Write it with `If-Match` and the ETag of the same read. Where there is no blob yet, start from no metadata and write
+    /// with `If-None-Match: *`. The condition is what makes this safe: without it, a process that is paused after this call still
     /// overwrites its successor's data.
     ///
     /// # Errors
     ///
     /// [`Error::Fenced`] if a higher fence was written before: write nothing.
     pub fn metadata(self, mut read: HashMap<String, String>) -> Result<HashMap<String, String>> {
-        // Names of metadata are names of headers, of which some clients change the case.
+        // Names of metadata are header names, and some clients change their case.
         let stored = read.extract_if(|name, _| name.eq_ignore_ascii_case(METADATA));
         for (_, highest) in stored {
             admit(self.fence, parse(&highest)?)?;

@@ -41,7 +41,7 @@ pub struct Check {
 }
 
 /// Where the leases are in the same container, and the data in the lease's logical partition: holds if this fence still
-/// holds the lease, and until the batch is done nobody else is granted it.
+/// holds the lease, and until the batch is done no other caller is granted it.
 ///
 /// The container must have the partition key `/lease`: items with the property `lease` = [`Check::id`] are in the
 /// partition of that lease. In a container with the key `/id`, as the store makes it, there is no place for them.

@@ -30,13 +30,13 @@ use crate::{Error, Result};
 const CONNECT: Duration = Duration::from_secs(2);
 /// Below what Azure's front ends wait before they close an unused connection.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same for emulators, which are what is asked without TLS: Node.js closes after five seconds.
+/// The same without TLS, as emulators are used: Node.js closes an idle connection after five seconds.
 const IDLE_EMULATOR: Duration = Duration::from_secs(3);
 
 /// Connections that are kept for the next request: hyper, which the library has already, instead of the SDK's reqwest.
 pub(super) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// The connections of a store, which are all given up when one of them fails: the others may be as dead.
+/// The connections of a store. All are dropped when one of them fails: the others may be as dead.
 #[derive(Debug)]
 pub(super) struct Connections {
     http: Mutex<Http>,

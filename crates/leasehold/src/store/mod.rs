@@ -93,7 +93,8 @@ pub trait Store: Send + Sync + 'static {
     /// not only at those that somebody may wait for. Called again while that is so.
     fn watch(&self) {}
 
-    /// An engine on it closes: hints that wait to be sent are sent, so that what a short-lived process did is heard of.
+    /// Sends the hints that are still queued, when an engine on it closes: so other processes hear of the changes of a
+    /// short-lived one.
     async fn close(&self) {}
 
     /// Whether a call keeps its thread until it is answered. The engine then lets everybody who is ready come along.

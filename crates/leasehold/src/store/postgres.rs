@@ -110,7 +110,7 @@ impl Postgres {
     /// Notifies the audience of what was written.
     fn notify(&self, writes: &[Write], swapped: &[Swapped], audience: Audience) {
         let notifier = self.notifier.as_ref();
-        let Some(notifier) = notifier.filter(|_| audience != Audience::Nobody) else {
+        let Some(notifier) = notifier.filter(|_| audience != Audience::None) else {
             return;
         };
         for (write, swapped) in writes.iter().zip(swapped) {

@@ -105,10 +105,10 @@ impl Redis {
         Some(wait)
     }
 
-    /// A write that a replica refuses: it follows what was read, so that a demoted primary shows nothing old.
+    /// A write that a replica refuses. It follows a read, so that a demoted primary returns no outdated record.
     ///
     /// Without `?wait` it changes nothing. With it, it does: since Redis 7.2 `WAIT` counts the connection's own last write
-    /// only, and what was read may have been written through another connection.
+    /// only, and another connection may have written the record that was read.
     fn probe(&self) -> Cmd {
         let key = format!("{}:probe", self.options.prefix);
         match self.options.wait {

@@ -207,7 +207,8 @@ impl From<&Error> for Trouble {
             Error::Fenced => Self::Fenced,
             Error::Expired => Self::Expired,
             Error::Invalid(_) => Self::BadRequest,
-            // The store denies it to the service, which only the operator can mend. What a caller lacks is a problem of its own.
+            // The store denies it to the service, which only the operator can fix. A right that the caller lacks is another
+        // problem.
             Error::Denied(_) | Error::Unavailable(_) => Self::StoreUnavailable,
             Error::Indeterminate(_) => Self::Indeterminate,
             Error::Corrupt(_) => Self::Corrupt,

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// A runtime with a thread of its own. It ends when this is dropped.
 ///
 /// The driver panics if a connection pool ends while a command asks it for a connection. A runtime that shuts down ends
-/// its tasks in any order, so the pools must not live on the runtime of those who send commands.
+/// its tasks in any order, so the pools must not live on the runtime of a caller that sends commands.
 pub(super) struct Background {
     handle: Handle,
     _ends_when_dropped: oneshot::Sender<Infallible>,

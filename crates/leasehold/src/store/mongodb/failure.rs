@@ -83,7 +83,7 @@ pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
 
 /// Whether the error ended an attempt to connect, so that no command was sent.
 ///
-/// Its kind alone does not tell: a monitor that misses its server also interrupts commands in flight, with
+/// Its kind alone is ambiguous: a monitor that misses its server also interrupts commands in flight, with
 /// `ConnectionPoolCleared`. The driver puts this label on network errors while it connects, and never later.
 fn is_connecting(error: &Driver) -> bool {
     let is_network = matches!(

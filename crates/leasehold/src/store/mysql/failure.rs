@@ -93,7 +93,7 @@ pub(super) fn read_only() -> Error {
     )
 }
 
-/// An error in what was read behind a commit, such as that the server has taken no writes since.
+/// Classifies an error of the reads behind a commit, such as that the server accepts no writes any more.
 pub(super) fn after_commit(error: Error) -> Error {
     Error::Indeterminate(format!("committed, but the answer cannot be used: {error}"))
 }

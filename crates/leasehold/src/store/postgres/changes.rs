@@ -5,7 +5,7 @@
 //! wait.
 //!
 //! They are not cheap even so, and usually there is no listener. So each listener keeps a row among the records, under a
-//! kind of its own, and every write reads those rows in its own statement: its answer says who the [`Audience`] is. A
+//! kind of its own, and every write reads those rows in its own statement: its answer has the [`Audience`]. A
 //! process therefore notifies from its first write on, and only while another process listens.
 
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 const REPEAT: Duration = Duration::from_secs(25);
 /// How long to leave a server alone that gives no connection; and how long a notification may take.
 const RETRY: Duration = Duration::from_millis(500);
-/// What a process sends to learn whether it hears its own messages.
+/// The message by which a process learns whether it receives its own messages.
 const PROBE: &str = "probe";
 
 const NOTIFY: &str = "select pg_notify($1, message), set_config('synchronous_commit', 'off', true) \
@@ -53,7 +53,7 @@ pub(super) struct Notifier {
     channel: Arc<str>,
     /// Whether this process watches all names.
     watches: Watched,
-    /// Whether this process hears messages. Behind a pooler it does not, and does not register.
+    /// Whether this process receives messages. Behind a pooler it does not, and does not register.
     hears: Arc<AtomicBool>,
 }
 
@@ -186,8 +186,8 @@ impl Notifier {
     }
 }
 
-/// Whether a waiter or watcher in the audience may want to hear of this write. One that leaves an exclusive holder frees
-/// nothing.
+/// Whether the audience is to be notified of this write. A write that leaves an exclusive holder frees nothing, so it does
+/// not concern waiters.
 pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
     let frees = || {
         put.is_none_or(|record| {
@@ -196,7 +196,7 @@ pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
         })
     };
     match audience {
-        Audience::Nobody => false,
+        Audience::None => false,
         Audience::Waiters => frees(),
         Audience::Watchers => true,
     }

@@ -23,10 +23,10 @@ const LAPSE: i64 = 60_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Audience {
     #[default]
-    Nobody,
-    /// Some that may wait for a name to come free.
+    None,
+    /// Some, all of which may only wait for a name to come free.
     Waiters,
-    /// Some that want to hear of every write.
+    /// Some that are notified of every write.
     Watchers,
 }
 
@@ -34,7 +34,7 @@ impl Audience {
     /// What [`selected`] answers.
     pub(super) fn of(number: i32) -> Self {
         match number {
-            0 => Self::Nobody,
+            0 => Self::None,
             1 => Self::Waiters,
             _ => Self::Watchers,
         }

@@ -162,7 +162,7 @@ pub(super) fn loaded(rows: &[Row], count: usize) -> Result<Answer<Vec<Option<Sto
     Ok(Answer { value, stamp })
 }
 
-/// What the answer to a swap says besides what became of its writes.
+/// The part of a swap's answer that concerns all of its writes.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     pub(super) stamp: Stamp,
@@ -174,7 +174,7 @@ pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<(Vec<Option<Swa
     let stamp = stamp(rows)?;
     let audience = match rows.first() {
         Some(row) => Audience::of(row.try_get(4).map_err(failure::answered_oddly)?),
-        None => Audience::Nobody,
+        None => Audience::None,
     };
     let mut writes = writes.to_vec();
     let mut fates: Vec<_> = writes.iter().map(|_| None).collect();

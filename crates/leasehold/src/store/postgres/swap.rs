@@ -21,7 +21,7 @@ const WAIT_FOR_TURN: Duration = Duration::from_millis(250);
 const TRIES: usize = 5;
 
 impl Postgres {
-    /// Swaps these writes, of which there are some, and says who wants to hear of it.
+    /// Swaps these writes, at least one, and returns who is to be notified of them.
     pub(super) async fn swap_all(
         &self,
         writes: &[Write],
@@ -216,7 +216,7 @@ impl Postgres {
         let loaded = loaded?.map_err(|error| failure::answered(&error, Doubt::None))?;
         let Answer { mut value, stamp } = statements::loaded(&loaded, 1)?;
         // Nothing was written, so no process is to be notified.
-        let audience = Audience::Nobody;
+        let audience = Audience::None;
         Ok(Some((
             sql::lost(write, value.remove(0)),
             Head { stamp, audience },

@@ -4,7 +4,7 @@
 local all, kind, prefix, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local after_since, after_name = ARGV[5], ARGV[6]
 local limit, least, most = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
--- Changes nothing, but a replica refuses it: what a replica has may be old.
+-- Changes nothing, but a replica refuses it, whose records may be outdated.
 redis.call('HDEL', all .. ':probe', 'none')
 local time = redis.call('TIME')
 local found = { time[1], time[2], '', '' }

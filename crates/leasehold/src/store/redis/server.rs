@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use crate::tls::{self, Files, Stream};
 use crate::{Error, Result};
 
-/// Below the engine's own, so that the store says what it knows.
+/// Below the engine's own timeout, so that the store's own error is reported.
 const ANSWER: Duration = Duration::from_secs(4);
 const CONNECT: Duration = Duration::from_secs(2);
 
@@ -56,7 +56,7 @@ impl Server {
         .await
     }
 
-    /// A connection that hears what is published.
+    /// A connection that receives published messages.
     pub(super) async fn subscriber(&self) -> RedisResult<PubSub> {
         let Some(tls) = &self.tls else {
             return self.client.get_async_pubsub().await;

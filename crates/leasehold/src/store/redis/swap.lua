@@ -69,7 +69,7 @@ if not wrote then
     end
 end
 if told[1] then
-    -- Only a hint: what is written stays written, whether or not the user may publish.
+    -- Only a hint: the writes stand, whether or not the user may publish.
     redis.pcall('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
 end
 return answer
