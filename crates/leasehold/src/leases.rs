@@ -24,7 +24,7 @@ pub trait Leases: Send + Sync + 'static {
     /// says so. Empty if there still is none.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
-    /// Creates a work item, or puts it into another state: [`Error::Held`](crate::Error::Held) while somebody has it.
+    /// Creates a work item, or puts it into another state: [`Error::Held`](crate::Error::Held) while it is leased.
     async fn put(&self, request: PutRequest) -> Result<()>;
 
     /// Empties a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
@@ -151,7 +151,7 @@ pub struct PutRequest {
     pub name: Name,
     /// Its state.
     pub state: Text,
-    /// Its body; `None` leaves what is there, which is nothing in a new item.
+    /// Its body. `None` keeps the present one; a new item then has an empty one.
     pub body: Option<Text>,
     /// What identifies this put. Repeated, it changes nothing: a retried put cannot reset a finished item. Without
     /// one, a put whose answer was lost is [`Error::Indeterminate`](crate::Error::Indeterminate).

@@ -27,8 +27,8 @@
 //! # Holding a lease
 //!
 //! A [`Lease`] is renewed in the background until it is released, dropped or lost. A guard that is dropped releases its
-//! lease in the background, and [`Client::close`] waits for that. Whoever works under a lease stops when
-//! [`lost`](Lease::lost) says so: a local timer fires before anybody else can take the lease, even when the network
+//! lease in the background, and [`Client::close`] waits for that. A holder stops its work when
+//! [`lost`](Lease::lost) returns: a local timer fires before anybody else can take the lease, even when the network
 //! hangs. [`run`](LeaseBuilder::run) does that for you.
 //!
 //! ```

@@ -63,7 +63,7 @@ impl LeaseBuilder {
     }
 
     /// What identifies this acquisition; random unless told otherwise. Whoever asks again with the same nonce says
-    /// that its earlier self is gone: it gets the lease at once, and the earlier fence is dead. The lease never ends
+    /// that its earlier self is gone: it gets the lease at once, and the earlier fence is dead. The lease never expires
     /// earlier than before: a shorter [`ttl`](Self::ttl) counts once the longer one would be over.
     pub fn nonce(mut self, nonce: impl Into<String>) -> Self {
         self.nonce = Some(nonce.into());

@@ -15,7 +15,7 @@ use crate::{ClaimRequest, PutRequest, Result};
 type Doing<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A work item to be put: created, or put into another state. Nothing happens until it is awaited: then
-/// [`Error::Held`](crate::Error::Held) while somebody has it. An item that is there keeps its body unless it is given
+/// [`Error::Held`](crate::Error::Held) while it is leased. An item that is there keeps its body unless it is given
 /// another one.
 ///
 /// ```
@@ -99,9 +99,9 @@ impl IntoFuture for PutBuilder {
 
 /// Work items to be leased: those of a state that nobody holds, oldest first. Nothing happens until it is awaited.
 ///
-/// Items that one client put one after the other come in that order. Processes know the store's time in their own way:
-/// items that several put within a moment may come in another order. That moment is milliseconds on most stores, and up
-/// to some seconds where the store tells whole seconds.
+/// Items that one client put one after the other come in that order. Each process has its own estimate of the store's
+/// time, so items that several processes put at almost the same time may come in another order: within milliseconds on
+/// most stores, within some seconds where the store's time has whole seconds.
 ///
 /// Each item comes as a [`Lease`] of its own, all renewed together. Two claims never get the same item, whichever
 /// processes make them. A worker moves an item on and releases it in one write, with [`complete`](Lease::complete); it
@@ -223,7 +223,7 @@ impl IntoFuture for ClaimBuilder {
     }
 }
 
-/// The work items of one claim, oldest first: a slice of [leases](Lease), each to be completed or released by itself.
+/// The work items of one claim, oldest first: a slice of [leases](Lease), each completed or released on its own.
 ///
 /// Dropping them releases those that are left, so they are kept while the work lasts:
 ///
@@ -238,7 +238,7 @@ impl IntoFuture for ClaimBuilder {
 pub struct Claims(Vec<Lease>);
 
 impl Claims {
-    /// The leases, each to go its own way.
+    /// Returns the leases, to be moved apart.
     pub fn into_leases(self) -> Vec<Lease> {
         self.0
     }

@@ -8,8 +8,8 @@ use super::Lease;
 use super::standing::Over;
 use crate::{Error, Result, UpdateRequest, Updated};
 
-/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save). What is not given stays as
-/// it is.
+/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save). A part that is not given stays
+/// as it is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -125,8 +125,8 @@ impl<'l> Edit<'l> {
     }
 }
 
-/// The end of the work under a lease: it writes what is given and releases the lease, all in one write. Nothing happens
-/// until it is awaited. What is not given stays as it is.
+/// Completes the work under a lease: writes the parts that are given and releases the lease, all in one write. Nothing
+/// happens until it is awaited. A part that is not given stays as it is.
 ///
 /// If it fails, the lease is still held and the call can be repeated, unless the error says that it is lost.
 ///
@@ -164,7 +164,7 @@ impl<'l> Completion<'l> {
         Self(self.0.state(state))
     }
 
-    /// No state any more.
+    /// Clears the state.
     pub fn clear_state(self) -> Self {
         Self(self.0.clear_state())
     }

@@ -22,7 +22,7 @@ use crate::{Error, Hold, Result};
 /// that can check it. Dropping the guard stops the renewals and releases the lease in the background, best effort;
 /// [`release`](Self::release) says whether that worked, and [`Client::close`] waits for it.
 ///
-/// A guard that is not kept protects nothing, so the compiler warns of it:
+/// A guard that is dropped at once protects nothing, so the compiler warns of it:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]

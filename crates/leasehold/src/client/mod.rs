@@ -190,8 +190,8 @@ impl Client {
     ///
     /// Call it at the end of a program, after all guards are released or dropped: nothing renews or releases a lease
     /// through a client that is closed. Without it the last client that is dropped at the end of `main` waits for those
-    /// releases itself, for two seconds at most and on a multi-threaded runtime only. A program on a
-    /// `current_thread` runtime leaves such leases to expire.
+    /// releases itself, for two seconds at most and on a multi-threaded runtime only. On a `current_thread` runtime
+    /// such leases are left to expire.
     pub async fn close(&self) {
         self.inner.releases.join().await;
         if let Some(engine) = &self.inner.engine {

@@ -1,4 +1,4 @@
-//! Releases of guards that were dropped. Nothing awaits them, until the client is closed or gone.
+//! Releases of guards that were dropped. They run in the background until the client is closed or dropped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,8 +8,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{self, JoinSet};
 use tokio::time::timeout;
 
-/// How long the end of a program waits for them.
-const WITHIN: Duration = Duration::from_secs(2);
+/// The longest that the last client waits for them when it is dropped.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Releases under way.
 #[derive(Default)]
@@ -43,13 +43,13 @@ impl Drop for Releases {
         {
             wait_for(releases, &runtime);
         }
-        // What is left goes on without the client, while the runtime lives.
+        // The others continue without the client while the runtime lives.
         releases.detach_all();
     }
 }
 
-/// The runtime, if this is the thread that has called `block_on` and others run its tasks: most likely the program is
-/// about to end, and the runtime with it. Within a task the runtime goes on, so nothing has to wait.
+/// Returns the runtime if this thread called `block_on` and other threads run the tasks. Then the program is most likely
+/// about to end, and the runtime with it. Within a task nothing has to wait: the runtime lives on.
 fn runtime_of_main() -> Option<Handle> {
     let runtime = Handle::try_current().ok()?;
     let others_run_tasks = runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
@@ -59,7 +59,7 @@ fn runtime_of_main() -> Option<Handle> {
 fn wait_for(releases: &mut JoinSet<()>, runtime: &Handle) {
     let all = async { while releases.join_next().await.is_some() {} };
     // On a thread of its own, since this one is within `block_on` already.
-    let wait = || runtime.block_on(async { timeout(WITHIN, all).await });
+    let wait = || runtime.block_on(async { timeout(TIMEOUT, all).await });
     thread::scope(|scope| {
         if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, wait) {
             let _ = waiting.join();

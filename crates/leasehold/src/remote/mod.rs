@@ -316,7 +316,7 @@ impl Answered {
                 .problem(url)
                 .map_or_else(|foreign| foreign, Error::from)
             {
-                // That nothing happened is said of the last attempt only.
+                // Only of the last attempt is it known that nothing happened.
                 Error::Unavailable(why) if self.repeated => Err(Error::Indeterminate(format!(
                     "{why}; an answer was lost before: look before you try again"
                 ))),
