@@ -118,7 +118,7 @@ impl Shop {
         json!({ "operationType": "Upsert", "resourceBody": account })
     }
 
-    /// The operation that checks the fence, by what is stored now.
+    /// Returns the operation that checks the fence, made from the items that are stored now.
     fn condition(&self, place: &Place, bearer: Bearer<'_>, with: With) -> Result<Value, Error> {
         match with {
             With::Check => {
@@ -231,7 +231,7 @@ async fn without_its_condition_a_late_batch_is_committed() {
     }
 }
 
-/// A check replaces the lease's item by itself. The holder goes on: its renewals, and what it writes.
+/// A check replaces the lease's item by itself. The holder's renewals and writes still succeed.
 #[tokio::test]
 async fn a_check_leaves_the_lease_as_it_was() {
     let shop = Shop::open().await;
@@ -265,7 +265,7 @@ async fn items_beside_the_leases_are_not_listed() {
 }
 
 #[test]
-fn what_is_not_the_items_expected_is_an_error() {
+fn unexpected_item_is_an_error() {
     let (one, other) = (
         leasehold::core::Name::lock("one").unwrap(),
         leasehold::core::Name::lock("other").unwrap(),

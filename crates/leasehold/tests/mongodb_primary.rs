@@ -75,7 +75,7 @@ async fn primary_stalls(nodes: usize) {
     }
 }
 
-/// Takes the lease again and again, and holds it for a moment, or until it is lost.
+/// Takes the lease again and again, and holds it briefly, or until it is lost.
 async fn contend(client: Client, seen: Arc<Seen>) {
     while !seen.is_over.load(Ordering::SeqCst) {
         let asked = client.lease("resource").ttl(TTL).wait(TTL).acquire().await;

@@ -24,7 +24,7 @@ fn held() -> leasehold::core::Record {
     held
 }
 
-/// Waits until so many listeners of this body are registered.
+/// Waits until this many listeners with this body are registered.
 async fn registered(ground: &Ground, count: usize, body: &str) {
     let count = count.to_string();
     let sql = format!("select count(*) from $T where kind = 'listener' and body = '{body}'");
@@ -164,7 +164,7 @@ async fn nothing_is_notified_while_no_other_process_listens() {
     let _changes = store.changes().unwrap();
     store.watch();
     registered(&ground, 1, "watches").await;
-    // A session that is not registered hears what there is to hear.
+    // A session that is not registered receives every message.
     let channel = format!("leasehold_{}", &ground.table[..12]);
     let url = ground.url.split('?').next().unwrap();
     let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();

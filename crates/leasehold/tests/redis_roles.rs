@@ -72,7 +72,7 @@ async fn demoted_primary_shows_lists_and_grants_nothing() {
     let client = Client::new(std::sync::Arc::new(engine.clone()));
     let lease = client.lease("job").acquire().await.expect("granted");
     fail_over(&primary, &replica).await;
-    // What the old primary still has is no longer true.
+    // The record of the old primary is outdated.
     let elsewhere = leasehold::connect(&replica.url()).await.expect("connects");
     let name = Name::lock("job").expect("a good name");
     let force = leasehold::BreakRequest::Force {

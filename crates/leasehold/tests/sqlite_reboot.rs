@@ -18,7 +18,7 @@ use sqlite_support::*;
 
 const MINUTE: u64 = 60 * SECOND;
 const TTL: Duration = Duration::from_secs(60);
-/// How far a wall clock may be off after a boot: a little, a lot, and by decades.
+/// Wall clocks after a boot: right, off by minutes, and off by decades.
 const WALLS: [(&str, u64); 5] = [
     ("two minutes ahead", TODAY + 2 * MINUTE + 3 * SECOND),
     ("two minutes behind", TODAY - 2 * MINUTE + 3 * SECOND),
@@ -79,7 +79,7 @@ async fn a_remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
         let path = folder.join("leases.db");
         granted_before_a_reboot(&path).await;
 
-        // The holder believes for 57 s more, and no process of the new boot has heard of it.
+        // The holder relies on 57 s more, and no process of the new boot knows of it.
         let new = Booted::ago(SECOND);
         for pass in [0, 28 * SECOND, 28 * SECOND] {
             new.pass(pass);
@@ -197,7 +197,7 @@ async fn a_gate_opens_by_the_wall_clock_after_a_reboot() {
 async fn a_machine_that_takes_over_a_shared_disk_leaves_remote_holders_their_ttl() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    // The other machine has been running for long, so its boot says nothing about this file.
+    // The other machine has been running for long, so its boot proves nothing about this file.
     let [here, there] = [Booted::ago(HOUR), Booted::ago(48 * HOUR)];
     let service = engine(&here, &path, TODAY).await;
     granted(try_take(&service, job(), TTL).await);

@@ -118,9 +118,9 @@ fn multi_threaded() -> tokio::runtime::Runtime {
     builder.worker_threads(1).enable_time().build().unwrap()
 }
 
-/// As `#[tokio::main]` does it: the runtime ends as soon as the block has ended and has dropped what it had.
+/// As with `#[tokio::main]`: the runtime ends as soon as the block has ended and has dropped its variables.
 #[test]
-fn what_is_dropped_at_the_end_of_main_is_released_before_the_runtime_ends() {
+fn guards_dropped_at_the_end_of_main_are_released_before_the_runtime_ends() {
     let seen = multi_threaded().block_on(async {
         let world = World::new().await;
         let faulty = world.faulty.clone();

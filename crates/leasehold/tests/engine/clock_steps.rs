@@ -1,4 +1,4 @@
-//! What becomes of leases whose holders have died when the store's clock steps.
+//! Leases of dead holders when the store's clock steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -81,7 +81,7 @@ fn request(limit: usize) -> ClaimRequest {
     }
 }
 
-/// Puts so many items, and has a worker claim them all and die. When its lease ends by its own clock.
+/// Puts this many items, and has a worker claim them all and die. Returns when its leases end by its own clock.
 async fn dead_worker(world: &World, items: usize) -> Instant {
     for item in 0..items {
         let put = Operation::Put(Put {
@@ -100,7 +100,7 @@ async fn dead_worker(world: &World, items: usize) -> Instant {
     Instant::now() + TTL
 }
 
-/// Claims until every item has been claimed again; when the first and the last were.
+/// Claims until every item has been claimed again. Returns when the first and the last were.
 async fn claim_all(engine: &Engine, items: usize) -> (Instant, Instant) {
     let give_up = Instant::now() + TTL * 20;
     let (mut first, mut claimed) = (None, 0);

@@ -1,4 +1,4 @@
-//! Closing: every waiter is told the truth, and nothing of it stays at the store.
+//! Closing: every waiter gets a correct answer, and none leaves a holder in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::{LONG, acquire, engine, in_line, name, release, take, waitin
 
 type Answer = JoinHandle<Result<Reply>>;
 
-/// An engine with a waiter in line, whose grant is about to be sent together with the release of the holder.
+/// An engine with a waiter whose grant is about to be sent together with the release of the holder.
 struct Scene {
     engine: Engine,
     name: Name,

@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     Denied,
 }
 
-/// What a caller is told of a call that surely did not happen.
+/// Returns the error of a call that surely did not happen.
 fn refusal(fault: Fault) -> Error {
     let why = "the test says so".into();
     match fault {

@@ -58,7 +58,7 @@ async fn one_nonce_has_another_hash_under_every_name() {
         assert_eq!(record.holders[0].nonce, nonce().hash(name), "{name}");
         let put = items.contains(name).then(|| nonce().hash(name));
         assert_eq!(record.put, put, "{name}");
-        // Whoever knows the nonce can still let go by it.
+        // A caller that knows the nonce can still release by it.
         let released = leases.release(name, Holding::Nonce(nonce())).await;
         assert!(released.unwrap(), "{name}");
     }

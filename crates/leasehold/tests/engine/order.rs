@@ -1,4 +1,4 @@
-//! What one engine writes stays in order, although it knows the store's time only as an interval.
+//! The writes of one engine stay in order, although it knows the store's time only as an interval.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl Host for SetClock {
     }
 }
 
-/// A store that tells the time in whole seconds, as an HTTP `Date` does.
+/// A store whose time has whole seconds, as an HTTP `Date` has.
 struct WholeSeconds(Memory);
 
 fn whole<T>(answer: Answer<T>) -> Answer<T> {
@@ -80,7 +80,7 @@ async fn put_while_the_interval_narrows(engine: &Engine, clock: &SetClock) -> Ve
     let mut names = Vec::new();
     for number in 0..6 {
         clock.set([0, 0, 900, 900, 950, 950][number]);
-        // Their order by name is another one.
+        // By name they would be in the opposite order.
         let item = name(&format!("item-{}", 9 - number));
         let put = Operation::Put(Put {
             state: "NEW".into(),

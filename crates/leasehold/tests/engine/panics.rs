@@ -41,7 +41,7 @@ async fn panicking_load_is_tried_again() {
     assert_eq!(released, Outcome::Released);
 }
 
-/// A write that is held back until the gate opens, so that it panics in a task of the engine and not where it was sent.
+/// Sends a write that is held back until the gate opens, so that it panics in a task of the engine and not in the caller's.
 async fn acquire_behind(gate: &Gate, engine: &Engine) -> tokio::task::JoinHandle<()> {
     let engine = engine.clone();
     let acquiring = tokio::spawn(async move {

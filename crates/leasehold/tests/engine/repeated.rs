@@ -32,7 +32,7 @@ async fn repeated_grant_is_granted_once() {
     let called = reply.called().expect("it was written");
     let (outcome, deadline) = reply.take();
     let Outcome::Granted(grant) = outcome else {
-        panic!("nobody else wants it: {outcome:?}");
+        panic!("there is no contender: {outcome:?}");
     };
     assert_eq!(grant.granted, Granted::Fresh);
     let latest = called.sent + (LONG - holder_margin(Duration::ZERO, LONG));

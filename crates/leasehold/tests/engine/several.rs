@@ -1,4 +1,4 @@
-//! Several leases at once: a refusal says that nothing is taken, and nothing is.
+//! Several leases at once: after a refusal none of them is held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn holders(store: &dyn Store, name: &Name) -> Vec<Holder> {
     stored.map_or_else(Vec::new, |stored| stored.record.holders.clone())
 }
 
-/// `b` is held. A caller wants `a` and `b`: it has been granted `a`, its refusal is known, and the release of `a` is
+/// `b` is held. A caller asks for `a` and `b`: it has been granted `a`, its refusal is known, and the release of `a` is
 /// on its way to a store that does not answer before the gate is opened.
 async fn refused_while_the_store_is_slow(
     store: &Arc<Faulty<Memory>>,
@@ -49,7 +49,7 @@ async fn refused_while_the_store_is_slow(
 }
 
 #[tokio::test]
-async fn a_refusal_leaves_after_what_was_taken_is_released() {
+async fn refusal_is_returned_after_the_taken_leases_are_released() {
     let store = Faulty::new(Memory::new());
     let (asked, swaps, [a, b]) = refused_while_the_store_is_slow(&store).await;
     assert!(!asked.is_finished(), "refused while `a` is still held");

@@ -23,7 +23,7 @@ impl Manual {
         Arc::new(Self(AtomicU64::new(0)))
     }
 
-    /// Sets the clock to so long after boot.
+    /// Sets the clock to this span after boot.
     pub(crate) fn set(&self, since_boot: Duration) {
         let micros = u64::try_from(since_boot.as_micros()).expect("a short test");
         self.0.store(micros, Ordering::SeqCst);

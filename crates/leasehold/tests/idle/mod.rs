@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::records::{create, load_one, record, replace};
 
-/// Reads are repeated by the store. A write may have happened; an engine looks, and goes on.
+/// The store repeats reads. A write may have happened: the engine looks it up, and the operation succeeds.
 pub(crate) async fn costs_no_caller_anything(url: &str, proxy: &Proxy) {
     let store = store::open(url).await.expect("it opens");
     let name = Name::lock("idle").expect("a valid name");

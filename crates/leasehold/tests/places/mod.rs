@@ -113,8 +113,8 @@ impl Place for Server {
     }
 }
 
-/// How long Azurite may take for an answer: on a busy machine several seconds. How soon a caller is told that a store is silent
-/// is tested where the store is not the bottleneck.
+/// How long Azurite may take to answer: on a busy machine several seconds. How soon a caller learns that a store does not
+/// answer is tested where the store is not the bottleneck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A container of the blob store.

@@ -22,7 +22,7 @@ pub(crate) async fn replica_of(scheme: &str, primary: &Server) -> Server {
     replica
 }
 
-/// Waits until a server says this about its replication.
+/// Waits until a server reports this about its replication.
 pub(crate) async fn replication_says(server: &Server, words: &str) {
     while !ask::<String>(server, "INFO replication")
         .await
@@ -42,7 +42,7 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
     let url = primary.url_at(proxy.port()) + options;
     let store = store::open(&url).await.expect("opens");
     let name = Name::lock("job").expect("a good name");
-    // On a busy machine the replica may be late: that is no error of the write.
+    // On a busy machine the replica may be late, which does not undo the write.
     let _ = store.swap(vec![create(&name, record(1, ""))]).await;
     let first = confirmed(&*store, &name).await;
 
@@ -59,7 +59,7 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
         loop {
             let loaded = store.load(std::slice::from_ref(&name)).await;
             let told = loaded.expect_err("no replica has it").to_string();
-            // A connection that was cut says something else once.
+            // A connection that was cut first reports another error.
             if told.contains("replicas") {
                 break;
             }

@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) earliest: Time,
     pub(crate) latest: Time,
     pub(crate) margin: Duration,
-    /// Where the fences started: an engine starts those of a new record above all that it has granted.
+    /// Where the fences started: an engine starts those of a new record above all fences that it has granted.
     pub(crate) start: Time,
     /// What `latest` was, for a call that was not told.
     pub(crate) date: Option<Time>,

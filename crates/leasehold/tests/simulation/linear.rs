@@ -313,7 +313,7 @@ fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &Now<'_>) ->
 }
 
 /// A shared holder that is over may have been pruned by the write of a reservation, which the checker does not follow.
-/// Nothing tells then that its fence has expired.
+/// No record then shows that its fence has expired.
 fn pruned_by_a_reservation(
     told: &Outcome,
     operation: &Operation,

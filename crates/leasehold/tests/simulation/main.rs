@@ -74,7 +74,7 @@ fn simulate(seed: u64, plan: Plan) -> Run {
 async fn run(seed: u64, plan: Plan) -> Run {
     let world = World::new(seed);
     let embedded = world.chance(50);
-    // The clock of an embedded store is this machine's: nobody slews it.
+    // The clock of an embedded store is this machine's, and is not slewed.
     let embedded = embedded && matches!(plan.clock, StoreClock::Runs | StoreClock::Steps);
     let margin = Duration::from_millis(if embedded { 0 } else { 250 });
     // A store without a margin is embedded: all have one clock.
@@ -319,7 +319,7 @@ fn a_step_of_the_stores_clock_overlaps_nobody() {
 }
 
 #[test]
-fn small_steps_of_the_stores_clock_overlap_nobody() {
+fn small_steps_of_the_stores_clock_overlap_no_holders() {
     all_hold(
         seeds(150),
         Plan {
@@ -330,7 +330,7 @@ fn small_steps_of_the_stores_clock_overlap_nobody() {
 }
 
 #[test]
-fn a_slew_of_the_stores_clock_overlaps_nobody() {
+fn slew_of_the_stores_clock_overlaps_no_holders() {
     all_hold(
         seeds(150),
         Plan {

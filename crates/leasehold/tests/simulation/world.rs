@@ -77,7 +77,7 @@ pub(crate) struct Machine {
     /// How much too fast its clock runs, in parts per million.
     drift: i64,
     step_us: AtomicI64,
-    /// By how many parts per million it runs too fast at present, and since which true time.
+    /// The present slew in parts per million, positive if the clock runs too fast, and the true time of its start.
     slew: Mutex<(i64, u64)>,
 }
 
@@ -103,7 +103,7 @@ impl Machine {
         self.step_us.fetch_add(by_us, Ordering::Relaxed);
     }
 
-    /// Slews the clock from now on, by so many parts per million: only a store's may do that.
+    /// Slews the clock from now on, by this many parts per million. Only a store's clock may be slewed.
     pub(crate) fn slew(&self, per_million: i64) {
         let shifted = self.slewed_us();
         self.step(shifted);

@@ -34,7 +34,7 @@ pub(crate) struct Booted {
 }
 
 impl Booted {
-    /// Booted so long ago.
+    /// Booted this long ago.
     pub(crate) fn ago(uptime: u64) -> Self {
         Self {
             id: format!("boot-{:x}", Machine.random()),

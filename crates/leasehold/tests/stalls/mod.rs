@@ -20,7 +20,7 @@ pub(crate) struct Place {
     pub(crate) scheme: &'static str,
     /// Of the URL of the engine whose answers stall.
     pub(crate) options: &'static str,
-    /// Further ones, by which its driver notices sooner, if it has any.
+    /// Further options that make its driver notice sooner, if it has any.
     pub(crate) hasty: &'static str,
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn landed_writes_are_not_repeated(place: Place) {
 /// For how long answers stall.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
-    /// Until the engine has seen a call fail: it has not told its caller yet.
+    /// Until the engine has seen a call fail, and before it answers its caller.
     UntilNoticed,
     /// For longer than an engine waits, with the timeouts that a user has.
     SevenSeconds,
@@ -71,8 +71,8 @@ impl Site {
         }
     }
 
-    /// Starts a call whose write lands unanswered, has `meanwhile` act on what was written, and lets answers through.
-    /// Returns what the call was answered, and what `meanwhile` returned.
+    /// Starts a call whose write lands unanswered, runs `meanwhile` on the written record, and lets answers through.
+    /// Returns the answer of the call and the output of `meanwhile`.
     async fn unanswered<T: Send + 'static, M>(
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
@@ -100,7 +100,7 @@ impl Site {
         }
         self.proxy.forward();
         let answer = calling.await.unwrap();
-        // Whatever the engine still wants to write is written.
+        // Closing completes the writes that the engine still has queued.
         self.behind.close().await;
         (answer, done)
     }
