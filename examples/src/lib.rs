@@ -41,9 +41,9 @@ impl Stage {
         }
     }
 
-    /// The ttl to use: the one that was asked for; otherwise two seconds, or more where the store's clock is coarse.
+    /// Returns the ttl to use: the one that was asked for, otherwise two seconds, or more where the store's margin asks for it.
     pub async fn ttl(&self, asked: Option<Duration>) -> Result<Duration> {
-        // What every store takes: only a service itself knows which store it has.
+        // Enough for every store: only the service knows which store it has.
         const ANYWHERE: Duration = Duration::from_secs(10);
         let least = match (asked, self.store()) {
             (Some(asked), _) => return Ok(asked),

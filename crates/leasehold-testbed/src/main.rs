@@ -34,7 +34,7 @@ fn all() -> impl Iterator<Item = &'static str> {
     SERVERS.into_iter().chain([IN_PROCESS])
 }
 
-/// Starts a server; its store URL, and what ends it when it is dropped.
+/// Starts a server. Returns its store URL, and a guard that ends it when it is dropped.
 async fn start(name: &str) -> Result<(String, Box<dyn Any>), Missing> {
     #[cfg(feature = "cosmos")]
     if name == IN_PROCESS {

@@ -39,7 +39,7 @@ struct State {
     delay: Duration,
     /// Connections that were made in an earlier one are cut.
     generation: u64,
-    /// Connections up to this one, as they are counted, are cut when their client next sends something.
+    /// Connections up to this number are cut when their client next sends something.
     stale: u64,
 }
 
@@ -51,7 +51,7 @@ enum Mode {
     Refuse,
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Direction {
     ToServer,
@@ -120,7 +120,7 @@ impl Proxy {
         self.state.send_modify(|state| state.mode = Mode::Blackhole);
     }
 
-    /// Holds back what the server says, while what clients send still arrives there: writes land, but unanswered.
+    /// Holds back the server's answers, while requests still arrive there: writes land, but unanswered.
     pub fn stall_answers(&self) {
         self.state
             .send_modify(|state| state.mode = Mode::StallAnswers);
@@ -139,8 +139,8 @@ impl Proxy {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Cuts each of the connections that there are when its client next sends something: so does a server that has just
-    /// closed an idle one. New ones are welcome.
+    /// Cuts each present connection when its client next sends something, as a server does that has just closed an idle one.
+    /// New connections are accepted.
     pub fn cut_on_next_use(&self) {
         let stale = self.traffic().connections;
         self.state.send_modify(|state| state.stale = stale);
@@ -151,7 +151,7 @@ impl Proxy {
         self.state.send_modify(|state| state.delay = each_way);
     }
 
-    /// Forwards again, at once. What was held back arrives.
+    /// Forwards again, at once. Bytes that were held back arrive.
     pub fn forward(&self) {
         self.state.send_modify(|state| {
             state.mode = Mode::Forward;

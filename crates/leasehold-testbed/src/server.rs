@@ -201,7 +201,7 @@ impl Builder {
         self
     }
 
-    /// Lets it demand TLS with a self-signed certificate, which is all that `ca.pem` has, too.
+    /// Makes it require TLS with a self-signed certificate, which is also the only one in `ca.pem`.
     #[must_use]
     pub fn self_signed(mut self) -> Self {
         self.self_signed = true;

@@ -77,7 +77,7 @@ pub fn tls_only() -> u16 {
     port
 }
 
-/// What a client needs that only asks whether a server is ready.
+/// The configuration of a client that only asks whether a server is ready.
 pub(crate) fn client() -> Arc<ClientConfig> {
     identity().client.clone()
 }
@@ -133,7 +133,7 @@ fn client_of_any_server() -> Arc<ClientConfig> {
     Arc::new(config.with_no_client_auth())
 }
 
-/// Trusts every server: a probe asks those that were just started.
+/// Trusts every server: a probe only asks servers that were just started here.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -9,8 +9,8 @@
 //! | `rollback` | not both are prepared, or nobody knows | rolls back whatever is prepared |
 //! | `rollforward FENCE` | both were prepared by this fence | commits what is still prepared by it |
 //!
-//! A prepared transaction is named after the run, the database and the fence that made it. The fence tells those of a
-//! zombie from the others; the rest is there because one server has one namespace for all its databases and runs.
+//! A prepared transaction is named after the run, the database and the fence that made it. The fence distinguishes those
+//! of a zombie; the rest is needed because one server has one namespace for all its databases and runs.
 //!
 //! ```sh
 //! cargo run -p leasehold-examples --bin two_databases -- --one postgres://… --other postgres://…
@@ -23,7 +23,7 @@ use leasehold::{Client, Lease};
 use leasehold_examples::{Result, Stage, broken};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-/// How the names of all prepared transactions begin, those of earlier runs included.
+/// The prefix of all prepared transactions, those of earlier runs included.
 const PREPARED: &str = "leasehold-example";
 /// Where a run can be made to die: before each of its steps.
 const STEPS: u32 = 8;
@@ -50,7 +50,7 @@ struct Args {
 }
 
 impl Args {
-    /// The name of the job, which is that of its lease. Each run of the example has its own.
+    /// Returns the name of the job and of its lease. Each run of the example has its own.
     fn job(&self) -> String {
         format!("{}job.123", self.stage.prefix())
     }
@@ -159,7 +159,7 @@ impl Death {
 /// One of the two databases.
 struct Database {
     client: tokio_postgres::Client,
-    /// How the names of this run's prepared transactions begin in this database.
+    /// The prefix of this run's prepared transactions in this database.
     ids: String,
 }
 
@@ -177,7 +177,7 @@ impl Database {
         Ok(self.client.batch_execute(statements).await?)
     }
 
-    /// The prepared transactions in this database whose names begin like this.
+    /// Returns the prepared transactions in this database with this prefix.
     async fn prepared(&self, ids: &str) -> Result<Vec<String>> {
         let query = format!(
             "select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, '{ids}')"
@@ -185,7 +185,7 @@ impl Database {
         self.texts(&query).await
     }
 
-    /// Makes the account, and rolls back what a run that was ended in the middle left prepared on the old one.
+    /// Rolls back the transactions that an interrupted run left prepared, and makes the account again.
     async fn start_over(&self) -> Result<()> {
         for id in self.prepared(&format!("{PREPARED}/")).await? {
             println!("an earlier run left `{id}` prepared: rolled back");
@@ -195,7 +195,7 @@ impl Database {
         self.run(fresh).await
     }
 
-    /// Which database of which server it is.
+    /// Identifies the database and its server.
     async fn identity(&self) -> Result<Vec<String>> {
         self.texts("select current_database() || pg_postmaster_start_time()")
             .await

@@ -20,7 +20,7 @@ async fn play(program: &'static str, arguments: Vec<String>) -> Result<String, S
     }
 }
 
-/// The arguments that name a server's store, and nothing else: what a user gives.
+/// The arguments that name a server's store, and nothing else, as a user starts it.
 async fn on(scheme: &str) -> Vec<String> {
     if scheme == "sqlite" {
         return Vec::new();
@@ -29,7 +29,7 @@ async fn on(scheme: &str) -> Vec<String> {
     vec!["--store".into(), url.expect("the server is installed")]
 }
 
-/// The same with a small margin, which allows a short ttl: all `Date` headers here tell the time of one clock.
+/// The same with a small margin, which allows a short ttl: all `Date` headers here come from one clock.
 async fn on_quick(scheme: &str) -> Vec<String> {
     let mut arguments = on(scheme).await;
     if let (Some(url), "azblob" | "cosmos" | "dynamodb" | "etcd") = (arguments.last_mut(), scheme) {
@@ -148,7 +148,8 @@ async fn two_databases_agree_on_sqlite() {
     play_two_databases(&one.url(), &other.url(), Vec::new()).await;
 }
 
-/// With the default ttl each death takes ten seconds, so only one: when both have prepared, and nobody knows it yet.
+/// With the default ttl each death takes ten seconds, so there is only one: after both have prepared, and before that is
+/// recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_databases_agree_on_dynamodb() {
     let (one, other) = tokio::join!(postgres(), postgres());
@@ -157,7 +158,7 @@ async fn two_databases_agree_on_dynamodb() {
     play_two_databases(&one.url(), &other.url(), more).await;
 }
 
-/// Names of prepared transactions are those of the whole server. And what a run left behind that was ended in the middle
+/// All databases of a server share the names of prepared transactions. A transaction that an interrupted run left prepared
 /// keeps the account locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_databases_of_one_server_agree_again_and_again() {
