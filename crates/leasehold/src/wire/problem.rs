@@ -207,8 +207,7 @@ impl From<&Error> for Trouble {
             Error::Fenced => Self::Fenced,
             Error::Expired => Self::Expired,
             Error::Invalid(_) => Self::BadRequest,
-            // The store denies it to the service, which only the operator can fix. A right that the caller lacks is another
-        // problem.
+            // The store refuses the service, which only the operator can fix. It is not the caller who lacks a right.
             Error::Denied(_) | Error::Unavailable(_) => Self::StoreUnavailable,
             Error::Indeterminate(_) => Self::Indeterminate,
             Error::Corrupt(_) => Self::Corrupt,
