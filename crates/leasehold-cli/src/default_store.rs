@@ -1,15 +1,17 @@
-//! The store of those who name none: a file of the user's own.
+//! The store of commands that name none: a file of the user's own.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::{Uid, User};
 
 use crate::exit::{Failure, USAGE};
 
 /// The file in a user's data folder.
 const FILE: &str = "leasehold/leases.db";
 
-/// The path of the user's own file. Makes its folder, which other users cannot look into.
+/// Returns the path of the user's own file. Makes its folder, which other users cannot look into.
 pub(crate) fn path() -> Result<String, Failure> {
     let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
     let data = set("XDG_DATA_HOME")
@@ -48,33 +50,43 @@ fn make(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Why commands of another user may not see the leases in this default file; `None` if nothing hints at such a user.
+/// Returns a warning if another user has a default store that does not share leases with this one; `None` if none is known.
 ///
 /// Only root can look into the folders of others, so in practice this warns root: in a cron job, or behind `sudo`.
 pub(crate) fn warning(path: &str) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    // Asked by name, since a directory service may know users that the file does not list.
     let invoker = std::env::var("SUDO_USER").ok();
-    let other = other_user(path, &users, invoker.as_deref())?;
+    let invoker = invoker.and_then(|name| User::from_name(&name).ok()?);
+    let invoker = invoker.map(|user| (user.name, user.dir));
+    let other = other_user(Path::new(path), &users, Uid::current(), invoker)?;
     Some(format!(
-        "this store belongs to one user ({path}), and {other} has another: a lease in one keeps nobody out of the other; \
+        "this store belongs to one user ({path}), and {other} has another: a lease in one does not exclude the other; \
          name one store for both with --store or LEASEHOLD_STORE"
     ))
 }
 
-/// A user who has a default store of their own, or who became this user by `sudo`.
-fn other_user(path: &str, users: &str, invoker: Option<&str>) -> Option<String> {
-    let users = users.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((name, data_folder(Path::new(fields.nth(4)?)).join(FILE)))
-    });
-    let has_another = |(name, file): &(&str, PathBuf)| {
-        file != Path::new(path) && (Some(*name) == invoker || file.exists())
-    };
-    users
-        .filter(has_another)
-        .map(|(name, _)| name.to_owned())
-        .next()
+/// Returns the user who became this one by `sudo`, or another one of the machine who has a default store.
+fn other_user(
+    path: &Path,
+    users: &str,
+    own: Uid,
+    invoker: Option<(String, PathBuf)>,
+) -> Option<String> {
+    let store = |home: &Path| data_folder(home).join(FILE);
+    if let Some((name, home)) = invoker
+        && store(&home) != path
+    {
+        return Some(name);
+    }
+    users.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(':').collect();
+        let [name, _, id, _, _, home, ..] = fields[..] else {
+            return None;
+        };
+        let is_own = id == own.to_string();
+        (!is_own && store(Path::new(home)).exists()).then(|| name.to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -82,24 +94,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_users_with_another_store_are_a_reason_to_warn() {
+    fn only_another_users_store_is_a_reason_to_warn() {
         let homes = tempfile::tempdir().unwrap();
         let home = |name: &str| homes.path().join(name);
         let store = |name: &str| data_folder(&home(name)).join(FILE);
-        let line = |name| format!("{name}:x:1:1::{}:/bin/sh", home(name).display());
-        let users = ["root", "daemon", "alice", "bob"].map(line).join("\n");
-        let own = store("root").display().to_string();
-        std::fs::create_dir_all(store("root").parent().unwrap()).unwrap();
-        std::fs::write(store("root"), "").unwrap();
+        let create = |name: &str| {
+            std::fs::create_dir_all(store(name).parent().unwrap()).unwrap();
+            std::fs::write(store(name), "").unwrap();
+        };
+        let line = |(id, name)| format!("{name}:x:{id}:1::{}:/bin/sh", home(name).display());
+        let users = [(0, "root"), (1, "daemon"), (2, "alice")].map(line);
+        let users = users.join("\n");
+        let other = |path: &Path, invoker: Option<&str>| {
+            let invoker = invoker.map(|name| (name.to_owned(), home(name)));
+            other_user(path, &users, Uid::from_raw(0), invoker)
+        };
+        create("root");
 
-        assert_eq!(other_user(&own, &users, None), None);
-        assert_eq!(other_user(&own, &users, Some("root")), None);
-        let invoked = other_user(&own, &users, Some("bob"));
-        assert_eq!(invoked.as_deref(), Some("bob"));
+        assert_eq!(other(&store("root"), None), None);
+        assert_eq!(other(&store("root"), Some("root")), None);
+        // The same user with another `XDG_DATA_HOME`.
+        assert_eq!(other(Path::new("/srv/leases.db"), None), None);
+        // A user that the file does not list.
+        assert_eq!(other(&store("root"), Some("bob")).as_deref(), Some("bob"));
 
-        std::fs::create_dir_all(store("alice").parent().unwrap()).unwrap();
-        std::fs::write(store("alice"), "").unwrap();
-        let found = other_user(&own, &users, None);
-        assert_eq!(found.as_deref(), Some("alice"));
+        create("alice");
+        assert_eq!(other(&store("root"), None).as_deref(), Some("alice"));
     }
 }

@@ -21,10 +21,10 @@ use crate::output;
 
 /// How often to look whether a group that was told to end has ended: there is no event for that.
 const LOOK: Duration = Duration::from_millis(10);
-/// A group that has not ended after this…
-const LONG: Duration = Duration::from_secs(1);
-/// …is looked at less often.
-const SELDOM: Duration = Duration::from_millis(250);
+/// The time after which a group that has not ended is looked at less often.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// How often then.
+const SLOW_LOOK: Duration = Duration::from_millis(250);
 
 /// What the command is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +88,11 @@ impl Group {
         let _ = killpg(self.id, signal);
     }
 
-    /// Hands a signal on to the group, and reports the processes that cannot get it.
+    /// Forwards a signal to the group, and reports the processes that cannot be sent it.
     pub(super) fn forward(&self, signal: Signal) {
         self.signal(signal);
         let missed = self.out_of_reach();
-        // A terminal that changes its size is no reason to bother people.
+        // A change of the terminal's size is not worth a message.
         if signal != Signal::SIGWINCH && !missed.is_empty() {
             output::note(&format!(
                 "{signal} cannot be sent to processes of another user: {}",
@@ -131,8 +131,8 @@ impl Group {
     pub(super) async fn gone(&self) {
         let since = Instant::now();
         while self.runs() {
-            let pause = if since.elapsed() < LONG { LOOK } else { SELDOM };
-            tokio::time::sleep(pause).await;
+            let is_slow = since.elapsed() > SLOW_AFTER;
+            tokio::time::sleep(if is_slow { SLOW_LOOK } else { LOOK }).await;
         }
     }
 
@@ -144,20 +144,20 @@ impl Group {
         }
     }
 
-    /// The processes of the group that still run.
+    /// Returns the processes of the group that still run.
     pub(super) fn processes(&self) -> Vec<Process> {
         Process::of_group(self.id).unwrap_or_default()
     }
 
-    /// Those among them that cannot be sent signals.
+    /// Returns those among them that cannot be sent signals.
     pub(super) fn out_of_reach(&self) -> Vec<Process> {
         let mut processes = self.processes();
         processes.retain(Process::is_out_of_reach);
         processes
     }
 
-    /// How the command ended; `None` if it could not be ended. The group's number is free from here on, unless some of
-    /// the group still runs.
+    /// Returns how the command ended; `None` if it could not be ended. Unless some of the group still runs, the group's
+    /// number is free from here on.
     pub(super) fn reap(mut self) -> io::Result<Option<ExitStatus>> {
         match self.doing() {
             Doing::Ended => self.leader.wait().map(Some),

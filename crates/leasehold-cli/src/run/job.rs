@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
     Interrupted(Signal),
     /// It was ended, because the lease was about to be lost.
     Lost(String),
-    /// Some of its group could not be ended and still runs. The lease must not be released.
+    /// Some processes of its group could not be ended and still run. The lease must not be released.
     Outlived {
         /// What still runs.
         by: String,

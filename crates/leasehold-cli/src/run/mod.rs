@@ -41,7 +41,7 @@ the fence of each name. If one of several leases is lost, the command is ended.
 
 The body that the command writes (`leasehold update`) is for the next holder if the command fails or is ended. When it \
 ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the lease is \
-shared, or the name is a work item.
+shared, or the name is a work item. The bodies of `--also` names are left alone.
 
 The command and all that it starts are one process group, which holds the lease as a whole: signals go to all of it, \
 what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
@@ -130,8 +130,8 @@ impl Run {
         }
     }
 
-    /// Whether nothing is left to resume. A shared body belongs to the other holders too, that of a work item is its
-    /// content, and those of `--also` were not the command's to resume.
+    /// Whether the body is to be cleared, because nothing is left to resume. A shared body belongs to the other holders
+    /// too, and that of a work item is its content.
     fn clears_body(&self, outcome: &io::Result<Outcome>, lease: &Lease) -> bool {
         matches!(outcome, Ok(Outcome::Ended(0)))
             && !self.keep_body
@@ -139,7 +139,7 @@ impl Run {
             && lease.state().is_none()
     }
 
-    /// What the user must know when some of the command could not be ended.
+    /// Returns the failure that names the processes that could not be ended.
     fn outlived(&self, by: &str, outcome: &Outcome) -> Failure {
         let what = self.what();
         let message = match outcome {
@@ -234,6 +234,7 @@ impl Run {
                 .map_err(|error| Failure::system("the command cannot be started", error));
         }
         let lost = matches!(outcome, Ok(Outcome::Lost(_)));
+        // The command was given the body of the first name only, so those of `--also` are not its own to clear.
         for (index, lease) in leases.into_iter().enumerate() {
             let name = lease.name().clone();
             let finished = index == 0 && self.clears_body(&outcome, &lease);

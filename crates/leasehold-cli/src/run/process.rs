@@ -16,7 +16,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// All processes of a group that have not ended.
+    /// Returns all processes of a group that have not ended.
     pub(super) fn of_group(group: Pid) -> io::Result<Vec<Self>> {
         let processes = std::fs::read_dir("/proc")?
             .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
@@ -51,7 +51,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// The processes, as words of a message.
+/// Returns the processes as a list for a message.
 pub(super) fn list(processes: &[Process]) -> String {
     let names: Vec<_> = processes.iter().map(Process::to_string).collect();
     names.join(", ")

@@ -61,7 +61,7 @@ pub(crate) async fn supervise(
 
     let grace = watchdog::grace(ttl);
     group.end(grace).await;
-    // Before the group's number is free for others. All of the group that can be killed is killed by now.
+    // Before the group's number is free for other processes. All of the group that can be killed has been killed.
     let ended = watchdog.disarm().await;
     let survivors = survivors(&group, leases, signals).await;
     terminal.take_from(group.id());
@@ -81,9 +81,9 @@ pub(crate) async fn supervise(
     })
 }
 
-/// Waits until nothing of a group that was killed runs any more: the leases are held for whatever the kernel cannot end
-/// at once, and for processes of other users, which cannot be killed. Returns what still runs when a lease is lost or a
-/// signal ends the wait.
+/// Waits until no process of a killed group runs any more. The leases are held for processes that the kernel cannot end at
+/// once, and for those of other users, which cannot be killed. Returns the processes that still run when a lease is lost
+/// or a signal ends the wait.
 async fn survivors(group: &Group, leases: &[Lease], signals: &mut Signals) -> Vec<Process> {
     if timeout(NOTICEABLE, group.gone()).await.is_ok() {
         return Vec::new();
@@ -101,7 +101,7 @@ async fn survivors(group: &Group, leases: &[Lease], signals: &mut Signals) -> Ve
     }
 }
 
-/// Warns if some of the group could not be ended. Whether it did.
+/// Warns of processes of the group that could not be ended. Whether there are any.
 fn warn_of_other_users(group: &Group) -> bool {
     let processes = group.out_of_reach();
     if !processes.is_empty() {
@@ -134,7 +134,7 @@ fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::O
     })
 }
 
-/// How long the end of a killed process may take without a word.
+/// How long a killed process may take to end before a message says so.
 const NOTICEABLE: Duration = Duration::from_secs(1);
 
 const LATE: &str = "it was not renewed in time";

@@ -29,7 +29,7 @@ impl Unprivileged {
             std::fs::copy(from, home.file(name)).unwrap();
             std::fs::set_permissions(home.file(name), Permissions::from_mode(mode)).unwrap();
         };
-        // Nobody may not be allowed to look into the folder that the program was built in.
+        // That user may not be allowed to read the folder that the program was built in.
         install(LEASEHOLD, "leasehold", 0o755);
         install("/usr/bin/setpriv", "setpriv", 0o4755);
         let sudo = "#!/bin/sh\nexec ./setpriv --reuid 0 --regid 0 --clear-groups \"$@\"\n";
@@ -78,7 +78,13 @@ impl Drop for Root {
 }
 
 /// Ends with the test's folder at the latest.
-const AS_ROOT: &str = "./sudo sh -c 'echo root is $$; while [ -e sudo ]; do sleep 0.05; done'";
+const AS_ROOT: &str =
+    "./sudo sh -c 'echo root is $$; touch started; while [ -e sudo ]; do sleep 0.05; done'";
+
+/// Leaves a process of root behind, and ends with 7.
+fn leaving_root_behind() -> String {
+    format!("({AS_ROOT}) & while [ ! -e started ]; do sleep 0.05; done; exit 7")
+}
 
 #[test]
 fn a_lost_lease_names_what_could_not_be_ended() {
@@ -111,7 +117,7 @@ fn the_lease_is_kept_for_what_cannot_be_ended_and_the_exit_code_is_the_commands(
     let Some(home) = Unprivileged::new() else {
         return;
     };
-    let script = format!("({AS_ROOT}) & sleep 0.5; exit 7");
+    let script = leaving_root_behind();
     let mut run = home.start(&["run", "job", "--ttl", "1s", "--", "sh", "-c", &script]);
     let root = Root::expected_from(&mut run);
     run.expect(&format!(
@@ -144,7 +150,7 @@ fn a_signal_ends_the_wait_and_the_lease_is_left_to_expire() {
     let Some(home) = Unprivileged::new() else {
         return;
     };
-    let script = format!("({AS_ROOT}) & sleep 0.5; exit 7");
+    let script = leaving_root_behind();
     let mut run = home.start(&["run", "job", "--ttl", "1h", "--", "sh", "-c", &script]);
     let root = Root::expected_from(&mut run);
     run.expect("waiting for processes");

@@ -67,7 +67,7 @@ impl User {
     }
 }
 
-/// Says who it is, and ends when its input is closed.
+/// Prints its name, and ends when its input is closed.
 const UNTIL_CLOSED: &str = "echo \"$0 runs\"; cat >/dev/null";
 
 #[test]
@@ -228,6 +228,39 @@ fn items_move_on_by_exit_code() {
         (&claimed["name"], &claimed["body"]),
         (&"order-19".into(), &"three apples".into())
     );
+
+    user.run(&line(&block, "once more")).ok();
+    let shown = user.0.show("order-17");
+    assert_eq!(
+        (&shown["state"], &shown["body"]),
+        (&"REQUESTED".into(), &"three apples".into())
+    );
+}
+
+/// The default features in a manifest.
+fn default_features(manifest: &str) -> Vec<&str> {
+    let mut lines = manifest.lines();
+    let features = lines.find_map(|line| line.strip_prefix("default = [")?.strip_suffix(']'));
+    let features = features.expect("a list of default features");
+    let features = features.split(", ");
+    features.map(|feature| feature.trim_matches('"')).collect()
+}
+
+#[test]
+fn default_features_are_those_of_the_library_and_of_the_command() {
+    let library = default_features(include_str!("../../../leasehold/Cargo.toml"));
+    let library = format!("Its default features are `{}`;", library.join("` and `"));
+    assert!(README.contains(&library), "{library}");
+
+    let command = default_features(include_str!("../../Cargo.toml"));
+    for row in README.lines().filter(|line| line.starts_with("| [`")) {
+        let (scheme, _) = row["| [`".len()..].split_once(':').expect("a URL");
+        let build = match scheme == "sqlite" || command.contains(&scheme) {
+            true => "yes".to_owned(),
+            false => format!("`--features {scheme}`"),
+        };
+        assert!(row.ends_with(&format!("| {build} |")), "{row}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What would lose protection or data without a word.
+//! Calls that would lose protection or data without a warning.
 
 use crate::support::{Home, Ran};
 
@@ -8,7 +8,7 @@ const JOB: &str = r#"
     "$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" "step 3" >/dev/null
     exit "$0""#;
 
-/// What a run of the job finds as its body.
+/// Runs the job, and returns the body that it found.
 fn found(home: &Home, options: &[&str], code: &str) -> String {
     let rest = ["--", "sh", "-c", JOB, code];
     let ran = home.run(["run", "job"].iter().chain(options).chain(&rest));
@@ -108,10 +108,10 @@ fn a_default_store_behind_sudo_is_not_the_invokers() {
     };
     list(&[]).failed(
         0,
-        "and daemon has another: a lease in one keeps nobody out of the other",
+        "and daemon has another: a lease in one does not exclude the other",
     );
     let named = list(&["--store", "sqlite:leases.db"]).ok();
     assert!(!named.stderr.contains("daemon"), "{named:?}");
     let quiet = home.run(["list"]).ok();
-    assert!(!quiet.stderr.contains("another"), "{quiet:?}");
+    assert!(!quiet.stderr.contains("daemon"), "{quiet:?}");
 }
