@@ -108,6 +108,23 @@ impl Leases {
         }
     }
 
+    /// Steps the store's clock. Connected clients have had an answer from it before.
+    pub(crate) fn step_clock(&self, mut world: World, by: i64) -> World {
+        if self.config.connected {
+            for client in 0..CLIENTS {
+                let (boot, stamp) = (self.boot(client, &world), self.stamp(client, &world));
+                if let Some(clock) = &mut world.clients[client].clock {
+                    (self.config.rules.observe)(clock, boot, boot, stamp);
+                }
+            }
+        }
+        World {
+            stepped: world.stepped + by,
+            steps_left: world.steps_left - 1,
+            ..world
+        }
+    }
+
     fn decide(&self, mut world: World, client: usize) -> World {
         let boot = self.boot(client, &world);
         let phase = std::mem::replace(&mut world.clients[client].phase, Phase::Idle);

@@ -269,23 +269,6 @@ impl Leases {
         Ok(next)
     }
 
-    /// Steps the store's clock. Connected clients have had an answer from it before.
-    fn step_clock(&self, mut world: World, by: i64) -> World {
-        if self.config.connected {
-            for client in 0..CLIENTS {
-                let (boot, stamp) = (self.boot(client, &world), self.stamp(client, &world));
-                if let Some(clock) = &mut world.clients[client].clock {
-                    (self.config.rules.observe)(clock, boot, boot, stamp);
-                }
-            }
-        }
-        World {
-            stepped: world.stepped + by,
-            steps_left: world.steps_left - 1,
-            ..world
-        }
-    }
-
     /// Forgets what can make no difference any more, so that equal futures are one state.
     fn tidied(&self, mut world: World) -> World {
         for client in 0..CLIENTS {
