@@ -18,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Change, Ended, Fence, Holder, Interval, Mode, Now, Operation, Outcome, Record,
-    Sightings, Time, apply, view,
+    BootTime, Change, Ended, Fence, Holder, Interval, Now, Outcome, Record, Sightings, Time, apply,
+    view,
 };
 
 use super::calls::{self, Call};
 use super::history::{Asked, Entry, Told};
 use super::store::{Server, Version};
+use super::unfollowed::{pruned_by_a_reservation, refused_for_others};
 
 /// More attempts than an honest history ever takes.
 const LIMIT: usize = 400_000;
@@ -295,40 +296,6 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
                 _ => false,
             }
         })
-}
-
-/// A refusal that the core would not have given, because others are in line or have reserved.
-fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &Now<'_>) -> bool {
-    let Outcome::Held(held) = told else {
-        return false;
-    };
-    let holds = |record: &Record| {
-        record
-            .holders
-            .iter()
-            .any(|holder| holder.owner == held.owner && !now.is_over(holder))
-    };
-    // Reservations are the engines' own: the checker does not follow them.
-    held.owner.is_empty() || record.is_some_and(holds)
-}
-
-/// A shared holder that is over may have been pruned by the write of a reservation, which the checker does not follow.
-/// No record then shows that its fence has expired.
-fn pruned_by_a_reservation(
-    told: &Outcome,
-    operation: &Operation,
-    record: Option<&Record>,
-    now: &Now<'_>,
-) -> bool {
-    let fence = match operation {
-        Operation::Renew(renew) => renew.fence,
-        Operation::Update(update) => update.fence,
-        _ => return false,
-    };
-    let is_over = |holder: &Holder| {
-        holder.fence == fence && holder.mode != Mode::Exclusive && now.is_over(holder)
-    };
-    *told == Outcome::Fenced && record.is_some_and(|record| record.holders.iter().any(is_over))
 }
 
 /// The records that may come of a call that changes something.

@@ -11,6 +11,7 @@ mod client;
 mod history;
 mod linear;
 mod store;
+mod unfollowed;
 mod world;
 
 use std::sync::Arc;
