@@ -34,6 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 impl Engine {
     /// Leases up to `limit` free items of a state, oldest first. While there is none it waits for as long as the
     /// request says: those who wait for the same are served first come, first served. Empty if there still is none.
+    /// It is answered within the engine's timeout after that wait.
     ///
     /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released. What is claimed belongs to the
     /// principal, where somebody has authenticated.
@@ -43,10 +44,11 @@ impl Engine {
         principal: Option<Text>,
     ) -> Result<Vec<(Name, Reply)>> {
         let operation = self.claiming(&request, principal)?;
-        if request.wait.is_zero() {
-            return self.claim_now(&request, &operation).await;
-        }
         let give_up = self.inner.host.boot_time() + request.wait;
+        let end = give_up + self.inner.config.timeout;
+        if request.wait.is_zero() {
+            return self.claim_now(&request, &operation, end).await;
+        }
         let line = self
             .inner
             .claimants
@@ -62,7 +64,7 @@ impl Engine {
             if self.inner.table().is_closed() {
                 return Err(super::closing());
             }
-            let claimed = self.claim_now(&request, &operation).await?;
+            let claimed = self.claim_now(&request, &operation, end).await?;
             if !claimed.is_empty() || self.inner.host.boot_time() >= give_up {
                 return Ok(claimed);
             }
@@ -104,16 +106,25 @@ impl Engine {
         Ok(operation)
     }
 
+    /// Claims what is free now, until `end` at the latest.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
+        end: BootTime,
     ) -> Result<Vec<(Name, Reply)>> {
         let mut claimed = Vec::new();
         for round in 0..ROUNDS {
+            if round > 0 && self.is_late(end) {
+                break;
+            }
             let want = request.limit - claimed.len();
             let look = if round == 0 { want } else { want * FURTHER };
-            let mut found = self.claimable(request, operation, look).await?;
+            let mut found = match self.claimable(request, operation, look, end).await {
+                Ok(found) => found,
+                Err(error) if claimed.is_empty() => return Err(error),
+                Err(_) => break,
+            };
             if round == 0 {
                 found.names.truncate(want);
             } else {
@@ -129,8 +140,10 @@ impl Engine {
                 })
                 .collect();
             let names: Vec<_> = tries.iter().map(|(name, _)| name.clone()).collect();
+            let within = end.since(self.inner.host.boot_time());
+            let answers = self.perform_all(tries, Some(within)).await;
             let mut trouble = None;
-            for (name, answer) in names.into_iter().zip(self.perform_all(tries, None).await) {
+            for (name, answer) in names.into_iter().zip(answers) {
                 match answer {
                     Ok(reply) if matches!(reply.outcome(), Outcome::Granted(_)) => {
                         claimed.push((name, reply));
@@ -148,12 +161,18 @@ impl Engine {
         Ok(claimed)
     }
 
+    /// Whether so much of the time of a claim is over that no further search or round begins: what has begun needs the rest.
+    fn is_late(&self, end: BootTime) -> bool {
+        self.inner.host.boot_time() + self.inner.config.timeout / 2 > end
+    }
+
     /// At least `look` items that could be claimed as far as the store shows, if there are so many.
     async fn claimable(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
         look: usize,
+        end: BootTime,
     ) -> Result<Claimable> {
         let mut found = Claimable::default();
         let free = self.free_items();
@@ -169,7 +188,8 @@ impl Engine {
             },
         };
         for _ in 0..PAGES {
-            let searched = self.search(&query).await?;
+            let within = end.since(self.inner.host.boot_time());
+            let searched = self.search_within(&query, within).await?;
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
                 let call = (searched.number, searched.received);
@@ -182,7 +202,8 @@ impl Engine {
             }
             table.evict(&self.inner.config);
             query.cursor = searched.page.cursor;
-            if found.names.len() >= look || query.cursor.is_none() {
+            drop(table);
+            if found.names.len() >= look || query.cursor.is_none() || self.is_late(end) {
                 break;
             }
         }
@@ -208,13 +229,18 @@ impl Engine {
 
     /// Asks the store for a page of records.
     pub(super) async fn search(&self, query: &Query) -> Result<Searched> {
+        self.search_within(query, self.inner.config.timeout).await
+    }
+
+    async fn search_within(&self, query: &Query, within: Duration) -> Result<Searched> {
         let number = {
             let mut table = self.inner.table();
             table.counts.searches += 1;
             table.next_number()
         };
         let sent = self.inner.host.boot_time();
-        let answer = bounded(self.inner.config.timeout, self.inner.store.find(query)).await;
+        let within = within.min(self.inner.config.timeout);
+        let answer = bounded(within, self.inner.store.find(query)).await;
         let received = self.inner.host.boot_time();
         self.inner.measures.find.took(received.since(sent));
         let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure))?;

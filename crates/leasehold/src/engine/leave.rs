@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Held, Name, Operation};
+use leasehold_core::{BootTime, Held, Name, Operation};
 
 use super::ambiguous::{lost_answer, may_have_happened};
 use super::closing;
@@ -11,14 +11,13 @@ use super::table::Table;
 use crate::Error;
 
 impl Table {
-    /// Takes a caller whose wait is over out of the line. `None`: it is not in line, or nothing confirms yet that it
-    /// has to be refused; then it is on its way to an answer.
-    pub(super) fn stop_waiting(&mut self, name: &Name, id: u64) -> Option<Held> {
+    /// Takes a caller whose wait is over out of the line. It is refused if the store has shown since it asked, and not
+    /// before `since`, who is in its way. `None`: it is not in line, or the store is asked once more.
+    pub(super) fn stop_waiting(&mut self, name: &Name, id: u64, since: BootTime) -> Option<Held> {
         let entry = self.entries.get_mut(name)?;
-        let confirmed = entry
-            .cached
-            .as_ref()
-            .is_some_and(|cached| cached.confirmed > id);
+        let cached = entry.cached.as_ref();
+        let is_old = cached.is_some_and(|cached| cached.received < since);
+        let confirmed = cached.is_some_and(|cached| cached.confirmed > id) && !is_old;
         let mut waiter = entry.line.remove(&id)?;
         self.counts.waiters -= 1;
         if let (true, Some(held)) = (confirmed, entry.held.clone()) {
@@ -29,6 +28,7 @@ impl Table {
         waiter.wait_until = None;
         entry.queue.push_front(waiter);
         entry.recheck = true;
+        entry.load_first |= is_old;
         self.counts.queued += 1;
         self.make_ready(name, true);
         None

@@ -250,7 +250,8 @@ impl Engine {
     /// Performs an operation. The outcome leaves only once the store has confirmed what it rests on.
     ///
     /// An acquisition that would be refused waits in line for as long as `patience` says: first come, first served.
-    /// Dropping the future takes it out of the line.
+    /// After that it is refused by what the store said no longer ago than the engine's timeout, or the store is asked once
+    /// more, which takes no longer than the timeout either. Dropping the future takes it out of the line.
     pub async fn perform(
         &self,
         name: &Name,
@@ -330,7 +331,11 @@ impl Engine {
             result = &mut receiver => { ticket.done = true; return gone(result) }
             () = tokio::time::sleep(patience.wait) => {}
         }
-        let held = self.inner.table().stop_waiting(&ticket.name, ticket.id);
+        let since = self.inner.host.boot_time() - self.inner.config.timeout;
+        let held = self
+            .inner
+            .table()
+            .stop_waiting(&ticket.name, ticket.id, since);
         self.inner.drive();
         if let Some(held) = held {
             ticket.done = true;

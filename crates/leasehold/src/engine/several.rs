@@ -19,7 +19,8 @@ pub enum Several {
 impl Engine {
     /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
     /// the same never wait for each other. What it has already is renewed while it waits for the rest. It is released
-    /// before a refusal is returned, and when the caller goes away. The leases belong to the principal, if there is one.
+    /// before a refusal or an error is returned, and when the caller goes away. The leases belong to the principal, if there
+    /// is one.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
@@ -66,7 +67,7 @@ impl Engine {
                 loop {
                     tokio::select! {
                         biased;
-                        reply = &mut acquiring => break Ok(reply?),
+                        reply = &mut acquiring => break reply,
                         () = tokio::time::sleep(third) => {
                             if let Err(lost) = self.renew_granted(&mut granted, principal).await {
                                 break Err(lost);
@@ -84,7 +85,7 @@ impl Engine {
                     Outcome::Held(held) => Ok(Several::Held(name.clone(), held.clone())),
                     _ => Err(refusal(reply.take().0)),
                 },
-                Err(lost) => Err(lost),
+                Err(error) => Err(error),
             };
             self.roll_back(granted).await?;
             return refused;
@@ -98,18 +99,20 @@ impl Engine {
         Ok(Several::Granted(granted))
     }
 
-    /// Releases the leases that were taken before a refusal. Only then may the refusal be returned: it says that nothing is
-    /// taken.
+    /// Releases the leases that were taken before a refusal or an error. Only then may either be returned: it says that
+    /// nothing is taken.
     async fn roll_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
         let releases = granted.iter().filter_map(|(name, reply)| {
             let release = Operation::Release(reply.undo()?.clone());
             Some((name.clone(), release))
         });
-        let answers = self.perform_all(releases.collect(), None).await;
+        // A store that does not answer has taken the time of the acquisition already.
+        let within = self.inner.config.timeout / 2;
+        let answers = self.perform_all(releases.collect(), Some(within)).await;
         if let Some(error) = answers.into_iter().find_map(Result::err) {
             // Dropping the replies releases once more, in the background.
             return Err(Error::Indeterminate(format!(
-                "one of the leases is held, and the others may not be released yet: {error}; look before you try again"
+                "not all of the leases were granted, and some may not be released yet: {error}; look before you try again"
             )));
         }
         for (_, reply) in &mut granted {

@@ -108,6 +108,8 @@ pub(super) struct Cached {
     /// The number of the call that showed it. Operations with lower numbers arrived before that call was sent, so
     /// they may be refused by what it showed.
     pub(super) confirmed: u64,
+    /// When that call was answered.
+    pub(super) received: BootTime,
 }
 
 impl Entry {
@@ -306,6 +308,7 @@ impl Table {
         entry.cached = Some(Cached {
             stored,
             confirmed: call,
+            received,
         });
         entry.load_first = false;
         entry.recheck = false;

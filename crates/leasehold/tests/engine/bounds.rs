@@ -3,16 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Error;
-use leasehold::core::{Operation, Outcome, Put};
+use leasehold::core::{Nonce, Operation, Outcome, Put, Time};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
+use leasehold::{ClaimRequest, Error};
+use tokio::time::Instant;
 
+use crate::clock_steps::Clock;
 use crate::faults::Faulty;
 use crate::support::{
     LONG, acquire, engine, in_line, memory, name, outcome, release, take, waiting,
 };
+
+const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn lines_and_queues_are_bounded() {
@@ -119,6 +123,88 @@ async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
         "{:?}",
         started.elapsed()
     );
+}
+
+/// An engine in simulated time on a store that can be held up.
+async fn in_simulated_time() -> (Arc<Faulty<Memory>>, Engine) {
+    let epoch = Time::from_micros(1_780_000_000_000_000);
+    let store = Faulty::new(Memory::with_clock(Clock::new(), epoch));
+    let engine = Engine::start_with(store.clone(), Clock::new(), Config::default());
+    let engine = engine.await.expect("starts");
+    (store, engine)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_refused_only_by_what_the_store_said_within_the_timeout() {
+    let timeout = Config::default().timeout;
+    for (wait, is_refused) in [(timeout - SECOND, true), (timeout + SECOND, false)] {
+        let (store, engine) = in_simulated_time().await;
+        let job = name("job");
+        take(&engine, &job, "holder").await;
+        let began = Instant::now();
+        let waiter = tokio::spawn({
+            let (engine, job) = (engine.clone(), job.clone());
+            let acquire = acquire("waiter", LONG);
+            async move { engine.perform(&job, acquire, waiting(wait)).await }
+        });
+        // It is in line once the store has shown who holds the lease. Then the store is away.
+        in_line(&engine, &job, 1).await;
+        while engine.stats().loads == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let _loads = store.hold_loads();
+        let answer = waiter.await.expect("no panic");
+        let took = began.elapsed();
+        match answer.map(|reply| reply.take().0) {
+            Ok(Outcome::Held(_)) => assert!(is_refused, "by what was so {took:?} ago"),
+            Err(Error::Unavailable(_)) => assert!(!is_refused),
+            other => panic!("{other:?}"),
+        }
+        assert!(took < wait + timeout + SECOND / 2, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_refused_by_a_store_that_answers() {
+    let (_, engine) = in_simulated_time().await;
+    let job = name("job");
+    take(&engine, &job, "holder").await;
+    let waiting = engine.perform(&job, acquire("waiter", LONG), waiting(LONG / 2));
+    let answer = waiting.await.expect("the store answers").take().0;
+    assert!(matches!(answer, Outcome::Held(_)), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_answered_within_the_timeout_after_its_wait() {
+    let timeout = Config::default().timeout;
+    for wait in [Duration::ZERO, 2 * SECOND] {
+        let (store, engine) = in_simulated_time().await;
+        let put = Operation::Put(Put {
+            state: "NEW".into(),
+            body: None,
+            nonce: None,
+        });
+        assert_eq!(outcome(&engine, &name("item"), put).await, Outcome::Put);
+        let (finds, _swaps) = (store.hold_finds(), store.hold_swaps());
+        let began = Instant::now();
+        let claim = ClaimRequest {
+            state: "NEW".into(),
+            prefix: String::new(),
+            limit: 1,
+            ttl: LONG,
+            owner: "me".into(),
+            nonce: Nonce::new("mine").expect("a nonce"),
+            wait,
+        };
+        let claiming = tokio::spawn(async move { engine.claim(claim, None).await });
+        // The search takes nearly all the time that there is, and the write hangs.
+        tokio::time::sleep(timeout - SECOND).await;
+        finds.open();
+        let answer = claiming.await.expect("no panic");
+        assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
+        let took = began.elapsed();
+        assert!(took < wait + timeout + SECOND / 2, "{took:?}");
+    }
 }
 
 #[tokio::test]

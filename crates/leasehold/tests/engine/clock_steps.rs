@@ -18,13 +18,13 @@ const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
 /// A machine in simulated time, whose clock can be stepped if it is the store's.
-struct Clock {
+pub(crate) struct Clock {
     start: Instant,
     ahead_ms: AtomicI64,
 }
 
 impl Clock {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
             ahead_ms: AtomicI64::new(0),

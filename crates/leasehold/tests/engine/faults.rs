@@ -47,6 +47,7 @@ pub(crate) struct Faulty<S> {
     loads: Mutex<VecDeque<Fault>>,
     swap_gate: Mutex<Option<Gate>>,
     load_gate: Mutex<Option<Gate>>,
+    find_gate: Mutex<Option<Gate>>,
 }
 
 /// Holds calls back until it is opened; a gate that is never opened is a store that hangs.
@@ -96,6 +97,7 @@ impl<S: Store> Faulty<S> {
             loads: Mutex::default(),
             swap_gate: Mutex::default(),
             load_gate: Mutex::default(),
+            find_gate: Mutex::default(),
         })
     }
 
@@ -132,6 +134,14 @@ impl<S: Store> Faulty<S> {
 
     pub(crate) fn hold_loads(&self) -> Gate {
         self.load_gate
+            .lock()
+            .expect("not poisoned")
+            .insert(Gate::new())
+            .clone()
+    }
+
+    pub(crate) fn hold_finds(&self) -> Gate {
+        self.find_gate
             .lock()
             .expect("not poisoned")
             .insert(Gate::new())
@@ -194,6 +204,10 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
+        let gate = self.find_gate.lock().expect("not poisoned").clone();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
         self.store.find(query).await
     }
 }

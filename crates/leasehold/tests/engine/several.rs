@@ -10,7 +10,7 @@ use leasehold::store::memory::Memory;
 use leasehold::{AcquireAllRequest, Error, Result};
 use tokio::task::JoinHandle;
 
-use crate::faults::{Faulty, Gate};
+use crate::faults::{Fault, Faulty, Gate};
 use crate::support::{LONG, engine, in_line, name, outcome, release, take};
 
 fn acquire_all(engine: &Engine, names: &[Name], wait: Duration) -> JoinHandle<Result<Several>> {
@@ -31,10 +31,11 @@ async fn holders(store: &dyn Store, name: &Name) -> Vec<Holder> {
     stored.map_or_else(Vec::new, |stored| stored.record.holders.clone())
 }
 
-/// `b` is held. A caller asks for `a` and `b`: it has been granted `a`, its refusal is known, and the release of `a` is
-/// on its way to a store that does not answer before the gate is opened.
+/// `b` is held. A caller asks for `a` and `b`: it has been granted `a`, its refusal or the store's error is known, and
+/// the release of `a` is on its way to a store that does not answer before the gate is opened.
 async fn refused_while_the_store_is_slow(
     store: &Arc<Faulty<Memory>>,
+    fault: Option<Fault>,
 ) -> (JoinHandle<Result<Several>>, Gate, [Name; 2]) {
     let engine = engine(store.clone()).await;
     let names = [name("a"), name("b")];
@@ -42,6 +43,9 @@ async fn refused_while_the_store_is_slow(
     let loads = store.hold_loads();
     let asked = acquire_all(&engine, &names, Duration::ZERO);
     loads.entered().await;
+    if let Some(fault) = fault {
+        store.next_load(fault);
+    }
     let swaps = store.hold_swaps();
     loads.open();
     swaps.entered().await;
@@ -51,7 +55,7 @@ async fn refused_while_the_store_is_slow(
 #[tokio::test]
 async fn refusal_is_returned_after_the_taken_leases_are_released() {
     let store = Faulty::new(Memory::new());
-    let (asked, swaps, [a, b]) = refused_while_the_store_is_slow(&store).await;
+    let (asked, swaps, [a, b]) = refused_while_the_store_is_slow(&store, None).await;
     assert!(!asked.is_finished(), "refused while `a` is still held");
     assert_eq!(holders(&*store, &a).await.len(), 1);
     swaps.open();
@@ -64,10 +68,22 @@ async fn refusal_is_returned_after_the_taken_leases_are_released() {
     assert_eq!(holders(&*store, &a).await, []);
 }
 
+#[tokio::test]
+async fn an_error_leaves_after_what_was_taken_is_released() {
+    let store = Faulty::new(Memory::new());
+    let denied = Some(Fault::Denied);
+    let (asked, swaps, [a, _]) = refused_while_the_store_is_slow(&store, denied).await;
+    assert!(!asked.is_finished(), "refused while `a` is still held");
+    swaps.open();
+    let answer = asked.await.expect("does not panic");
+    assert!(matches!(answer, Err(Error::Denied(_))), "{answer:?}");
+    assert_eq!(holders(&*store, &a).await, []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refusal_whose_release_is_not_confirmed_is_indeterminate() {
     let store = Faulty::new(Memory::new());
-    let (asked, _never_opened, _) = refused_while_the_store_is_slow(&store).await;
+    let (asked, _never_opened, _) = refused_while_the_store_is_slow(&store, None).await;
     let answer = asked.await.expect("does not panic");
     assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
 }
