@@ -48,11 +48,15 @@ fn clock_file(folder: &Path) -> PathBuf {
     folder.join("clock")
 }
 
-/// Tells libfaketime how far off the server's clock is.
-pub(crate) fn set(folder: &Path, seconds: i32) -> io::Result<()> {
+/// Tells libfaketime how many seconds the server's clock was off at its start, and how fast it runs.
+pub(crate) fn set(folder: &Path, seconds: f64, rate: f64) -> io::Result<()> {
     // Renamed into place: the server must never read half of it.
     let draft = folder.join("clock.new");
-    std::fs::write(&draft, format!("{seconds:+}"))?;
+    let rate = match rate {
+        1.0 => String::new(),
+        rate => format!(" x{rate}"),
+    };
+    std::fs::write(&draft, format!("{seconds:+}{rate}"))?;
     std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o644))?;
     std::fs::rename(&draft, clock_file(folder))
 }

@@ -102,8 +102,9 @@ impl Server {
 
     /// Steps the clock of a server that was built [with its own](Builder::own_clock): so many seconds ahead of this
     /// machine's, or behind it.
-    pub fn step_clock(&self, seconds: i32) {
-        crate::clock::set(&self.inner.folder, seconds).expect("the clock's file can be written");
+    pub fn step_clock(&self, seconds: impl Into<f64>) {
+        crate::clock::set(&self.inner.folder, seconds.into(), 1.0)
+            .expect("the clock's file can be written");
     }
 
     pub(crate) async fn blocking(&self, act: impl FnOnce(&Inner) + Send + 'static) {
@@ -162,7 +163,8 @@ impl fmt::Debug for Server {
 pub struct Builder {
     scheme: String,
     pub(crate) arguments: Vec<OsString>,
-    pub(crate) own_clock: bool,
+    /// How fast its own clock runs, if it has one.
+    pub(crate) clock_rate: Option<f64>,
     pub(crate) tls: bool,
     pub(crate) self_signed: bool,
 }
@@ -172,7 +174,7 @@ impl Builder {
         Self {
             scheme: scheme.to_owned(),
             arguments: Vec::new(),
-            own_clock: false,
+            clock_rate: None,
             tls: false,
             self_signed: false,
         }
@@ -187,8 +189,14 @@ impl Builder {
 
     /// Gives it a wall clock that [`Server::step_clock`] can step. At first it shows this machine's time.
     #[must_use]
-    pub fn own_clock(mut self) -> Self {
-        self.own_clock = true;
+    pub fn own_clock(self) -> Self {
+        self.slewed_clock(1.0)
+    }
+
+    /// Gives it a wall clock that shows this machine's time at first, and runs at this rate: 1.08 is too fast.
+    #[must_use]
+    pub fn slewed_clock(mut self, rate: f64) -> Self {
+        self.clock_rate = Some(rate);
         self
     }
 

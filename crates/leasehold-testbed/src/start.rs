@@ -19,7 +19,7 @@ pub(crate) fn start(
     options: &Builder,
 ) -> Result<Vec<Server>, Missing> {
     recipe.installed()?;
-    if options.own_clock {
+    if options.clock_rate.is_some() {
         clock::installed(recipe.name())?;
     }
     // Once more with other ports: a program that is none of ours may have taken one in the meantime.
@@ -89,8 +89,8 @@ fn set_up(
     }
     recipe.prepare(&node)?;
     let mut command = recipe.command(&node).map_err(io::Error::other)?;
-    if options.own_clock {
-        clock::set(folder.path(), 0)?;
+    if let Some(rate) = options.clock_rate {
+        clock::set(folder.path(), 0.0, rate)?;
         // As the server's own user: what root makes for the clock, others could not open.
         let program = command.iter().position(|word| word == "--");
         let program = program.map_or(0, |end| end + 1);

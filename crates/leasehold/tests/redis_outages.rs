@@ -26,6 +26,11 @@ async fn nobody_is_overlapped_when_its_clock_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_overlapped_when_its_clock_is_slewed() {
+    outages::its_clock_is_slewed("redis").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_served_through_another_engine_with_and_without_hints() {
     let server = Server::start("redis").await.expect("installed");
     outages::waiters_elsewhere(server).await;

@@ -1,96 +1,205 @@
-//! Servers whose clock steps.
+//! Servers whose clock steps or is slewed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::core::{BootTime, Name};
+use leasehold::core::{BootTime, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store};
-use leasehold::{Acquired, Client, Hold, Lease};
+use leasehold::{Acquired, ClaimRequest, Client, Hold, Lease, Leases as _, PutRequest};
 use leasehold_testbed::Server;
 
-const TTL: Duration = Duration::from_secs(4);
 /// Names of each sort: enough for several calls to be under way at the step.
 const NAMES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The server's clock steps by five seconds either way: among those who were connected before, no holder that believes is
-/// overlapped. One that renews keeps its lease; one that does not loses it to others, in the end.
+/// The server's clock steps by 0.4 s, more than its margin, and by 5 s, more than a ttl, either way.
 pub(crate) async fn its_clock_steps(scheme: &str) {
-    tokio::join!(steps_by(scheme, 5), steps_by(scheme, -5));
+    tokio::join!(
+        steps_by(scheme, 5.0),
+        steps_by(scheme, -5.0),
+        steps_by(scheme, 0.4),
+        steps_by(scheme, -0.4),
+    );
 }
 
-async fn steps_by(scheme: &str, step: i64) {
+/// The server's clock runs too fast or too slowly, by nearly as much as chrony makes it.
+pub(crate) async fn its_clock_is_slewed(scheme: &str) {
+    tokio::join!(runs_at(scheme, 1.08), runs_at(scheme, 0.92));
+}
+
+async fn steps_by(scheme: &str, step: f64) {
     let server = Server::builder(scheme).own_clock();
     let server = server.start().await.expect("installed");
-    let holder = super::engine(&server.url()).await;
-    let contender = super::engine(&server.url()).await;
     let clock = store::open(&server.url()).await.expect("opens");
-    let renewing = Client::new(Arc::new(holder.clone()));
-    let (mut kept, mut left) = (Vec::new(), Vec::new());
-    for number in 0..NAMES {
-        let lease = renewing.lease(format!("kept {number}")).ttl(TTL);
-        kept.push(lease.acquire().await.expect("granted"));
-        let name = super::name(&format!("left {number}"));
-        let hold = ask(&holder, &name).await.expect("nobody else has it");
-        left.push((name, hold.deadline));
-    }
-    // The contender knows all of them, by the clock as it was.
-    let all = kept.iter().map(Lease::name);
-    for name in all.chain(left.iter().map(|(name, _)| name)) {
-        assert_eq!(ask(&contender, name).await, None, "step {step}: `{name}`");
-    }
-
+    let how = format!("step {step}");
+    let fleet = Fleet::start(&server, Duration::from_secs(4), how).await;
     let before = ahead(&*clock).await;
-    server.step_clock(i32::try_from(step).expect("a few seconds"));
-    let seen = ahead(&*clock).await - before;
-    assert!((seen - step).abs() <= 1, "stepped by {seen}, not by {step}");
-
-    let refused = join_all(kept.iter().map(|lease| refused(&contender, lease)));
-    let taken = left.iter();
-    let taken = join_all(taken.map(|(name, deadline)| taken_after(&contender, name, *deadline)));
-    tokio::join!(refused, taken);
+    server.step_clock(step);
+    let after = ahead(&*clock).await;
+    let seen = after[0] - before[1]..=after[1] - before[0];
+    assert!(seen.contains(&step), "stepped by {seen:?}, not by {step}");
+    fleet.check().await;
 }
 
-/// Asks for a lease that nobody renews. What it is answered: that it is granted, or that somebody else holds it.
-async fn ask(engine: &Engine, name: &Name) -> Option<Hold> {
-    let answer = super::ask(engine, name, TTL, Duration::ZERO).await;
+async fn runs_at(scheme: &str, rate: f64) {
+    let server = Server::builder(scheme).slewed_clock(rate);
+    let server = server.start().await.expect("installed");
+    // So long that the clock is off by more than the margin when it ends.
+    let ttl = Duration::from_secs(8);
+    let fleet = Fleet::start(&server, ttl, format!("rate {rate}")).await;
+    fleet.check().await;
+}
+
+/// By how many seconds the server's clock is ahead of this machine's boot clock: by so many at least, and at most.
+async fn ahead(clock: &dyn Store) -> [f64; 2] {
+    let sent = Machine.boot_time();
+    let stamp = clock.load(&[]).await.expect("the store answers").stamp;
+    let received = Machine.boot_time();
+    let ahead = |time: u64, boot: BootTime| (time as f64 - boot.as_micros() as f64) / 1e6;
+    let latest = stamp.time + stamp.resolution;
+    [
+        ahead(stamp.time.as_micros(), received),
+        ahead(latest.as_micros(), sent),
+    ]
+}
+
+/// Leases and items of a holder, and a contender that was connected before the server's clock was off.
+struct Fleet {
+    how: String,
+    ttl: Duration,
+    contender: Engine,
+    /// Leases that are renewed.
+    kept: Vec<Lease>,
+    /// Leases of a dead holder, each with its deadline.
+    left: BTreeMap<Name, BootTime>,
+    /// Items of a dead worker, each with its deadline.
+    items: BTreeMap<Name, BootTime>,
+}
+
+impl Fleet {
+    async fn start(server: &Server, ttl: Duration, how: String) -> Self {
+        let holder = super::engine(&server.url()).await;
+        let renewing = Client::new(Arc::new(holder.clone()));
+        let mut fleet = Self {
+            how,
+            ttl,
+            contender: super::engine(&server.url()).await,
+            kept: Vec::new(),
+            left: BTreeMap::new(),
+            items: BTreeMap::new(),
+        };
+        for number in 0..NAMES {
+            let lease = renewing.lease(format!("kept {number}")).ttl(ttl);
+            fleet.kept.push(lease.acquire().await.expect("granted"));
+            let name = super::name(&format!("left {number}"));
+            let hold = ask(&holder, &name, ttl).await.expect("it is free");
+            fleet.left.insert(name, hold.deadline);
+            let put = PutRequest {
+                name: super::name(&format!("item {number}")),
+                state: "REQUESTED".into(),
+                body: Some("work".into()),
+                nonce: None,
+            };
+            holder.put(put).await.expect("it is free");
+        }
+        fleet.items = claim(&holder, ttl).await.into_iter().collect();
+        assert_eq!(fleet.items.len(), NAMES);
+        // The contender knows all of them, by the clock as it was.
+        let all = fleet.kept.iter().map(Lease::name);
+        for name in all.chain(fleet.left.keys()) {
+            let granted = ask(&fleet.contender, name, ttl).await;
+            assert_eq!(granted, None, "{}: `{name}`", fleet.how);
+        }
+        assert_eq!(claim(&fleet.contender, ttl).await, [], "{}", fleet.how);
+        fleet
+    }
+
+    /// No holder that believes is overlapped. One that renews keeps its lease; what a dead one held is granted again
+    /// within two ttls.
+    async fn check(&self) {
+        let refused = join_all(self.kept.iter().map(|lease| self.refused(lease)));
+        let left = self.left.iter();
+        let taken = join_all(left.map(|(name, deadline)| self.taken_after(name, *deadline)));
+        tokio::join!(refused, taken, self.claimed_again());
+    }
+
+    /// A lease that its holder renews is refused to others for longer than it could last without that.
+    async fn refused(&self, lease: &Lease) {
+        let (how, name) = (&self.how, lease.name());
+        let until = Machine.boot_time() + self.ttl * 3 / 2;
+        while Machine.boot_time() < until {
+            assert!(!lease.is_lost(), "{how}: `{name}` is lost");
+            let granted = ask(&self.contender, name, self.ttl).await;
+            assert_eq!(granted, None, "{how}: `{name}` was taken");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// A lease that its holder does not renew is refused to others for as long as the holder believes, and then granted.
+    async fn taken_after(&self, name: &Name, deadline: BootTime) {
+        while ask(&self.contender, name, self.ttl).await.is_none() {
+            self.check_not_late(name, deadline);
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.check_not_early(name, deadline);
+    }
+
+    /// Items of a dead worker are all claimed again, none while the worker believes.
+    async fn claimed_again(&self) {
+        let mut items = self.items.clone();
+        while let Some((name, deadline)) = items.first_key_value() {
+            self.check_not_late(name, *deadline);
+            for (name, _) in claim(&self.contender, self.ttl).await {
+                let deadline = items.remove(&name).expect("claimed once");
+                self.check_not_early(&name, deadline);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn check_not_early(&self, name: &Name, deadline: BootTime) {
+        let (how, now) = (&self.how, Machine.boot_time());
+        assert!(
+            now > deadline,
+            "{how}: `{name}` taken at {now}, held until {deadline}"
+        );
+    }
+
+    fn check_not_late(&self, name: &Name, deadline: BootTime) {
+        let late = Machine.boot_time().since(deadline);
+        assert!(late < self.ttl * 2, "{}: `{name}` stays locked", self.how);
+    }
+}
+
+/// Asks for a lease that is not renewed; `None` if another holds it.
+async fn ask(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
+    let answer = super::ask(engine, name, ttl, Duration::ZERO).await;
     match answer.expect("the store answers") {
         Acquired::Granted(hold) => Some(hold),
         Acquired::Held(_) => None,
     }
 }
 
-/// How many seconds the server's clock is ahead of this machine's boot clock.
-async fn ahead(clock: &dyn Store) -> i64 {
-    let time = clock.load(&[]).await.expect("the store answers").stamp.time;
-    let seconds = |micros: u64| i64::try_from(micros / 1_000_000).expect("not for ages");
-    seconds(time.as_micros()) - seconds(Machine.boot_time().as_micros())
-}
-
-/// A lease that its holder renews is refused to others for longer than it could last without that.
-async fn refused(contender: &Engine, lease: &Lease) {
-    let until = Machine.boot_time() + TTL * 2;
-    while Machine.boot_time() < until {
-        assert!(!lease.is_lost(), "`{}` is lost", lease.name());
-        let granted = ask(contender, lease.name()).await;
-        assert_eq!(granted, None, "`{}` was taken", lease.name());
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// A lease that its holder does not renew is refused to others for as long as the holder believes, and then granted.
-async fn taken_after(contender: &Engine, name: &Name, deadline: BootTime) {
-    let given_up = Machine.boot_time() + TTL * 4;
-    while ask(contender, name).await.is_none() {
-        assert!(Machine.boot_time() < given_up, "`{name}` stays locked");
-        tokio::time::sleep(PAUSE).await;
-    }
-    let taken = Machine.boot_time();
-    assert!(
-        taken > deadline,
-        "`{name}` taken at {taken}, held until {deadline}"
-    );
+/// Claims all items that are free, with what was put into them; until when each is held.
+async fn claim(engine: &Engine, ttl: Duration) -> Vec<(Name, BootTime)> {
+    let request = ClaimRequest {
+        state: "REQUESTED".into(),
+        prefix: String::new(),
+        limit: NAMES,
+        ttl,
+        owner: "worker".into(),
+        nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
+        wait: Duration::ZERO,
+    };
+    let claimed = leasehold::Leases::claim(engine, request).await;
+    let claimed = claimed.expect("the store answers").into_iter();
+    let item = |item: leasehold::Claimed| {
+        assert_eq!(&*item.hold.grant.body, "work", "`{}`", item.name);
+        (item.name, item.hold.deadline)
+    };
+    claimed.map(item).collect()
 }

@@ -25,7 +25,7 @@ mod patient;
 mod trips;
 mod waiters;
 
-pub(crate) use clock::its_clock_steps;
+pub(crate) use clock::{its_clock_is_slewed, its_clock_steps};
 pub(crate) use trips::Trips;
 pub(crate) use waiters::waiters_elsewhere;
 
