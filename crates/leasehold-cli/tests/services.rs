@@ -1,14 +1,17 @@
-//! Several services, and the command line, on one SQLite file: nobody starves.
+//! Several services, and the command line, on one SQLite file: nobody starves, and no holder is overlapped.
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireRequest, Acquired, Holding, Leases, Remote};
+use leasehold::{
+    AcquireRequest, Acquired, ClaimRequest, Claimed, Holding, Leases, PutRequest, Remote,
+};
 use leasehold_testbed::wall_clock_off_by;
 use support::{Folder, Service};
 use tokio::sync::mpsc;
@@ -120,6 +123,90 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
             "taken while its holder believed"
         );
         last = second.grant.fence;
+    }
+}
+
+/// The machine of the file boots again: the next process finds that the time which the file keeps is another boot's.
+fn reboot(store: &Path) {
+    let sql = "update clock set boot_id = 'the boot before'; select changes()";
+    let sqlite3 = Command::new("sqlite3").arg(store).arg(sql).output();
+    let output = sqlite3.expect("the tests need the `sqlite3` command");
+    assert_eq!(output.stdout, b"1\n", "{output:?}");
+}
+
+/// The ttl of items: long enough that a wall clock two minutes ahead has passed it, short enough to wait for it twice.
+const ITEM_TTL: Duration = Duration::from_secs(4);
+
+async fn claim(remote: &Remote) -> Vec<Claimed> {
+    let request = ClaimRequest {
+        state: "REQUESTED".into(),
+        prefix: String::new(),
+        limit: 10,
+        ttl: ITEM_TTL,
+        owner: "worker".into(),
+        nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
+        wait: Duration::ZERO,
+    };
+    remote.claim(request).await.expect("the service answers")
+}
+
+/// Remote holders outlive a reboot of the service's machine, after which its wall clock is off by so much.
+async fn reboots_with_a_wall_clock_off_by(off: &str) {
+    let folder = Folder::new();
+    let store = folder.join("leases.db");
+    let service = Service::start(&store);
+    let remote = Remote::connect(&service.url).expect("a good URL");
+    for number in 0..10 {
+        let put = PutRequest {
+            name: Name::lock(format!("order {number}")).expect("a good name"),
+            state: "REQUESTED".into(),
+            body: Some("work".into()),
+            nonce: None,
+        };
+        remote.put(put).await.expect("it is free");
+    }
+    let claimed = claim(&remote).await.into_iter();
+    let mut dead: BTreeMap<_, _> = claimed
+        .map(|item| (item.name, item.hold.deadline))
+        .collect();
+    assert_eq!(dead.len(), 10);
+    let Acquired::Granted(job) = acquire(&remote, "holder", Duration::ZERO).await else {
+        panic!("it was free")
+    };
+    drop(service);
+    reboot(&store);
+
+    let service = service_off_by(&store, off);
+    let remote = Remote::connect(&service.url).expect("a good URL");
+    let (booted, contender) = (Machine.boot_time(), remote.clone());
+    let taking = tokio::spawn(async move {
+        let taken = acquire(&contender, "contender", LONG).await;
+        (taken, Machine.boot_time())
+    });
+    while !dead.is_empty() {
+        for item in claim(&remote).await {
+            let deadline = dead.remove(&item.name).expect("it is claimed once");
+            let now = Machine.boot_time();
+            assert!(now > deadline, "{off}: {now}, its worker until {deadline}");
+            assert_eq!(&*item.hold.grant.body, "work");
+        }
+        let since = Machine.boot_time().since(booted);
+        assert!(since < ITEM_TTL * 2, "{off}: {dead:?} stay leased");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    match taking.await.expect("no panic") {
+        (Acquired::Granted(taken), at) => {
+            assert!(at > job.deadline, "{off}: taken at {at}");
+            assert!(taken.grant.fence > job.grant.fence);
+        }
+        (Acquired::Held(held), _) => panic!("{off}: {held:?}"),
+    }
+}
+
+#[tokio::test]
+async fn remote_holders_outlive_a_reboot_with_a_wall_clock_two_minutes_off() {
+    for off in ["+120s", "-120s"] {
+        reboots_with_a_wall_clock_off_by(off).await;
     }
 }
 
