@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use leasehold_core::{
     Acquire, BootTime, Break, Change, Clock, Fence, Observed, Operation, Release, Renew, Reserve,
-    Sightings, Stamp, Update, Who, limits,
+    Sightings, Stamp, Time, Update, Who, limits,
 };
 
 use crate::model::{Leases, Pause};
@@ -67,7 +67,7 @@ impl Leases {
     }
 
     fn receive(&self, mut world: World, client: usize) -> World {
-        let received = self.boot(client, &world);
+        let (received, restarted) = (self.boot(client, &world), world.restarted);
         let me = &mut world.clients[client];
         let phase = std::mem::replace(&mut me.phase, Phase::Idle);
         let Phase::Answered {
@@ -80,7 +80,7 @@ impl Leases {
         else {
             unreachable!("only an answer is received")
         };
-        self.learn(me, sent, received, stamp);
+        self.learn(me, sent, received, stamp, restarted);
         if let Some(clock) = &me.clock {
             let record = found.as_ref().map(|found| &*found.record);
             me.seen.note(record, clock, received);
@@ -96,10 +96,20 @@ impl Leases {
         world
     }
 
-    fn learn(&self, me: &mut Client, sent: BootTime, received: BootTime, stamp: Stamp) {
+    fn learn(
+        &self,
+        me: &mut Client,
+        sent: BootTime,
+        received: BootTime,
+        stamp: Stamp,
+        restarted: Option<Time>,
+    ) {
         let margin = self.span(self.config.margin);
         match &mut me.clock {
-            None => me.clock = Some(Clock::new(sent, received, stamp, margin)),
+            None => {
+                let clock = Clock::new(sent, received, stamp, margin);
+                me.clock = Some(clock.restarted(restarted));
+            }
             Some(clock) => match (self.config.rules.observe)(clock, sent, received, stamp) {
                 Observed::Agrees => {}
                 Observed::Widened => self.saw(Witness::Widened),
@@ -118,10 +128,14 @@ impl Leases {
                 }
             }
         }
-        World {
+        let world = World {
             stepped: world.stepped + by,
             steps_left: world.steps_left - 1,
             ..world
+        };
+        match self.config.reboots {
+            true => self.reboot(world),
+            false => world,
         }
     }
 
@@ -196,7 +210,7 @@ impl Leases {
 
     /// A client gets the answer that its swap has landed.
     pub(crate) fn confirm(&self, mut world: World, client: usize) -> World {
-        let received = self.boot(client, &world);
+        let (received, restarted) = (self.boot(client, &world), world.restarted);
         let me = &mut world.clients[client];
         let phase = std::mem::replace(&mut me.phase, Phase::Idle);
         if let Phase::Sent {
@@ -207,7 +221,7 @@ impl Leases {
             ..
         } = phase
         {
-            self.learn(me, sent, received, stamp);
+            self.learn(me, sent, received, stamp, restarted);
             self.told(me, act, &outcome, sent, received, stamp);
         }
         world
@@ -266,6 +280,19 @@ impl Leases {
             belief: None,
             phase: Phase::Idle,
         };
+        world
+    }
+
+    /// The machine that serves the clients reboots: what was under way there is gone, and nothing is known any more. The
+    /// clients run elsewhere, and believe on.
+    pub(crate) fn reboot(&self, mut world: World) -> World {
+        world.restarted = Some(self.store_time(&world, 0));
+        world.flights.clear();
+        for me in &mut world.clients {
+            me.clock = None;
+            me.seen = Sightings::none();
+            me.phase = Phase::Idle;
+        }
         world
     }
 

@@ -68,6 +68,7 @@ const CALM: Config = Config {
     steps: &[],
     step_count: 0,
     connected: false,
+    reboots: false,
     rules: RULES,
 };
 
@@ -220,6 +221,17 @@ const SLEW: Config = Config {
     ..CALM
 };
 
+/// The machine of an embedded store reboots, and its time goes on from a wall clock that is ahead by anything.
+const REBOOT: Config = Config {
+    menu: &[Act::Acquire, Act::Renew],
+    steps: &[0, 1, 5],
+    step_count: 1,
+    reboots: true,
+    begins: 3,
+    horizon: 7,
+    ..CALM
+};
+
 /// Explores a configuration to its end: no property breaks, at least so many states, and everything met.
 fn holds(name: &str, config: Config, floor: usize, met: &[Witness]) {
     let model = Leases::new(config);
@@ -259,4 +271,5 @@ explorations! {
     small_step: SMALL_STEP, 550_000, [TookOver, Widened];
     big_step: BIG_STEP, 1_200_000, [Stepped, Observed];
     slew: SLEW, 600_000, [TookOver, Widened, Stepped];
+    reboot: REBOOT, 200_000, [TookOver, Renewed, Held];
 }

@@ -339,6 +339,7 @@ impl Model for Leases {
             turn: 0,
             stepped: 0,
             steps_left: config.step_count,
+            restarted: None,
             stored: None,
             highest: Fence::default(),
             clients: std::array::from_fn(client),

@@ -113,6 +113,15 @@ fn steps_ignored() {
 }
 
 #[test]
+fn restarts_ignored() {
+    let trusting: Apply = |record, operation, now| {
+        let restarted = None;
+        apply(record, operation, &Now { restarted, ..*now })
+    };
+    caught(REBOOT, applying(trusting), TWO_BELIEVE);
+}
+
+#[test]
 fn shifts_compared_with_the_last_answer_only() {
     let following = |clock: &mut Clock, sent, received, stamp| {
         let observed = clock.observe(sent, received, stamp);

@@ -120,7 +120,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         boot: BootTime::default(),
         earlier: None,
         stepped_at: None,
-        restarted: None,
+        restarted: world.restarted,
         margin: model.span(model.config.margin),
         seen: &none,
         high_water: leasehold_core::Time::default(),
@@ -131,10 +131,11 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         matches!(decision.outcome, Outcome::Granted(_))
     };
 
+    let since_restart = |ttl| world.restarted.map(|restarted| restarted + ttl);
     let held = record
         .holders
         .iter()
-        .any(|holder| holder.expires_at >= time);
+        .any(|holder| holder.expires_at >= time || since_restart(holder.ttl) >= Some(time));
     let reserved = record
         .next
         .as_ref()
@@ -166,7 +167,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         time,
         resolution: std::time::Duration::ZERO,
     };
-    let clock = Clock::new(boot, boot, stamp, margin);
+    let clock = Clock::new(boot, boot, stamp, margin).restarted(world.restarted);
     let mut seen = Sightings::none();
     seen.note(Some(record), &clock, boot);
     let ttl = model.span(model.config.ttl.max(model.config.renewed_ttl));

@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) step_count: u8,
     /// Whether clients know the store's clock from the start, and hear from it before every step.
     pub(crate) connected: bool,
+    /// Whether the clock steps because the machine that serves the clients, and keeps the store's time, reboots.
+    pub(crate) reboots: bool,
     pub(crate) rules: Rules,
 }
 
@@ -204,6 +206,8 @@ pub(crate) struct World {
     /// By how much the store's clock has stepped.
     pub(crate) stepped: i64,
     pub(crate) steps_left: u8,
+    /// The store's time when it was resumed after a reboot.
+    pub(crate) restarted: Option<Time>,
     pub(crate) stored: Option<Snapshot>,
     /// The highest fence ever granted.
     pub(crate) highest: Fence,
