@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use leasehold::core::{BootTime, Hash, Name, Nonce, Operation, Put, Time};
+use leasehold::core::{BootTime, Hash, Kind, Name, Nonce, Operation, Outcome, Put, Time};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Host;
 use leasehold::store::memory::Memory;
@@ -227,4 +227,29 @@ async fn a_lease_of_a_day_is_not_doubled_by_a_small_step() {
             .perform(&name, acquire("other", TTL), Patience::NONE)
             .await,
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_does_not_shut_a_gate_for_another_period() {
+    let period = Duration::from_secs(600);
+    // By 500 ppm, clocks may drift apart by 0.3 s in ten minutes.
+    let slack = Duration::from_secs(1);
+    for step in [-400, 400, -5_000, 5_000, -HOUR, HOUR, DAY] {
+        let world = world(Config::default()).await;
+        let gate = Name::new(Kind::Gate, "report").expect("a good name");
+        let passes = async |engine: &Engine, nonce| {
+            let reply = engine.perform(&gate, acquire(nonce, period), Patience::NONE);
+            let outcome = reply.await.expect("the store answers").take().0;
+            matches!(outcome, Outcome::Granted(_))
+        };
+        assert!(passes(&world.worker, "first").await);
+        let shut = Instant::now();
+        world.store_clock.step(step);
+        while !passes(&world.other, "second").await {
+            let shut_for = shut.elapsed();
+            assert!(shut_for < period + slack, "step {step}: {shut_for:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(shut.elapsed() >= period, "step {step}: too early");
+    }
 }
