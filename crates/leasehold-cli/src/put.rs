@@ -40,7 +40,8 @@ pub(crate) struct Put {
     #[arg(long, value_name = "PATH", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 
-    /// What identifies this put: repeated with the same one, it cannot reset an item that has moved on [default: random].
+    /// What identifies this put: repeated with the same one before any other, it cannot reset an item that has moved on
+    /// [default: random].
     #[arg(long)]
     nonce: Option<String>,
 }
@@ -49,7 +50,7 @@ impl Put {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let nonce = match &self.nonce {
             Some(nonce) => Nonce::new(nonce)?,
-            // Then an answer that was lost can be asked for again.
+            // Then a store's lost answer can be looked up.
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
         let body = match (&self.body, &self.body_file) {

@@ -131,7 +131,7 @@ pub struct Put {
     pub state: Text,
     /// Its body. `None` keeps the present one; a new item then has an empty one.
     pub body: Option<Text>,
-    /// The hash of this put's nonce: repeated, it changes nothing.
+    /// The hash of this put's nonce: repeated while it is the last put, it changes nothing.
     pub nonce: Option<Hash>,
 }
 

@@ -303,7 +303,7 @@ pub struct Record {
     pub body: Text,
     /// The state of a work item.
     pub state: Option<State>,
-    /// The hash of the nonce that last put this item, so that a repeated `put` is none.
+    /// The hash of the nonce that last put this item, so that repeating its last put changes nothing.
     pub put: Option<Hash>,
 }
 

@@ -42,6 +42,7 @@ pub trait Leases: Send + Sync + 'static {
     async fn update(&self, request: UpdateRequest) -> Result<Updated>;
 
     /// Lets go. Whether there was something to let go of (now, or by this same call before).
+    /// [`Error::Indeterminate`](crate::Error::Indeterminate) if a lost answer leaves that open.
     async fn release(&self, name: &Name, who: Holding) -> Result<bool>;
 
     /// Ends somebody's lease.
@@ -153,8 +154,9 @@ pub struct PutRequest {
     pub state: Text,
     /// Its body. `None` keeps the present one; a new item then has an empty one.
     pub body: Option<Text>,
-    /// What identifies this put. Repeated, it changes nothing: a retried put cannot reset a finished item. Without
-    /// one, a put whose answer was lost is [`Error::Indeterminate`](crate::Error::Indeterminate).
+    /// What identifies this put. Repeated while it is the item's last put, it changes nothing: a retried put cannot reset
+    /// a finished item. A put whose answer was lost, and that the item does not show, is
+    /// [`Error::Indeterminate`](crate::Error::Indeterminate).
     pub nonce: Option<Nonce>,
 }
 

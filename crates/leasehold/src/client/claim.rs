@@ -66,8 +66,11 @@ impl PutBuilder {
         self
     }
 
-    /// What identifies this put; random unless told otherwise. A put that is repeated with the same nonce changes
-    /// nothing, so that it cannot reset an item that was finished meanwhile.
+    /// What identifies this put; random unless told otherwise.
+    ///
+    /// After [`Error::Indeterminate`](crate::Error::Indeterminate) a put can be repeated with the same nonce: while it is
+    /// the item's last put that changes nothing, so that it cannot reset an item that was finished meanwhile. After
+    /// another put it is a new one.
     pub fn nonce(mut self, nonce: impl Into<String>) -> Self {
         self.nonce = Some(nonce.into());
         self

@@ -128,7 +128,9 @@ impl<'l> Edit<'l> {
 /// Completes the work under a lease: writes the parts that are given and releases the lease, all in one write. Nothing
 /// happens until it is awaited. A part that is not given stays as it is.
 ///
-/// If it fails, the lease is still held and the call can be repeated, unless the error says that it is lost.
+/// If it fails, the lease is still held and the call can be repeated, unless the error says that it is lost. After
+/// [`Error::Indeterminate`] it may have happened: repeated, it succeeds then, but for a shared lease and once another
+/// holder has ended, when it is [`Error::Fenced`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -3,12 +3,12 @@
 
 use std::fmt::Display;
 
-use leasehold_core::{BootTime, Name, Operation, Outcome};
+use leasehold_core::{BootTime, Name, Operation, Outcome, Record};
 
 use super::pending::Pending;
 use super::plan::Planned;
 use super::table::Table;
-use crate::store::WriteId;
+use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
 
 /// A write that carried an operation and was never answered.
@@ -55,10 +55,14 @@ impl Pending {
         }
     }
 
-    /// Whether running it again is safe although an earlier run may have landed and other writes have followed.
-    fn is_repeatable(&self) -> bool {
+    /// Whether running it again on this record is safe although an earlier run may have landed and other writes have
+    /// followed.
+    fn is_repeatable(&self, record: Option<&Record>) -> bool {
         match &self.operation {
-            Operation::Put(put) => put.nonce.is_some(),
+            // A record knows the nonce of its last put only: another put may have followed ours.
+            Operation::Put(put) => {
+                put.nonce.is_some() && record.is_some_and(|record| record.put == put.nonce)
+            }
             Operation::Remove | Operation::Break(_) => false,
             _ => true,
         }
@@ -76,29 +80,30 @@ impl Pending {
     }
 
     /// Whether the outcome of its writes can no longer be found out.
-    fn is_lost(&mut self, current: Option<WriteId>) -> bool {
+    fn is_lost(&mut self, current: Option<&Stored>) -> bool {
+        let write = current.map(|stored| stored.version.write);
         for attempt in &mut self.tries {
-            attempt.unknowable |= attempt.base != current;
+            attempt.unknowable |= attempt.base != write;
         }
-        self.tries.iter().any(|attempt| attempt.unknowable) && !self.is_repeatable()
+        let record = current.map(|stored| &*stored.record);
+        self.tries.iter().any(|attempt| attempt.unknowable) && !self.is_repeatable(record)
     }
 }
 
 impl Table {
-    /// Takes out the operations whose ambiguous write is resolved: each with the attempt that landed, or with `None` if
-    /// that can no longer be known.
-    pub(super) fn resolve(
-        &mut self,
-        name: &Name,
-        current: Option<WriteId>,
-    ) -> Vec<(Box<Pending>, Option<Try>)> {
+    /// Takes out the operations whose ambiguous write is resolved by the cached record, which the store has just shown:
+    /// each with the attempt that landed, or with `None` if that can no longer be known.
+    pub(super) fn resolve(&mut self, name: &Name) -> Vec<(Box<Pending>, Option<Try>)> {
         let Some(entry) = self.entries.get_mut(name) else {
             return Vec::new();
         };
+        let cached = entry.cached.as_ref();
+        let current = cached.and_then(|cached| cached.stored.as_ref());
+        let write = current.map(|stored| stored.version.write);
         let mut resolved = Vec::new();
         let asked = entry.queue.iter_mut().chain(entry.line.values_mut());
         for pending in asked.filter(|pending| pending.is_ambiguous()) {
-            if let Some(landed) = pending.take_landed(current) {
+            if let Some(landed) = pending.take_landed(write) {
                 resolved.push((pending.id, Some(landed)));
             } else if pending.is_lost(current) {
                 resolved.push((pending.id, None));

@@ -201,14 +201,14 @@ impl Inner {
         times: Times,
         stamp: Stamp,
     ) {
-        let current = stored.as_ref().map(|stored| stored.version.write);
+        let is_there = stored.is_some();
         let Times {
             number, received, ..
         } = times;
         if table.remember(name, stored, number, received, Learnt::Shown) {
-            table.turned_out(current.is_some());
+            table.turned_out(is_there);
         }
-        for (pending, landed) in table.resolve(name, current) {
+        for (pending, landed) in table.resolve(name) {
             let (told, basis) = match landed {
                 Some(landed) => {
                     let basis = self.basis(&landed.outcome, landed.sent, received, stamp);

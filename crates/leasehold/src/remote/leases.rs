@@ -113,7 +113,13 @@ impl Leases for Remote {
                 ..Ask::quick(Method::DELETE, self.inner.url.lease(name, &rest))
             })
             .await?;
-        Ok(self.read::<Released>(&answered)?.released)
+        match self.read::<Released>(&answered)?.released {
+            // A record remembers how its last exclusive holder ended, and of others nothing.
+            false if answered.repeated => Err(Error::Indeterminate(
+                "the first answer was lost, and the lease is not held: it may have been released or lost".into(),
+            )),
+            released => Ok(released),
+        }
     }
 
     async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke> {

@@ -10,6 +10,7 @@ mod calls;
 mod client;
 mod history;
 mod linear;
+mod puts;
 mod store;
 mod unfollowed;
 mod world;
@@ -339,6 +340,15 @@ fn slew_of_the_stores_clock_overlaps_no_holders() {
             ..HONEST
         },
     );
+}
+
+#[test]
+fn puts_are_written_once() {
+    for seed in seeds(200) {
+        if let Err(why) = puts::simulate(seed) {
+            panic!("LEASEHOLD_SEED={seed} repeats this: {why}");
+        }
+    }
 }
 
 #[test]
