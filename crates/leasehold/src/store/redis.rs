@@ -105,6 +105,14 @@ impl Redis {
         Some(wait)
     }
 
+    /// Tells a script that a `WAIT` follows it.
+    fn wait_mark(&self) -> &'static str {
+        match self.options.wait {
+            Some(_) => "wait",
+            None => "",
+        }
+    }
+
     /// A write that a replica refuses. It follows a read, so that a demoted primary returns no outdated record.
     ///
     /// Without `?wait` it changes nothing. With it, it does: since Redis 7.2 `WAIT` counts the connection's own last write
@@ -128,6 +136,12 @@ impl Redis {
             )));
         }
         Ok(())
+    }
+
+    /// The same for what was read: nothing has happened.
+    fn check_replicas_for_read(&self, answer: Option<&Value>) -> Result<()> {
+        let checked = self.check_replicas(answer);
+        checked.map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 
@@ -169,8 +183,7 @@ impl Store for Redis {
         let mut answers = self.connection.read(commands).await?;
         if waits {
             let reached = answers.pop();
-            self.check_replicas(reached.as_ref())
-                .map_err(|error| Error::Unavailable(error.to_string()))?;
+            self.check_replicas_for_read(reached.as_ref())?;
         }
         answers.pop();
         let mut answers = answers.into_iter();
@@ -198,11 +211,7 @@ impl Store for Redis {
         call.arg(&self.options.prefix)
             .arg(mark)
             .arg(self.teller.listening())
-            .arg(if self.options.wait.is_some() {
-                "wait"
-            } else {
-                ""
-            });
+            .arg(self.wait_mark());
         for write in &writes {
             row::add(&mut call, write)?;
         }
@@ -252,8 +261,10 @@ impl Store for Redis {
             .arg(search.after)
             .arg(query.limit);
         call.arg(search.held.0.max(0)).arg(search.held.1);
-        let found = self.connection.run(&self.find, call, None).await;
+        call.arg(self.wait_mark());
+        let found = self.connection.run(&self.find, call, self.waiting()).await;
         let answers = found.map_err(connection::harmless)?;
+        self.check_replicas_for_read(answers.get(1))?;
         let answer = parts(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
         let mut page = Page::default();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold::core::Name;
-use leasehold::store::{self, Store, Stored};
+use leasehold::core::{Kind, Name};
+use leasehold::store::{self, Query, Store, Stored};
 use leasehold_testbed::{Proxy, Server};
 
 use crate::records::{create, record, replace};
@@ -32,8 +32,8 @@ pub(crate) async fn replication_says(server: &Server, words: &str) {
     }
 }
 
-/// With `?wait=1` a write that no replica has is never confirmed, neither by reading it nor by a conflict with it, also on
-/// a connection that did not write it.
+/// With `?wait=1` a write that no replica has is never confirmed, neither by reading or finding it nor by a conflict with
+/// it, also on a connection that did not write it.
 pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
     let primary = Server::start(scheme).await.expect("installed");
     let replica = replica_of(scheme, &primary).await;
@@ -60,6 +60,14 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
             let loaded = store.load(std::slice::from_ref(&name)).await;
             let told = loaded.expect_err("no replica has it").to_string();
             // A connection that was cut first reports another error.
+            if told.contains("replicas") {
+                break;
+            }
+        }
+        proxy.cut();
+        loop {
+            let found = store.find(&Query::all(Kind::Lock)).await;
+            let told = found.expect_err("no replica has it").to_string();
             if told.contains("replicas") {
                 break;
             }
