@@ -1,21 +1,24 @@
-//! MongoDB's primary stalls for seven seconds under load, alone and as one of three: no overlap, no lost item.
+//! MongoDB's primary stalls for seven seconds under load, alone and as one of three: holders never overlap, no item is
+//! lost, and items of a dead worker are claimed again in time.
 #![cfg(feature = "mongodb")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::core::BootTime;
+use leasehold::core::{BootTime, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{Client, ListRequest, connect};
+use leasehold::{ClaimRequest, Client, ListRequest, connect};
 use leasehold_testbed::Cluster;
 
 const STALL: Duration = Duration::from_secs(7);
 const TTL: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 const ITEMS: usize = 40;
+/// Further items, which a worker has when it dies.
+const ORPHANS: usize = 8;
 /// Long enough for a busy machine to get through all items.
 const FINISHED: Duration = Duration::from_secs(120);
 
@@ -24,6 +27,8 @@ const FINISHED: Duration = Duration::from_secs(120);
 struct Seen {
     /// From when until when each holder believed that it held the lease.
     holds: Mutex<Vec<(BootTime, BootTime)>>,
+    /// When each item was first claimed by a live worker.
+    claimed: Mutex<BTreeMap<String, BootTime>>,
     /// Items whose completion was acknowledged.
     completed: Mutex<BTreeSet<String>>,
     is_over: AtomicBool,
@@ -39,6 +44,7 @@ async fn primary_stalls(nodes: usize) {
     let url = cluster.url();
     let (first, second) = tokio::join!(connect(&url), connect(&url));
     let clients = [first.unwrap(), second.unwrap()];
+    let orphans = die_with_items(&url).await;
     let seen = Arc::<Seen>::default();
     let tasks = clients.iter().flat_map(|client| {
         [
@@ -54,10 +60,11 @@ async fn primary_stalls(nodes: usize) {
     primary.pause().await;
     tokio::time::sleep(STALL).await;
     primary.resume().await;
+    let back = answers_again(&clients[0]).await;
 
     let finished = async {
         producing.await.unwrap();
-        while done(&clients[0]).await < ITEMS {
+        while done(&clients[0]).await < ITEMS + ORPHANS {
             tokio::time::sleep(PAUSE).await;
         }
     };
@@ -65,7 +72,14 @@ async fn primary_stalls(nodes: usize) {
     finished.expect("every item is finished in time");
     seen.is_over.store(true, Ordering::SeqCst);
     join_all(tasks).await.into_iter().for_each(Result::unwrap);
-    assert_eq!(done(&clients[0]).await, ITEMS);
+    assert_eq!(done(&clients[0]).await, ITEMS + ORPHANS);
+
+    let claimed = seen.claimed.lock().unwrap();
+    for (name, free) in orphans {
+        let since = free.max(back);
+        let late = claimed[&name].since(since);
+        assert!(late <= 2 * TTL, "{nodes} nodes: `{name}` after {late:?}");
+    }
 
     let mut holds = std::mem::take(&mut *seen.holds.lock().unwrap());
     holds.sort_unstable();
@@ -90,6 +104,39 @@ async fn contend(client: Client, seen: Arc<Seen>) {
     }
 }
 
+/// Claims items and is never heard of again. From when on each of them is free.
+async fn die_with_items(url: &str) -> BTreeMap<String, BootTime> {
+    let worker = connect(url).await.unwrap();
+    for number in 0..ORPHANS {
+        let put = worker.put(format!("orphan {number}")).state("REQUESTED");
+        put.await.unwrap();
+    }
+    // Without a guard, so that nothing renews or releases them.
+    let claim = ClaimRequest {
+        state: "REQUESTED".into(),
+        prefix: "orphan".into(),
+        limit: ORPHANS,
+        ttl: TTL,
+        owner: "dead".into(),
+        nonce: Nonce::new("dead").unwrap(),
+        wait: Duration::ZERO,
+    };
+    let claimed = worker.leases().claim(claim).await.unwrap();
+    assert_eq!(claimed.len(), ORPHANS);
+    let free = Machine.boot_time() + TTL;
+    let names = claimed.iter().map(|item| item.name.to_string());
+    names.map(|name| (name, free)).collect()
+}
+
+/// When the store has answered again.
+async fn answers_again(client: &Client) -> BootTime {
+    let name = Name::lock("resource").unwrap();
+    while client.leases().show(&name).await.is_err() {
+        tokio::time::sleep(PAUSE).await;
+    }
+    Machine.boot_time()
+}
+
 /// Puts every item, and repeats a put that was not acknowledged.
 async fn produce(client: Client) {
     for number in 0..ITEMS {
@@ -108,6 +155,12 @@ async fn work(client: Client, seen: Arc<Seen>) {
         let claim = client.claim("REQUESTED").limit(2).ttl(TTL).wait(TTL / 3);
         for item in claim.await.into_iter().flatten() {
             let name = item.name().to_string();
+            let now = Machine.boot_time();
+            seen.claimed
+                .lock()
+                .unwrap()
+                .entry(name.clone())
+                .or_insert(now);
             let is_new = !seen.completed.lock().unwrap().contains(&name);
             assert!(is_new, "`{name}` came back");
             if item.complete().state("DONE").await.is_ok() {
@@ -121,7 +174,7 @@ async fn work(client: Client, seen: Arc<Seen>) {
 async fn done(client: &Client) -> usize {
     let request = ListRequest {
         state: Some("DONE".into()),
-        limit: ITEMS + 1,
+        limit: ITEMS + ORPHANS + 1,
         ..ListRequest::default()
     };
     let listed = client.leases().list(request).await;
