@@ -65,6 +65,7 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         scheme: "azblob",
         options: "",
         hasty: "",
+        patient: "&timeout=30s",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

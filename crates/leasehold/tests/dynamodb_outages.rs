@@ -32,6 +32,7 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         scheme: "dynamodb",
         options: "",
         hasty: "",
+        patient: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -52,6 +52,7 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         scheme: "etcd",
         options: "?changes=off",
         hasty: "",
+        patient: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -21,6 +21,7 @@ async fn landed_writes_are_not_repeated() {
         scheme: "mongodb",
         options: DIRECT,
         hasty: HASTY,
+        patient: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -36,6 +36,7 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         scheme: "mysql",
         options: "",
         hasty: "",
+        patient: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -53,6 +53,7 @@ async fn landed_writes_are_not_repeated_when_answers_stall() {
         // Otherwise hints may have the only connection that there is, and none can be made while answers stall.
         options: "?changes=off",
         hasty: "",
+        patient: "",
     };
     stalls::landed_writes_are_not_repeated(place).await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::core::{Fence, Mode, Name, Nonce, Record};
-use leasehold::engine::Engine;
+use leasehold::engine::{Config, Engine};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
     AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, PutRequest, RenewRequest,
@@ -22,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) options: &'static str,
     /// Further options that make its driver notice sooner, if it has any.
     pub(crate) hasty: &'static str,
+    /// Of the URL of the other engine: its store waits for as long as a slow server needs.
+    pub(crate) patient: &'static str,
 }
 
 /// A write that landed unanswered is not run again, and not reported as refused.
@@ -64,8 +66,8 @@ impl Site {
         let url = server.url_at(proxy.port()) + place.options + hasty;
         Self {
             proxy,
-            behind: engine(&url).await,
-            other: engine(&server.url()).await,
+            behind: engine(&url, Config::default()).await,
+            other: engine(&(server.url() + place.patient), patient()).await,
             stall,
             name: Name::lock(format!("{name} {stall:?}")).unwrap(),
         }
@@ -115,9 +117,17 @@ impl Site {
     }
 }
 
-async fn engine(url: &str) -> Engine {
+/// The limits of an engine that only looks on.
+fn patient() -> Config {
+    let mut config = Config::default();
+    config.timeout = LANDED;
+    config
+}
+
+async fn engine(url: &str, config: Config) -> Engine {
     let store = store::open(url).await.unwrap();
-    Engine::start(store).await.unwrap()
+    let started = Engine::start_with(store, Machine::shared(), config).await;
+    started.unwrap()
 }
 
 async fn acquire(engine: &Engine, name: &Name) -> Fence {
