@@ -1,7 +1,7 @@
 //! What happened to a record, for those who watch.
 
 use crate::Time;
-use crate::record::{Fence, Holder, How, Record, State, Text};
+use crate::record::{Ended, Fence, Holder, How, Record, State, Text};
 
 /// One thing that happened under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,18 @@ impl Event {
     }
 }
 
+impl From<&Ended> for Event {
+    /// The end of the last exclusive holder, as its record keeps it.
+    fn from(last: &Ended) -> Self {
+        Self::Ended {
+            fence: last.fence,
+            owner: last.owner.clone(),
+            since: None,
+            how: Some(last.how),
+        }
+    }
+}
+
 /// What happened between two versions of a record: first who ended, then who got it or goes on, then the rest.
 pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
     let old = before.map_or(&[][..], |record| &record.holders);
@@ -63,6 +75,11 @@ pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
                 .map(|last| last.how),
         };
         events.push(Event::ended(was, how));
+    }
+    // Granted and ended between the two versions: only the end is left to report.
+    let since = before.map(|record| record.fence);
+    if let Some(last) = last.filter(|last| Some(last.fence) > since) {
+        events.push(Event::from(last));
     }
     for is in new.iter().filter(|is| is.broken.is_none()) {
         match old.iter().find(|was| was.fence == is.fence) {
@@ -98,15 +115,7 @@ pub fn latest(record: Option<&Record>) -> Option<Event> {
         };
         (is.renewed_at, event(is.clone()))
     });
-    let ended = record.last.as_ref().map(|last| {
-        let event = Event::Ended {
-            fence: last.fence,
-            owner: last.owner.clone(),
-            since: None,
-            how: Some(last.how),
-        };
-        (last.at, event)
-    });
+    let ended = record.last.as_ref().map(|last| (last.at, last.into()));
     let updated = record.state.as_ref();
     let updated = updated.map(|state| (state.since, Event::updated(record)));
     // Of two at the same moment the later in this order: a handover ends with its grant.

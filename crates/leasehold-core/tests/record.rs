@@ -174,6 +174,25 @@ fn events_tell_of_a_holder_that_expired_and_of_the_next() {
 }
 
 #[test]
+fn hold_between_two_versions_is_reported_by_its_end() {
+    let mut name = Name::default();
+    let mut before = None;
+    for _ in 0..2 {
+        let fence = name.grants(acquire("a")).fence;
+        name.after(1).does(release(fence));
+        let ended = Event::Ended {
+            fence,
+            owner: "a".into(),
+            since: None,
+            how: Some(How::Released),
+        };
+        assert_eq!(events(before.as_ref(), name.record.as_ref()), [ended]);
+        before = name.record.clone();
+        assert_eq!(events(before.as_ref(), name.record.as_ref()), []);
+    }
+}
+
+#[test]
 fn a_record_alone_tells_what_happened_last() {
     let mut name = Name::default();
     let told = |name: &Name| latest(name.record.as_ref());

@@ -143,6 +143,12 @@ fn watching_shows_what_happens() {
         }
         seen.join().unwrap();
     });
+    // Two runs within one look at the store: the end of the second shows.
+    for _ in 0..2 {
+        user.run("leasehold run nightly -- true").ok();
+    }
+    let fence = user.0.show("nightly")["fence"].to_string();
+    while !watching.expect("completed  nightly").ends_with(&fence) {}
     watching.signal(Signal::SIGINT);
     watching.ends_with(0);
 }
