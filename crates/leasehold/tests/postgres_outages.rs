@@ -26,7 +26,7 @@ async fn nobody_is_overlapped_when_its_clock_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_overlapped_when_its_clock_is_slewed() {
+async fn no_holder_is_overlapped_when_its_clock_is_slewed() {
     outages::its_clock_is_slewed("postgres").await;
 }
 
