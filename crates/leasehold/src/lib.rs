@@ -164,6 +164,7 @@ pub mod duration;
 pub mod engine;
 mod error;
 pub mod fence;
+pub mod health;
 pub mod host;
 mod leases;
 pub mod measure;

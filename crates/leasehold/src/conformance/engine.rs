@@ -9,8 +9,8 @@ use leasehold_core::{
 
 use super::bench::{Bench, LONG, PATIENT, nonce_hash};
 use super::store_kit::{load, put, record};
-use crate::Error;
 use crate::engine::{Engine, Patience};
+use crate::{Error, ListRequest};
 
 super::promises!(Engine:
     only_the_principal_acts,
@@ -20,6 +20,7 @@ super::promises!(Engine:
     events_tell_what_happened,
     a_corrupt_end_of_fences_is_refused,
     a_closed_engine_answers,
+    a_probe_writes_and_leaves_nothing_behind,
 );
 
 /// Performs an operation and takes its outcome.
@@ -229,4 +230,20 @@ async fn a_closed_engine_answers(bench: Bench) {
         matches!(answer, Ok(Outcome::Held(_)) | Err(Error::Unavailable(_))),
         "{answer:?}"
     );
+}
+
+async fn a_probe_writes_and_leaves_nothing_behind(bench: Bench) {
+    let engine = bench.engine().await;
+    let written = || engine.measures().swap.read().1;
+    let before = written();
+    for _ in 0..2 {
+        engine.probe().await.expect("the store takes writes");
+    }
+    assert_eq!(written() - before, 4, "each inserts and deletes");
+    let request = ListRequest {
+        prefix: "leasehold/readyz/".into(),
+        ..ListRequest::default()
+    };
+    let left = engine.list(request).await.expect("the store answers");
+    assert!(left.leases.is_empty(), "{:?}", left.leases);
 }

@@ -243,7 +243,7 @@ impl Engine {
         let answer = bounded(within, self.inner.store.find(query)).await;
         let received = self.inner.host.boot_time();
         self.inner.measures.find.took(received.since(sent));
-        let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure))?;
+        let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure, received))?;
         let Answer { value: page, stamp } = answer;
         self.inner.table().learn_time(sent, received, stamp);
         Ok(Searched {

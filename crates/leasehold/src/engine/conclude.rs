@@ -39,7 +39,7 @@ impl Inner {
             }
             Err(failure) => failure,
         };
-        table.failed(&failure);
+        table.failed(&failure, times.received);
         let alone = names.len() == 1;
         for name in &names {
             let Some(entry) = table.entries.get_mut(name) else {
@@ -172,7 +172,7 @@ impl Inner {
             put,
             mut planned,
         } = written;
-        table.failed(&failure);
+        table.failed(&failure, times.received);
         if !may_pass(&failure) {
             for planned in planned {
                 self.deliver(table, &name, planned.pending, Err(failure.clone()), None);
@@ -286,8 +286,8 @@ impl Table {
         self.learn_time(times.sent, times.received, stamp)
     }
 
-    fn failed(&mut self, failure: &Error) {
-        self.measures.failed(failure);
+    fn failed(&mut self, failure: &Error, received: BootTime) {
+        self.measures.failed(failure, received);
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(failure.to_string());
     }

@@ -18,7 +18,7 @@ impl Engine {
         .await;
         let received = self.inner.host.boot_time();
         self.inner.measures.load.took(received.since(sent));
-        let loaded = loaded.inspect_err(|failure| self.inner.measures.failed(failure))?;
+        let loaded = loaded.inspect_err(|failure| self.inner.measures.failed(failure, received))?;
         let stored = loaded.value.into_iter().next().flatten();
         let record = stored.as_ref().map(|stored| &*stored.record);
         let mut table = self.inner.table();

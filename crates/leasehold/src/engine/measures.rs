@@ -1,9 +1,10 @@
 //! What an engine measures.
 
-use leasehold_core::{Holder, How, Interval, Record, Time};
+use leasehold_core::{BootTime, Holder, How, Interval, Record, Time};
 
 use super::Engine;
 use crate::Error;
+use crate::health::Health;
 use crate::measure::{Counter, Histogram};
 
 /// How many names are looked at in one go while somebody counts leases.
@@ -38,6 +39,8 @@ pub struct Measures {
     pub failures: [Counter; FAILURES.len()],
     /// How often the store's clock stepped.
     pub steps: Counter,
+    /// Whether the store answers, as its last calls showed.
+    pub store: Health,
 }
 
 impl Default for Measures {
@@ -51,6 +54,7 @@ impl Default for Measures {
             held: std::array::from_fn(|_| Histogram::new(Histogram::SPANS)),
             failures: Default::default(),
             steps: Counter::default(),
+            store: Health::default(),
         }
     }
 }
@@ -82,7 +86,15 @@ impl Measures {
         }
     }
 
-    pub(super) fn failed(&self, failure: &Error) {
+    /// Counts a call of the store that failed, and logs it if the one before did not.
+    pub(super) fn failed(&self, failure: &Error, received: BootTime) {
+        let is_the_stores = matches!(
+            failure,
+            Error::Unavailable(_) | Error::Indeterminate(_) | Error::Denied(_)
+        );
+        if is_the_stores && self.store.failed(received) {
+            tracing::error!(error = %failure, "the store fails");
+        }
         let kind = match failure {
             Error::Unavailable(_) => 0,
             Error::Indeterminate(_) => 1,
@@ -91,6 +103,13 @@ impl Measures {
             _ => 3,
         };
         self.failures[kind].count();
+    }
+
+    /// A call of the store was answered.
+    pub(super) fn answered(&self, sent: BootTime) {
+        if self.store.succeeded(sent) {
+            tracing::info!("the store answers again");
+        }
     }
 }
 

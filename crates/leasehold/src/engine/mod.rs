@@ -22,6 +22,7 @@
 //! | `claim.rs` | leases work items of a state, and waits for some |
 //! | `several.rs` | takes several leases, all or none |
 //! | `purge.rs` | deletes what nobody needs any more |
+//! | `probe.rs` | proves that the store takes writes |
 //! | `look.rs` | what is known of one name, and of many |
 //! | `measures.rs` | what is measured along the way |
 //! | `observe.rs` | since when holders in doubt were observed, after a step of the store's clock |
@@ -43,6 +44,7 @@ mod observe;
 mod overdue;
 mod pending;
 mod plan;
+mod probe;
 mod purge;
 mod reply;
 mod several;
@@ -156,6 +158,8 @@ struct Inner {
     facts: Facts,
     host: Arc<dyn Host>,
     config: Config,
+    /// The name of the record that proves that the store takes writes.
+    probe: Name,
     runtime: tokio::runtime::Handle,
     table: Mutex<Table>,
     measures: Arc<Measures>,
@@ -218,6 +222,7 @@ impl Engine {
         let measures: Arc<Measures> = Arc::default();
         let inner = Arc::new(Inner {
             facts,
+            probe: probe::name(Machine.random()),
             host,
             runtime: tokio::runtime::Handle::current(),
             table: Mutex::new(Table::new(

@@ -345,13 +345,14 @@ impl Table {
         }
     }
 
-    /// Learns the store's time from an answer.
+    /// Learns from an answer that the store is there, and its time.
     pub(super) fn learn_time(
         &mut self,
         sent: BootTime,
         received: BootTime,
         stamp: Stamp,
     ) -> Observed {
+        self.measures.answered(sent);
         let observed = self.clock.observe(sent, received, stamp);
         if observed == Observed::Stepped {
             self.measures.steps.count();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_core::{BootTime, Kind, Name};
 use tokio::sync::Notify;
 
+use super::probe::is_probe;
 use super::table::Table;
 use super::{Inner, jittered};
 use crate::host::{Host, sleep_until};
@@ -47,6 +48,8 @@ async fn follow(inner: Weak<Inner>, mut changes: Changes) {
     let mut names = Vec::new();
     while changes.recv_many(&mut names, HINTS).await > 0 {
         let Some(inner) = inner.upgrade() else { return };
+        // Nothing happens under them that a subscriber or a waiter could want to know.
+        names.retain(|name| !is_probe(name));
         if names.iter().any(|name| name.kind() == Kind::Lock) {
             inner.items.notify_waiters();
         }

@@ -12,6 +12,7 @@ mod line;
 mod nonces;
 mod order;
 mod panics;
+mod probe;
 mod puts;
 mod repeated;
 mod several;
