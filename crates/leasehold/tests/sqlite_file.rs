@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use leasehold::Error;
-use leasehold::core::Name;
+use leasehold::core::{Kind, Name};
 use leasehold::store::sqlite::Sqlite;
-use leasehold::store::{self, Level, Store as _};
+use leasehold::store::{self, Level, Query, Store as _};
 use rusqlite::Connection;
 
 mod sqlite_support;
@@ -179,7 +179,7 @@ async fn places_where_no_file_can_be_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_deleted_or_replaced_under_a_store_is_not_written_to() {
+async fn a_file_that_was_deleted_or_replaced_under_a_store_is_neither_read_nor_written() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("x").unwrap();
@@ -189,9 +189,13 @@ async fn a_file_that_was_deleted_or_replaced_under_a_store_is_not_written_to() {
     }
     let gone = orphan.swap(vec![create(&name, record(1, ""))]).await;
     assert!(matches!(gone, Err(Error::Denied(_))), "{gone:?}");
+    let gone = orphan.load(std::slice::from_ref(&name)).await;
+    assert!(matches!(gone, Err(Error::Denied(_))), "{gone:?}");
 
     let fresh = open(&path).await;
     let replaced = orphan.swap(vec![create(&name, record(1, ""))]).await;
+    assert!(matches!(replaced, Err(Error::Denied(_))), "{replaced:?}");
+    let replaced = orphan.find(&Query::all(Kind::Lock)).await.map(drop);
     assert!(matches!(replaced, Err(Error::Denied(_))), "{replaced:?}");
     let swapped = swap_one(&*fresh, create(&name, record(1, ""))).await;
     row_of(&swapped);

@@ -16,6 +16,7 @@ pub(super) fn load(
     connection: &mut Connection,
     names: &[Name],
 ) -> Result<Vec<Option<Stored>>> {
+    file.check_in_place()?;
     let mut load = || {
         let tx = Transaction::begin(connection, "begin")?;
         let mut select = tx.prepare_cached(LOAD)?;
@@ -141,6 +142,7 @@ fn swap_one(
 
 /// A page of records. Names are compared byte by byte, which is SQLite's default.
 pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> Result<Page> {
+    file.check_in_place()?;
     // Before every time, and before every name.
     let (mut since, mut after) = (i64::MIN, "");
     let mut from = query.prefix.clone();
