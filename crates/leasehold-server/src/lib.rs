@@ -35,6 +35,7 @@ mod ordinary;
 mod origin;
 mod purge;
 mod query;
+mod readiness;
 mod refused;
 mod release;
 mod requests;

@@ -1,11 +1,10 @@
-//! Looking: at one lease, at many, and at the service itself.
+//! Looking: at one lease, and at many.
 
 use std::fmt;
 
 use leasehold::core::{Kind, Name, View};
-use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem, Trouble};
+use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem};
 use leasehold::{Error, ListRequest, Listing, Result};
-use serde::Serialize;
 
 use crate::access::Right;
 use crate::access::caller::Caller;
@@ -88,27 +87,6 @@ impl Service {
         listing.cursor = next.map(|place| place.to_string());
         Ok(listing)
     }
-
-    /// Whether the process lives.
-    pub(crate) fn health(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
-        Ok(answer::ok(&Status { status: "alive" }))
-    }
-
-    /// Whether the store answers, in bounded time.
-    pub(crate) async fn ready(&self, call: Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
-        let probe = Name::lock("leasehold/readyz")?;
-        let probing = self.engine.show(&probe);
-        let answered = tokio::time::timeout(self.config.ready_timeout, probing).await;
-        answered.map_err(|_| {
-            Refused::new(
-                Trouble::StoreUnavailable,
-                "the store did not answer in time",
-            )
-        })??;
-        Ok(answer::ok(&Status { status: "ready" }))
-    }
 }
 
 /// How far a list has come: in which prefix, and where the store goes on in that. Written with the length of the prefix
@@ -137,9 +115,4 @@ impl fmt::Display for Place {
         let Self { prefix, cursor } = self;
         write!(f, "{}:{prefix}{cursor}", prefix.len())
     }
-}
-
-#[derive(Serialize)]
-struct Status {
-    status: &'static str,
 }

@@ -65,7 +65,7 @@ pub(crate) enum Route {
     WhoAmI,
     /// Whether the process lives.
     Health,
-    /// Whether the store answers.
+    /// Whether a change can be made.
     Ready,
 }
 

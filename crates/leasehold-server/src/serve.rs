@@ -71,11 +71,13 @@ pub async fn serve(
             events: events.clone(),
             metrics,
             awake,
+            readiness: Arc::default(),
         },
         open: JoinSet::new(),
         seats: Seats::default(),
         closing: closing.clone(),
     };
+    background.spawn(connections.service.clone().keep_checking());
     {
         let accepting = pin!(connections.accept(listener));
         tokio::select! {

@@ -24,6 +24,7 @@ use crate::host::{AllowedHosts, Host};
 use crate::metrics::{Asked, Metrics};
 use crate::origin;
 use crate::query::Query;
+use crate::readiness::Readiness;
 use crate::refused::Refused;
 use crate::requests;
 use crate::route::Route;
@@ -40,6 +41,7 @@ pub(crate) struct Service {
     pub(crate) events: Arc<Hub>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) awake: Arc<Awake>,
+    pub(crate) readiness: Arc<Readiness>,
 }
 
 /// The head of a request.

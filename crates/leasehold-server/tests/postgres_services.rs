@@ -38,7 +38,7 @@ async fn missing_table_is_the_operators_problem() {
     tokio::spawn(connection);
     let drop = "drop schema leases cascade";
     admin.batch_execute(drop).await.expect("dropped");
-    for target in ["/readyz", "/locks", "/locks/job"] {
+    for target in ["/locks", "/locks/job", "/readyz"] {
         let shown = service.get(target).await;
         shown.problem(503, "store-unavailable");
     }

@@ -47,7 +47,7 @@ async fn service_is_not_ready_once_its_redis_is_demoted() {
     let fence = service.acquire("/locks/job?nonce=job&ttl=10m").await;
     service.get("/readyz").await.ok();
     demote(&primary, &other).await;
-    for target in ["/readyz", "/locks", "/locks/job"] {
+    for target in ["/locks", "/locks/job", "/readyz"] {
         let shown = service.get(target).await;
         shown.problem(503, "store-unavailable");
     }

@@ -103,6 +103,9 @@ impl Service {
         for (kind, count) in FAILURES.iter().zip(&measures.failures) {
             errors.value(&[("kind", kind)], count.get());
         }
+        let help = "Whether the store answers, as its last calls showed.";
+        let mut up = page.metric("leasehold_store_up", Type::Gauge, help);
+        up.value(&[], u8::from(!measures.store.is_failing()));
     }
 
     fn clock(&self, page: &mut Page) {

@@ -414,7 +414,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
         id: "ready",
         path: "/readyz",
-        summary: "Whether the store answers",
+        summary: "Whether a change can be made",
         answer: Answers(&["Status"]),
         troubles: STORED,
         ..PLAIN

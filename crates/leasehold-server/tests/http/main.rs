@@ -22,6 +22,7 @@ mod matrix;
 mod metrics;
 mod names;
 mod openapi;
+mod readiness;
 mod remote;
 mod requests;
 mod routes;

@@ -225,6 +225,9 @@ async fn every_metric_is_documented_and_moves() {
         .await
         .problem(503, "store-unavailable");
     store.fails.store(false, Ordering::SeqCst);
+    let failed = Scraped::from(&server).await;
+    assert_eq!(failed.value("leasehold_store_up"), 0.0);
+    moved.extend(failed.moved_since(&before));
     store.late.store(true, Ordering::SeqCst);
     server.acquire("/locks/later?nonce=a").await;
 
