@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Bytes;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Response, StatusCode};
 use jiff::Timestamp;
@@ -254,13 +255,16 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
     answer
 }
 
-/// An answer that is no JSON.
+/// An answer for browsers and other programs that is no JSON of ours. No browser may take it for another type.
 pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>>) -> Answer {
     let bytes = match text.into() {
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
     };
-    Answer::new(bytes, content_type)
+    let mut answer = Answer::new(bytes, content_type);
+    let nosniff = HeaderValue::from_static("nosniff");
+    answer.headers.push((X_CONTENT_TYPE_OPTIONS, nosniff));
+    answer
 }
 
 /// An answer that goes on for as long as somebody reads it.

@@ -36,6 +36,14 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// Whether it names the machine that the client runs on.
+    pub(crate) fn is_loopback(self) -> bool {
+        let Self::Named(host) = self else {
+            return false;
+        };
+        parse(host).is_some_and(|authority| is_allowed(authority.host(), &[]))
+    }
+
     fn header(headers: &'a HeaderMap) -> Self {
         let mut all = headers.get_all(header::HOST).iter();
         match (all.next(), all.next()) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::HeaderName;
+use hyper::header::{HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
@@ -29,6 +29,9 @@ use crate::refused::Refused;
 use crate::requests;
 use crate::route::Route;
 use crate::traces::Traced;
+
+/// Browsers use TLS for this host from then on, for a year.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 static NONCE: HeaderName = HeaderName::from_static(NONCE_HEADER);
 
@@ -104,7 +107,11 @@ impl Service {
             .dispatch(head, body, arrival, peer, &mut asked, traced.as_deref_mut())
             .await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
-        let answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
+        let mut answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
+        // It counts for every port of a host, and on loopback others do not speak TLS.
+        if self.config.tls.is_some() && !head.host.is_loopback() {
+            answer.headers.push((STRICT_TRANSPORT_SECURITY, HSTS));
+        }
         self.awake.answered();
         let answered = self.engine.host().boot_time();
         let took = answered.since(arrival);

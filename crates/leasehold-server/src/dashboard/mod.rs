@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use hyper::StatusCode;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -95,7 +94,6 @@ impl Service {
         headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
         headers.extend(tag.map(|tag| (ETAG, tag.clone())));
         headers.push((CONTENT_SECURITY_POLICY, POLICY));
-        headers.push((X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")));
         headers.push((REFERRER_POLICY, HeaderValue::from_static("no-referrer")));
         Ok(answer)
     }

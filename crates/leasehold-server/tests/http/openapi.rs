@@ -72,3 +72,20 @@ async fn the_page_loads_nothing_from_elsewhere() {
         );
     }
 }
+
+#[tokio::test]
+async fn no_browser_takes_pages_and_documents_for_another_type() {
+    let server = Server::start().await;
+    for target in [
+        "/docs",
+        "/docs/page.js",
+        "/docs/page.css",
+        "/openapi.json",
+        "/metrics",
+    ] {
+        let answer = server.get(target).await;
+        assert_eq!(answer.status, 200, "{target}");
+        let options = answer.header("x-content-type-options");
+        assert_eq!(options, Some("nosniff"), "{target}");
+    }
+}

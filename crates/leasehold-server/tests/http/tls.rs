@@ -7,10 +7,15 @@ use std::time::Duration;
 use leasehold::{Client, Error, Remote};
 use leasehold_server::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
-use crate::common::PATIENCE;
+use crate::common::{Answer, PATIENCE};
 use crate::guarded::Guarded;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -221,4 +226,48 @@ async fn files_that_make_no_sense_are_explained() {
     std::fs::write(papers.path("server.pem"), "").unwrap();
     let error = Tls::open(papers.files(None)).unwrap_err().to_string();
     assert!(error.contains("no certificate in"), "{error}");
+}
+
+/// The answer over TLS to a request for this host.
+async fn ask_for(guarded: &Guarded, papers: &Papers, host: &str, target: &str) -> Answer {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(papers.path("ca.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(guarded.server.address).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let mut stream = connector.connect(name, stream).await.unwrap();
+    let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
+        .await
+        .expect("an answer in bounded time");
+    Answer::parse(&answer)
+}
+
+#[tokio::test]
+async fn browsers_are_told_to_use_nothing_but_tls_except_on_loopback() {
+    let papers = Papers::new();
+    papers.issue_server(&papers.authority("ca.pem"));
+    let guarded = guarded(&papers, None).await;
+    for target in ["/", "/healthz", "/locks", "/nowhere"] {
+        let hsts = async |host| {
+            let answer = ask_for(&guarded, &papers, host, target).await;
+            let hsts = answer.header("strict-transport-security");
+            hsts.map(ToOwned::to_owned)
+        };
+        assert_eq!(hsts("db1:12345").await.as_deref(), Some("max-age=31536000"));
+        assert_eq!(hsts("localhost").await, None);
+        assert_eq!(hsts("127.0.0.1:12345").await, None);
+    }
+    let plain = Guarded::start().await;
+    let header = plain.server.get("/").await;
+    assert_eq!(header.header("strict-transport-security"), None);
 }
