@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
 use leasehold_server::access::{Access, Limits};
-use leasehold_server::{Audit, Config, Tls, TlsFiles, Traces};
+use leasehold_server::{Audit, AuditOptions, Config, OnFailure, Tls, TlsFiles, Traces};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -104,9 +104,26 @@ pub(crate) struct Serve {
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_connections: u64,
 
-    /// Write down in this file who changed what, and who was refused for want of a right: a JSON object a line.
+    /// Record in this file who asked for which change, before it is carried out, its outcome, and who was refused: a JSON
+    /// object a line.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT")]
     audit: Option<PathBuf>,
+
+    /// What to do with changes that the audit log cannot record, as when its disk is full: `refuse` them with 503 and not
+    /// be ready, or `continue` without a record.
+    #[arg(long, value_name = "WHAT", env = "LEASEHOLD_AUDIT_ON_FAILURE")]
+    #[arg(value_enum, default_value_t = OnAuditFailure::Refuse)]
+    audit_on_failure: OnAuditFailure,
+
+    /// Begin a new audit file when the present one has this size, as `100M`; the full one becomes FILE.1, and so on.
+    #[arg(long, value_name = "SIZE", env = "LEASEHOLD_AUDIT_MAX_SIZE")]
+    #[arg(requires = "audit", value_parser = file_size)]
+    audit_max_size: Option<u64>,
+
+    /// How many full audit files to keep; the oldest is deleted.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_AUDIT_KEEP", default_value_t = AuditOptions::default().keep)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    audit_keep: u32,
 
     /// Send OpenTelemetry traces of requests to the collector at this URL, as `http://localhost:4318`: by OTLP over HTTP.
     /// OpenTelemetry's own variables (OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, …) say how.
@@ -146,6 +163,38 @@ pub(crate) struct Serve {
     /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or by module as in RUST_LOG.
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG", default_value = "info")]
     log_level: String,
+}
+
+/// What happens to changes that the audit log cannot record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnAuditFailure {
+    Refuse,
+    Continue,
+}
+
+/// The smallest audit file after which a new one is begun.
+const LEAST_FILE_SIZE: u64 = 64 * 1024;
+
+/// Bytes, as `1000000`, `512K`, `100M` or `2G`.
+fn file_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
+    let unit = &text[digits.len()..];
+    let factor = match unit.to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => 0,
+    };
+    let bytes = digits
+        .parse()
+        .ok()
+        .and_then(|number: u64| number.checked_mul(factor));
+    bytes
+        .filter(|bytes| *bytes >= LEAST_FILE_SIZE)
+        .ok_or_else(|| {
+            "give bytes, `64K` or more, with `K`, `M` or `G` for their powers of 1024".into()
+        })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -206,7 +255,7 @@ impl Serve {
             waits: self.max_waits,
         };
         config.max_connections = connections(self.max_connections);
-        config.audit = self.audit.as_deref().map(Audit::open).transpose()?;
+        config.audit = self.open_audit()?;
         config.tls = self.tls_files().map(Tls::open).transpose()?;
         let endpoint = self.otlp_endpoint.as_deref();
         config.traces = endpoint.map(Traces::open).transpose()?;
@@ -243,6 +292,18 @@ impl Serve {
         }
         tracing::info!("ended");
         Ok(0)
+    }
+
+    fn open_audit(&self) -> leasehold::Result<Option<Audit>> {
+        let mut options = AuditOptions::default();
+        options.on_failure = match self.audit_on_failure {
+            OnAuditFailure::Refuse => OnFailure::Refuse,
+            OnAuditFailure::Continue => OnFailure::Continue,
+        };
+        options.max_bytes = self.audit_max_size;
+        options.keep = self.audit_keep;
+        let path = self.audit.as_deref();
+        path.map(|path| Audit::open_with(path, options)).transpose()
     }
 
     fn tls_files(&self) -> Option<TlsFiles> {

@@ -9,6 +9,7 @@ use leasehold::{AcquireAllRequest, Error, Result};
 
 use crate::access::Right;
 use crate::answer::{self, Answer};
+use crate::audit::Change;
 use crate::body;
 use crate::query::Query;
 use crate::refused::Refused;
@@ -81,15 +82,29 @@ impl Service {
         }
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
+        let entry = self.begin(&call.caller, || {
+            let names = request.names.iter();
+            names
+                .map(|name| Change::new("acquire", Some(name)))
+                .collect()
+        })?;
         let several = self.engine.acquire_all(request, principal).await;
         self.waited(call.arrival, wait).await;
-        match several? {
-            Several::Granted(granted) => {
-                self.granted(&call.caller, "acquire", &owner, &granted);
+        match several {
+            Ok(Several::Granted(granted)) => {
+                self.granted(entry, &owner, &granted)?;
                 let leases = leases(call.arrival, &granted);
                 Ok(answer::telling_all(granted, &NamedLeases { leases }))
             }
-            Several::Held(name, held) => Err(Problem::from(&Error::Held(held)).about(&name).into()),
+            Ok(Several::Held(name, held)) => {
+                let error = Error::Held(held);
+                entry.fail(&error)?;
+                Err(Problem::from(&error).about(&name).into())
+            }
+            Err(error) => {
+                entry.fail(&error)?;
+                Err(error.into())
+            }
         }
     }
 

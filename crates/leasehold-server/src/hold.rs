@@ -5,13 +5,14 @@ use std::time::Duration;
 use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Text, Update, limits};
 use leasehold::engine::{Patience, Reply};
 use leasehold::wire::{
-    HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Released,
+    HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Released, Trouble,
 };
 use leasehold::{Error, Result, duration};
 
+use crate::access::caller::Caller;
 use crate::access::{Right, caller};
 use crate::answer::{self, Answer};
-use crate::audit::About;
+use crate::audit::Change;
 use crate::body;
 use crate::query::Query;
 use crate::refused::Refused;
@@ -56,26 +57,39 @@ impl Service {
         let asked = heartbeats(&text, call.caller.principal())?;
         let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
         let allowed: Vec<_> = asked.iter().map(may).collect();
-        let audit = self.config.audit.as_ref();
-        let noted = audit.map(|_| asked.iter().map(About::noted).collect());
+        self.refuse_renewals(&call.caller, asked.iter().filter(|one| !may(one)));
+        let entry = self.begin(&call.caller, || {
+            let allowed = asked.iter().filter(|one| may(one));
+            let changes = allowed.map(|(name, operation)| Change::of(name, operation));
+            changes.collect()
+        })?;
         let operations = asked.into_iter().filter(may).collect();
         let answers = self.engine.perform_all(operations, Some(within)).await;
+        entry.end(answers.iter().map(|came| came.as_ref().map(Reply::outcome)))?;
         let mut answers = answers.into_iter();
         let answers = allowed.into_iter().map(|allowed| match allowed {
             true => answers.next(),
             false => None,
         });
-        let answers: Vec<_> = answers.collect();
-        if let (Some(audit), Some(noted)) = (audit, noted) {
-            audit.renewed(&call.caller, noted, &answers);
-        }
-        let leases = answers.into_iter().map(|answer| match answer {
+        let leases = answers.map(|answer| match answer {
             Some(answer) => told(call.arrival, answer),
             None => HeartbeatAnswer::Problem(caller::missing(&[Right::Acquire])),
         });
         Ok(answer::ok(&HeartbeatsAnswer {
             leases: leases.collect(),
         }))
+    }
+
+    /// Records the renewals that the caller may not ask for.
+    fn refuse_renewals<'a>(
+        &self,
+        caller: &Caller,
+        renewals: impl Iterator<Item = &'a (Name, Operation)>,
+    ) {
+        if let Some(audit) = &self.config.audit {
+            let denied = Trouble::Denied.as_str();
+            renewals.for_each(|(name, _)| audit.refused(caller, "renew", Some(name), denied));
+        }
     }
 
     pub(crate) async fn update(

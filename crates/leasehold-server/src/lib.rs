@@ -51,7 +51,7 @@ mod work;
 
 use std::time::Duration;
 
-pub use audit::Audit;
+pub use audit::{Audit, AuditOptions, OnFailure};
 pub use serve::serve;
 pub use tls::{Tls, TlsFiles};
 pub use traces::Traces;
@@ -79,7 +79,7 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// How much each token or certificate may ask for.
     pub limits: access::Limits,
-    /// Where to write down who changed what, and who was refused.
+    /// Where to record who asked for which change, and who was refused.
     pub audit: Option<Audit>,
     /// Speak TLS, and nothing else.
     pub tls: Option<Tls>,

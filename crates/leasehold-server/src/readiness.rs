@@ -49,9 +49,12 @@ impl Service {
         Ok(answer::ok(&Status { status: "alive" }))
     }
 
-    /// Whether a change can be made, in bounded time.
+    /// Whether a change can be made and recorded, in bounded time.
     pub(crate) async fn ready(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
+        if let Some(audit) = &self.config.audit {
+            audit.check()?;
+        }
         let checked = tokio::time::timeout(self.config.ready_timeout, self.check_store()).await;
         let unanswered = |_| {
             let detail = "the store did not answer in time";

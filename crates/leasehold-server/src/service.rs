@@ -15,7 +15,7 @@ use crate::Config;
 use crate::access::caller::{Caller, Need};
 use crate::access::meter::Waiting;
 use crate::answer::{self, Answer};
-use crate::audit::{About, Witness};
+use crate::audit::{Change, Entry, Witness};
 use crate::awake::Awake;
 use crate::body::Body;
 use crate::events::Hub;
@@ -246,7 +246,19 @@ impl Service {
         }
     }
 
-    /// Has the engine perform an operation, notes what came of it, and writes it down where that is wanted.
+    /// Records changes before they are carried out, where there is an audit log.
+    pub(crate) fn begin(
+        &self,
+        caller: &Caller,
+        changes: impl FnOnce() -> Vec<Change>,
+    ) -> Result<Entry> {
+        match &self.config.audit {
+            Some(audit) => audit.begin(caller, changes()),
+            None => Ok(Entry::NONE),
+        }
+    }
+
+    /// Has the engine perform an operation, notes what came of it, and records it where that is wanted.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
@@ -254,36 +266,23 @@ impl Service {
         operation: Operation,
         patience: Patience,
     ) -> Result<Reply> {
+        let entry = self.begin(caller, || vec![Change::of(name, &operation)])?;
         let deed = Deed::of(&operation);
-        let audit = self.config.audit.as_ref();
-        let audit = audit.map(|audit| (audit, About::of(&operation)));
         let reply = self.engine.perform(name, operation, patience).await;
         if let Ok(reply) = &reply {
             self.events.history.note(name, deed, reply.outcome());
         }
-        if let Some((audit, about)) = audit {
-            audit.record(caller, about, name, reply.as_ref().map(Reply::outcome));
-        }
+        entry.end([reply.as_ref().map(Reply::outcome)])?;
         reply
     }
 
-    /// Notes what was granted together to an owner, and writes it down where that is wanted.
-    pub(crate) fn granted(
-        &self,
-        caller: &Caller,
-        operation: &'static str,
-        owner: &Text,
-        all: &[(Name, Reply)],
-    ) {
+    /// Notes what was granted together to an owner, and records it where that is wanted.
+    pub(crate) fn granted(&self, entry: Entry, owner: &Text, all: &[(Name, Reply)]) -> Result<()> {
         for (name, reply) in all {
             let deed = Deed::Take(owner.clone(), Sharing::Exclusive);
             self.events.history.note(name, deed, reply.outcome());
         }
-        if let Some(audit) = &self.config.audit {
-            for (name, reply) in all {
-                audit.record(caller, About::new(operation), name, Ok(reply.outcome()));
-            }
-        }
+        entry.end_granted(all)
     }
 
     /// The caller's nonce; one that nobody else has if it gave none.

@@ -8,6 +8,7 @@ use leasehold::{ClaimRequest, Error, Result};
 use crate::access::Right;
 use crate::acquire;
 use crate::answer::{self, Answer};
+use crate::audit::Change;
 use crate::refused::Refused;
 use crate::service::{Call, Service, refuse};
 
@@ -75,10 +76,17 @@ impl Service {
             .await?;
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
+        let entry = self.begin(&call.caller, || vec![Change::new("claim", None)])?;
         let claimed = self.engine.claim(request, principal).await;
         self.waited(call.arrival, wait).await;
-        let claimed = claimed?;
-        self.granted(&call.caller, "claim", &owner, &claimed);
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                entry.fail(&error)?;
+                return Err(error.into());
+            }
+        };
+        self.granted(entry, &owner, &claimed)?;
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
     }

@@ -95,7 +95,7 @@ fn a_service_runs_as_its_file_says() {
         .json();
     let fence = &listed["locks"][0]["fence"];
     let audit = std::fs::read_to_string(home.file("audit.jsonl")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(&audit).unwrap();
+    let line: serde_json::Value = serde_json::from_str(audit.lines().last().unwrap()).unwrap();
     assert_eq!(
         (&line["operation"], &line["name"]),
         (&"acquire".into(), &"job".into())

@@ -7,6 +7,7 @@ use leasehold::wire::Trouble;
 
 use super::Asked;
 use super::text::{Page, Type};
+use crate::audit::Audit;
 use crate::service::Service;
 
 impl Service {
@@ -16,6 +17,7 @@ impl Service {
         self.requests(&mut page);
         self.leases(&mut page);
         self.store(&mut page);
+        self.audit(&mut page);
         self.clock(&mut page);
         self.clients(&mut page);
         page.into_text()
@@ -106,6 +108,17 @@ impl Service {
         let help = "Whether the store answers, as its last calls showed.";
         let mut up = page.metric("leasehold_store_up", Type::Gauge, help);
         up.value(&[], u8::from(!measures.store.is_failing()));
+    }
+
+    fn audit(&self, page: &mut Page) {
+        let audit = self.config.audit.as_ref();
+        let help = "Times that the audit log could not be written.";
+        let mut failures = page.metric("leasehold_audit_failures_total", Type::Counter, help);
+        failures.value(&[], audit.map_or(0, Audit::failures));
+        let help =
+            "Refusals of unknown callers that the audit log omits because there were too many.";
+        let mut omitted = page.metric("leasehold_audit_omitted_total", Type::Counter, help);
+        omitted.value(&[], audit.map_or(0, Audit::omitted));
     }
 
     fn clock(&self, page: &mut Page) {

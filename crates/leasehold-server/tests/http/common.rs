@@ -196,7 +196,7 @@ impl Drop for Server {
     }
 }
 
-async fn read_answer(mut stream: TcpStream) -> Answer {
+pub(crate) async fn read_answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
         .await

@@ -1,6 +1,7 @@
 //! The service through real HTTP.
 
 mod access;
+mod audit;
 mod claims;
 mod collector;
 mod common;

@@ -11,7 +11,7 @@ use leasehold::engine::Engine;
 use leasehold::store::memory::Memory;
 use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
 use leasehold::{Client, Error, Result};
-use leasehold_server::Config;
+use leasehold_server::{Audit, AuditOptions, Config, OnFailure};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -169,6 +169,10 @@ async fn every_metric_is_documented_and_moves() {
     let mut config = Config::default();
     config.write_timeout = Duration::from_millis(100);
     config.max_connections = 20;
+    let mut options = AuditOptions::default();
+    options.on_failure = OnFailure::Continue;
+    let audit = Audit::open_with("/dev/full".as_ref(), options);
+    config.audit = Some(audit.unwrap());
     let engine = Engine::start(store.clone()).await.unwrap();
     let server = Server::start_with(engine, config).await;
     let before = Scraped::from(&server).await;
@@ -231,6 +235,12 @@ async fn every_metric_is_documented_and_moves() {
     store.late.store(true, Ordering::SeqCst);
     server.acquire("/locks/later?nonce=a").await;
 
+    // Unknown callers who are refused more often than the audit log records.
+    for _ in 0..20 {
+        let foreign = "Origin: https://evil.example\r\n";
+        let refused = server.send_with("POST", "/locks/a?nonce=n", foreign, b"");
+        refused.await.problem(403, "denied");
+    }
     let mut missing = Subscriber::new(&server, "", Some("nonsense")).await;
     assert_eq!(missing.next().await.unwrap().event, "missed");
     moved.extend(stall(&server).await.moved_since(&before));

@@ -1,0 +1,106 @@
+//! How many refusals of callers without a credential are recorded: enough to see an attack, too few to fill a disk.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use leasehold::core::BootTime;
+
+const WINDOW: Duration = Duration::from_secs(60);
+/// Lines of one address in a window, and of all together.
+const PER_ADDRESS: u32 = 10;
+const TOTAL: u32 = 600;
+
+/// What was recorded in the present window.
+#[derive(Default)]
+pub(super) struct Limit {
+    since: Option<BootTime>,
+    recorded: HashMap<IpAddr, u32>,
+    total: u32,
+    omitted: u64,
+}
+
+impl Limit {
+    /// Whether another line about this address may be recorded; if not, counts it.
+    pub(super) fn admit(&mut self, address: &str, now: BootTime) -> bool {
+        if self.is_over(now) {
+            self.since = Some(now);
+            self.recorded.clear();
+            self.total = 0;
+        }
+        let recorded = self.recorded.get(&network(address)).copied().unwrap_or(0);
+        if self.total >= TOTAL || recorded >= PER_ADDRESS {
+            self.omitted += 1;
+            return false;
+        }
+        self.total += 1;
+        self.recorded.insert(network(address), recorded + 1);
+        true
+    }
+
+    /// How many lines were omitted, once the window is over.
+    pub(super) fn take_omitted(&mut self, now: BootTime) -> Option<u64> {
+        let is_due = self.omitted > 0 && self.is_over(now);
+        is_due.then(|| std::mem::take(&mut self.omitted))
+    }
+
+    fn is_over(&self, now: BootTime) -> bool {
+        self.since.is_none_or(|since| now.since(since) >= WINDOW)
+    }
+}
+
+/// The address without its port, of IPv6 the /64 that one host commonly has.
+fn network(address: &str) -> IpAddr {
+    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let ip = address
+        .parse()
+        .map_or(unknown, |peer: SocketAddr| peer.ip());
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => {
+            let network = u128::from(ip) & (u128::MAX << 64);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        ip => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> BootTime {
+        BootTime::from_micros(seconds * 1_000_000)
+    }
+
+    fn admitted(
+        limit: &mut Limit,
+        count: u32,
+        now: BootTime,
+        address: impl Fn(u32) -> String,
+    ) -> u32 {
+        let admitted = (0..count).filter(|number| limit.admit(&address(*number), now));
+        u32::try_from(admitted.count()).unwrap()
+    }
+
+    #[test]
+    fn an_address_is_recorded_so_often_a_minute_whatever_its_port() {
+        let mut limit = Limit::default();
+        let v4 = |number| format!("10.0.0.7:{number}");
+        let v6 = |number| format!("[2001:db8::{number:x}]:80");
+        assert_eq!(admitted(&mut limit, 100, at(1), v4), PER_ADDRESS);
+        assert_eq!(admitted(&mut limit, 100, at(2), v6), PER_ADDRESS);
+        assert!(limit.admit("10.0.0.8:1", at(3)));
+        assert_eq!(limit.take_omitted(at(60)), None);
+        assert_eq!(limit.take_omitted(at(61)), Some(180));
+        assert_eq!(limit.take_omitted(at(61)), None);
+        assert_eq!(admitted(&mut limit, 100, at(61), v4), PER_ADDRESS);
+    }
+
+    #[test]
+    fn many_addresses_together_are_limited_too() {
+        let mut limit = Limit::default();
+        let address = |number: u32| format!("{}:1", Ipv4Addr::from(number + 1));
+        assert_eq!(admitted(&mut limit, 5_000, at(1), address), TOTAL);
+        assert!(limit.recorded.len() <= TOTAL as usize);
+    }
+}
