@@ -10,6 +10,7 @@ use leasehold::engine::Engine;
 use leasehold_server::access::{Access, Limits};
 use leasehold_server::{Audit, AuditOptions, Config, OnFailure, Tls, TlsFiles, Traces};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -25,7 +26,7 @@ const DESCRIPTORS: u64 = 256;
 /// Serve leases over HTTP.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-After a SIGTERM or SIGINT it ends once all requests are answered. It keeps nothing of its own: run as many as you \
+After a SIGTERM or SIGINT it ends once all requests are answered; after a SIGHUP it opens the audit log again. It keeps nothing of its own: run as many as you \
 like on one store. It tells systemd (Type=notify) that it is ready, that it stops, and with WatchdogSec= that it lives.
 A browser finds a dashboard at `/`, and the API at `/docs`.
 
@@ -245,6 +246,9 @@ impl Serve {
         let caught = |error| Failure::system("no signals can be caught", error);
         let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(caught)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(caught)?;
+        // Caught, so that a write beyond the limit of file sizes fails instead of ending the process.
+        let _beyond_limit = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(caught)?;
         let mut config = Config::default();
         config.purge = self.purge_after.0;
         config.store = store::scheme(&store::url(common)?).to_owned();
@@ -256,6 +260,7 @@ impl Serve {
         };
         config.max_connections = connections(self.max_connections);
         config.audit = self.open_audit()?;
+        let audit = config.audit.clone();
         config.tls = self.tls_files().map(Tls::open).transpose()?;
         let endpoint = self.otlp_endpoint.as_deref();
         config.traces = endpoint.map(Traces::open).transpose()?;
@@ -280,9 +285,15 @@ impl Serve {
         tracing::info!("{status}");
         manager.ready(&status);
         let shutdown = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    _ = hangup.recv() => {
+                        tracing::info!("SIGHUP: opening the audit log again; other files are followed anyway");
+                        audit.as_ref().inspect(|audit| audit.reopen());
+                    }
+                }
             }
             manager.stopping();
         };

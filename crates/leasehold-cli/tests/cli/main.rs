@@ -1,6 +1,7 @@
 //! The binary as its users have it: real processes, real files, real signals.
 
 mod also;
+mod audit_log;
 mod bench;
 mod commands;
 mod config;
