@@ -7,6 +7,8 @@ use hyper::header::HeaderValue;
 use leasehold_core::{Kind, Name};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::store::redacted;
+use crate::store::url::check;
 use crate::tls::Files;
 use crate::{Error, Result};
 
@@ -36,15 +38,19 @@ pub(super) struct ServiceUrl {
 
 impl ServiceUrl {
     pub(super) fn parse(text: &str) -> Result<Self> {
+        check(text)?;
+        let shown = redacted(text);
+        let wrong = |why: &str| Error::invalid(format!("`{shown}` is not a service's URL: {why}"));
         let (text, options) = text.split_once('?').unwrap_or((text, ""));
-        let wrong = |why: &str| Error::invalid(format!("`{text}` is not a service's URL: {why}"));
         let secure = text.starts_with("https://");
         let rest = text
             .strip_prefix("https://")
             .or(text.strip_prefix("http://"));
         let rest = rest.ok_or_else(|| wrong("it does not start with `http://` or `https://`"))?;
-        if rest.contains(['#', '@']) {
-            return Err(wrong("give `http://HOST:PORT` and nothing else"));
+        if rest.contains('@') {
+            return Err(wrong(
+                "it cannot name a user: give `http://HOST:PORT`, and a token by itself",
+            ));
         }
         let tls = match (secure, options) {
             (true, options) => Some(files(options)?),
@@ -125,10 +131,11 @@ fn files(options: &str) -> Result<Files> {
             "ca" => &mut files.authorities,
             "cert" => &mut files.certificate,
             "key" => &mut files.key,
+            // It may be a token.
             _ => {
-                return Err(Error::invalid(format!(
-                    "`https:` has no option `{key}`: there are ca, cert, key"
-                )));
+                return Err(Error::invalid(
+                    "the service's URL has an unknown option: there are ca, cert, key",
+                ));
             }
         };
         *file = Some(path.into_owned());
@@ -210,6 +217,24 @@ mod tests {
         ] {
             let error = ServiceUrl::parse(bad).unwrap_err().to_string();
             assert!(error.contains("is not a service's URL"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn errors_repeat_no_passwords_and_no_tokens() {
+        for bad in [
+            "http://user:s3cret@a",
+            "http://user:s3/cret@a",
+            "http://s3cret@a:99999",
+            "http://a?token=s3cret",
+            "http://a#s3cret",
+            "https://user:s3?cret@a",
+            "https://a?s3cret",
+            "https://a?ca=ca.pem#s3cret",
+            "httpd://user:s3cret@a",
+        ] {
+            let error = ServiceUrl::parse(bad).unwrap_err().to_string();
+            assert!(!error.contains("s3"), "{bad}: {error}");
         }
     }
 

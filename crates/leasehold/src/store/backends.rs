@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::Store;
+use super::{Store, url};
 use crate::{Error, Result};
 
 type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 'a>>;
@@ -89,6 +89,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
             known()
         )));
     };
+    url::check(url)?;
     match backend.open {
         Some(open) => open(url).await,
         None => Err(Error::invalid(format!(

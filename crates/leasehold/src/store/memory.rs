@@ -47,9 +47,7 @@ pub struct Memory {
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     if url != "memory:" {
-        return Err(Error::invalid(format!(
-            "`{url}`: nothing may follow `memory:`"
-        )));
+        return Err(Error::invalid("nothing may follow `memory:`"));
     }
     Ok(Arc::new(Memory::new()))
 }

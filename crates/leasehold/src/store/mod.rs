@@ -49,12 +49,14 @@ pub mod redis;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub(crate) mod url;
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 mod watched;
 
 pub use backends::{BACKENDS, Backend, open};
 pub use check::{Check, Level};
 pub use examine::examine;
+pub use url::{has_secret, key_file, redacted};
 
 /// A database that keeps records. It decides nothing: it loads, swaps if unchanged, and finds.
 ///

@@ -31,7 +31,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{Name, Stamp, Time};
 
-use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
+use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write, redacted};
 use crate::{Error, Result};
 
 mod check;
@@ -97,16 +97,18 @@ fn path_of(url: &str) -> Result<PathBuf> {
     let rest = url.strip_prefix("sqlite:").unwrap_or(url);
     let path = match rest.strip_prefix("//") {
         Some(absolute) if absolute.starts_with('/') => absolute,
-        Some(relative) => {
+        Some(_) => {
             return Err(Error::invalid(format!(
-                "`{url}` names a host: use `sqlite:{relative}` for a path from here, or `sqlite:///PATH`"
+                "`{}` names a host: use `sqlite:PATH` for a path from here, or `sqlite:///PATH`",
+                redacted(url)
             )));
         }
         None => rest,
     };
     if path.contains('?') {
         return Err(Error::invalid(format!(
-            "`{url}`: `sqlite:` has no options, and its path cannot contain `?`"
+            "`{}`: `sqlite:` has no options, and its path cannot contain `?`",
+            redacted(url)
         )));
     }
     match path {
