@@ -15,6 +15,9 @@ use crate::host::Host;
 /// What a request has of which nobody asks for a header.
 pub(crate) static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
+/// What a fragment begins with. No request target has one.
+pub(crate) const FRAGMENT: char = '#';
+
 /// The most headers of an ordinary request.
 const HEADERS: usize = 24;
 
@@ -49,12 +52,33 @@ impl Ordinary {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(bytes) {
-            Ok(httparse::Status::Complete(head)) => match Self::of(bytes, &request, head) {
-                Some(ordinary) => Read::Ordinary(ordinary),
-                None => Read::Other,
-            },
+            Ok(httparse::Status::Complete(head)) => {
+                let target = request.path.unwrap_or_default();
+                if target.contains(FRAGMENT) {
+                    return Read::Ordinary(Self::with_fragment(bytes, target, head));
+                }
+                match Self::of(bytes, &request, head) {
+                    Some(ordinary) => Read::Ordinary(ordinary),
+                    None => Read::Other,
+                }
+            }
             Ok(httparse::Status::Partial) => Read::Part,
             Err(_) => Read::Other,
+        }
+    }
+
+    /// A request of whatever kind that the service refuses by its path, the last one of its connection: hyper would drop
+    /// the fragment.
+    fn with_fragment(bytes: &[u8], target: &str, head: usize) -> Self {
+        Self {
+            method: Method::GET,
+            path: range_in(bytes, target.as_bytes()),
+            query: None,
+            host: None,
+            headers: None,
+            goes_on: false,
+            head,
+            body: 0,
         }
     }
 
@@ -282,6 +306,18 @@ mod tests {
     }
 
     #[test]
+    fn fragments_stay_in_the_path_and_end_the_connection() {
+        for text in [
+            "GET /locks/a?x=1#b HTTP/1.1\r\nHost: x\r\n\r\n",
+            "PUT /locks/a?x=1#b HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ] {
+            let request = ordinary(text);
+            assert_eq!(request.path(text.as_bytes()), "/locks/a?x=1#b");
+            assert!(!request.goes_on);
+        }
+    }
+
+    #[test]
     fn a_head_that_is_not_whole_is_a_part_of_one() {
         let text = "GET /locks HTTP/1.1\r\nHost: x\r\n\r\n";
         for end in 0..text.len() {
@@ -298,7 +334,6 @@ mod tests {
             "BREW / HTTP/1.1\r\n\r\n",
             "GET * HTTP/1.1\r\n\r\n",
             "GET http://db1/ HTTP/1.1\r\n\r\n",
-            "GET /# HTTP/1.1\r\n\r\n",
             "GET /\" HTTP/1.1\r\n\r\n",
             "GET /é HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1\r\nConnection: keep-alive, upgrade\r\n\r\n",

@@ -8,7 +8,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
 use leasehold::engine::{Engine, Patience, Reply};
-use leasehold::wire::{NONCE_HEADER, Sharing};
+use leasehold::wire::{NONCE_HEADER, Sharing, Trouble};
 use leasehold::{Error, Result};
 
 use crate::Config;
@@ -22,6 +22,7 @@ use crate::events::Hub;
 use crate::history::Deed;
 use crate::host::{AllowedHosts, Host};
 use crate::metrics::{Asked, Metrics};
+use crate::ordinary::FRAGMENT;
 use crate::origin;
 use crate::query::Query;
 use crate::readiness::Readiness;
@@ -139,6 +140,10 @@ impl Service {
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
+        if head.path.contains(FRAGMENT) {
+            let detail = "the request target has a fragment: write `#` as `%23`";
+            return Err(Refused::new(Trouble::BadRequest, detail));
+        }
         self.hosts.check(head.host)?;
         let query = Query::parse(head.query)?;
         let route = Route::find(head.method, head.path, &query)?;

@@ -143,3 +143,27 @@ async fn shutting_down_closes_connections_on_which_nothing_is_asked() {
         assert_eq!(all(&mut stream).await, "");
     }
 }
+
+#[tokio::test]
+async fn targets_with_a_fragment_are_refused() {
+    let server = Server::start().await;
+    for request in [
+        ACQUIRE.replace("/locks/a?nonce=n", "/locks/a?nonce=n#x"),
+        ACQUIRE.replace("/locks/a", "/locks/a#x"),
+        CHUNKS.replace("state=NEW", "state=NEW#x"),
+        SHOW.replace("/locks/a", "http://localhost/locks/a#"),
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        // What follows might be its body.
+        stream
+            .write_all([&request, SHOW].concat().as_bytes())
+            .await
+            .unwrap();
+        let answers = all(&mut stream).await;
+        assert_eq!(statuses(&answers), ["400"], "{request}: {answers}");
+        assert!(answers.contains("fragment"), "{answers}");
+    }
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(SHOW.as_bytes()).await.unwrap();
+    assert_eq!(statuses(&one(&mut stream).await), ["404"]);
+}
