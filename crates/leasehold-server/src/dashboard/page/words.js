@@ -2,11 +2,11 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Characters that change how the text around them looks, or look like nothing: controls, zero-width and bidirectional ones.
-// Tabs and line breaks stay.
-const HIDDEN = /[\0-\x08\v-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+// Characters that change how the text around them looks, or look like nothing: controls, zero-width and bidirectional ones,
+// tags. Tabs and line breaks stay. The command line has the same.
+const HIDDEN = /[\0-\x08\v-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
-const code = (character) => character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+const code = (character) => character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 
 // A text with its hidden characters as `⟨U+202E⟩`: names, owners and bodies are chosen by strangers.
 export const visible = (text) => text.replace(HIDDEN, (character) => `⟨U+${code(character)}⟩`);
