@@ -32,7 +32,7 @@ impl Completions {
         if common.json {
             output::json(&script)?;
         } else {
-            output::text(&script)?;
+            output::raw(&script)?;
         }
         Ok(0)
     }

@@ -13,13 +13,16 @@ use toml_edit::{DocumentMut, Item, Value};
 
 use crate::arguments::Arguments;
 use crate::exit::{Failure, USAGE};
+use crate::usage;
 
 /// Options that a file cannot have: what is about this call only.
 const NOT_HERE: [&str; 5] = ["config", "print_config", "help", "version", "token"];
 
 /// Reads the command line, and for `serve` the file that it names.
 pub(crate) fn arguments(words: Vec<OsString>) -> Result<Arguments, Failure> {
-    let matches = Arguments::command().get_matches_from(&words);
+    let matches = Arguments::command()
+        .try_get_matches_from(&words)
+        .unwrap_or_else(|error| usage::end(error));
     let (matches, file) = match matches.subcommand() {
         Some(("serve", serve)) => match serve.get_one::<PathBuf>("config") {
             Some(path) => {

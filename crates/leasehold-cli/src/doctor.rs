@@ -78,7 +78,7 @@ async fn examine(url: &str) -> Result<Vec<Check>, Error> {
 fn for_people(checks: &[Check], place: &str, worst: Level, colours: bool) -> String {
     let mut lines: Vec<_> = checks.iter().map(|check| line(check, colours)).collect();
     lines.push(String::new());
-    lines.push(format!("Store: {place}"));
+    lines.push(format!("Store: {}", output::escaped(place)));
     lines.push(match worst {
         Level::Green => "Leases are safe here.".to_owned(),
         Level::Yellow => "Leases are safe here; see the yellow lines.".to_owned(),

@@ -14,6 +14,7 @@ mod exit;
 mod gate;
 mod init;
 mod list;
+mod log;
 mod man;
 mod notify;
 mod output;
@@ -29,6 +30,7 @@ mod signals;
 mod store;
 mod token;
 mod update;
+mod usage;
 mod watch;
 mod work;
 

@@ -46,7 +46,7 @@ impl Man {
         if common.json {
             output::json(&page)?;
         } else {
-            output::text(&page)?;
+            output::raw(&page)?;
         }
         Ok(0)
     }

@@ -1,7 +1,8 @@
 //! What is printed: text for people, JSON for programs.
 //!
-//! Owners, bodies, states and reasons are foreign text: anyone who may take a lease chooses them. Nothing that is
-//! printed here lets such text reach a terminal as a control character.
+//! Owners, bodies, states and reasons are foreign text: anyone who may take a lease chooses them, and so are the answers of
+//! a service. Nothing that is printed here lets such text reach a terminal as a control character, or as one that hides or
+//! reorders what is around it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -57,10 +58,10 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     self::line(&line).map(drop)
 }
 
-/// The text with every control character (C0, DEL, C1, line breaks too) written as JSON writes it: `\u001b`. A JSON
-/// text stays the same JSON.
+/// The text with every hidden character (controls and line breaks too) written as JSON writes it: `\u001b`. A JSON text
+/// stays the same JSON.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    if !text.contains(is_hidden) {
         return text.into();
     }
     let mut escaped = String::with_capacity(text.len() + 16);
@@ -68,13 +69,32 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
         match char {
             '\n' => escaped.push_str("\\n"),
             '\t' => escaped.push_str("\\t"),
-            control if control.is_control() => {
-                let _ = write!(escaped, "\\u{:04x}", u32::from(control));
+            hidden if is_hidden(hidden) => {
+                for unit in hidden.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(escaped, "\\u{unit:04x}");
+                }
             }
             other => escaped.push(other),
         }
     }
     escaped.into()
+}
+
+/// Whether a terminal acts on this character, shows nothing for it, or shows what is around it in another order: controls
+/// (C0, DEL, C1), zero-width characters, bidirectional ones and tags. The dashboard has the same.
+fn is_hidden(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 /// Lines as one text, each escaped.
@@ -154,11 +174,24 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// The text as one word of a POSIX shell.
+/// The text as one word of a shell: of any POSIX one, unless it has hidden characters, which take bash or zsh.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
+    } else if text.contains(is_hidden) {
+        let text = text.replace('\\', r"\\").replace('\'', r"\'");
+        let shown: String = text
+            .chars()
+            .map(|c| {
+                if is_hidden(c) {
+                    format!("\\U{:08x}", u32::from(c))
+                } else {
+                    c.to_string()
+                }
+            })
+            .collect();
+        format!("$'{shown}'")
     } else {
         format!("'{}'", text.replace('\'', r"'\''"))
     }
@@ -173,10 +206,14 @@ mod tests {
         assert_eq!(escaped("plain ✓ 日本"), "plain ✓ 日本");
         assert_eq!(escaped("a\x1b[31m\r\n\tb"), r"a\u001b[31m\u000d\n\tb");
         assert_eq!(escaped("\u{7f}\u{9b}31m"), r"\u007f\u009b31m");
-        let value = serde_json::json!({ "owner": "\u{1b}]0;x\u{7}\u{9d}\u{7f}" });
+        assert_eq!(
+            escaped("a\u{202e}b\u{200b}\u{e0041}"),
+            r"a\u202eb\u200b\udb40\udc41"
+        );
+        let value = serde_json::json!({ "owner": "\u{1b}]0;x\u{7}\u{9d}\u{7f}\u{202e}\u{e0041}" });
         let text = value.to_string();
         let printed = escaped(&text);
-        assert!(!printed.contains(char::is_control), "{printed}");
+        assert!(!printed.contains(is_hidden), "{printed}");
         let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(read, value);
     }
@@ -213,5 +250,6 @@ mod tests {
     fn what_a_shell_would_change_is_quoted() {
         assert_eq!(quoted("nightly/report-1"), "nightly/report-1");
         assert_eq!(quoted("it's #1"), r"'it'\''s #1'");
+        assert_eq!(quoted("it's\u{202e}\\"), r"$'it\'s\U0000202e\\'");
     }
 }

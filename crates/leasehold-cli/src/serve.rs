@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
 use leasehold_server::access::{Access, Limits};
@@ -13,12 +13,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 use crate::arguments::Common;
 use crate::exit::{DENIED, Failure, USAGE};
 use crate::notify::Manager;
-use crate::{output, store};
+use crate::{log, output, store};
 
 /// File descriptors for what is not a client's connection: the store, files, the system.
 const DESCRIPTORS: u64 = 256;
@@ -159,7 +158,7 @@ pub(crate) struct Serve {
 
     /// How to write the log, on standard error [default: text, with --json: json].
     #[arg(long, value_enum, env = "LEASEHOLD_LOG")]
-    log: Option<Log>,
+    log: Option<log::Format>,
 
     /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or by module as in RUST_LOG.
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG", default_value = "info")]
@@ -196,12 +195,6 @@ fn file_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| {
             "give bytes, `64K` or more, with `K`, `M` or `G` for their powers of 1024".into()
         })
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Log {
-    Text,
-    Json,
 }
 
 /// For how long records are kept; `None` for ever.
@@ -241,7 +234,11 @@ impl Serve {
             output::text(&self.effective)?;
             return Ok(0);
         }
-        self.start_log(common.json)?;
+        let format = match common.json {
+            true => log::Format::Json,
+            false => log::Format::Text,
+        };
+        log::start(self.log.unwrap_or(format), &self.log_level)?;
         let manager = Manager::from_environment();
         let caught = |error| Failure::system("no signals can be caught", error);
         let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
@@ -357,20 +354,5 @@ impl Serve {
             ));
         }
         Ok(leasehold::store::open(&url).await?)
-    }
-
-    fn start_log(&self, json: bool) -> Result<(), Failure> {
-        let filter = EnvFilter::try_new(&self.log_level)
-            .map_err(|error| Failure::new(USAGE, format!("--log-level: {error}")))?;
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr);
-        if self.log.map_or(json, |log| log == Log::Json) {
-            log.json().init();
-        } else {
-            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            log.with_ansi(colours).init();
-        }
-        Ok(())
     }
 }

@@ -59,7 +59,8 @@ pub fn format(span: Duration) -> String {
 /// Enough of a text to recognise it in a message.
 fn shortened(text: &str) -> String {
     const CHARS: usize = 20;
-    let mut short: String = text.chars().take(CHARS).collect();
+    let shown = text.chars().take(CHARS);
+    let mut short: String = shown.flat_map(char::escape_debug).collect();
     if text.chars().nth(CHARS).is_some() {
         short.push('…');
     }

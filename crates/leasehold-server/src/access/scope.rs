@@ -90,8 +90,9 @@ impl FromStr for Scope {
         });
         let (right, prefix) = parts.ok_or_else(|| {
             Error::invalid(format!(
-                "`{text}` is not a scope: write `read:PREFIX`, `acquire:PREFIX`, `break:PREFIX` or `admin:PREFIX`; \
-                 an empty prefix is every name"
+                "`{}` is not a scope: write `read:PREFIX`, `acquire:PREFIX`, `break:PREFIX` or `admin:PREFIX`; \
+                 an empty prefix is every name",
+                text.escape_debug()
             ))
         })?;
         Ok(Self { right, prefix })
