@@ -48,8 +48,8 @@ pub(crate) struct Common {
     #[arg(long_help = store::help())]
     pub(crate) store: Option<String>,
 
-    /// Who asks, for a service that wants to know: a token of `leasehold token create`. Arguments can be seen by
-    /// others on this machine, so better set the variable.
+    /// Who asks, for a service that requires it: a token of `leasehold token create`. Every user of this machine can see
+    /// arguments (`ps`), so give it as the variable, or as @FILE: the only line of that file.
     #[arg(
         long,
         global = true,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+use leasehold::store::redacted;
 use toml_edit::{DocumentMut, Item, Value};
 
 use crate::arguments::Arguments;
@@ -185,8 +186,8 @@ fn effective(serve: &ArgMatches, file: &[Added]) -> String {
         };
         let line = match value(key, &id, serve, &command) {
             // Not whole, so it cannot be read again.
-            Some(value) if key == "store" => format!("# {key} = {value}"),
-            Some(value) => format!("{key} = {value}"),
+            Some((value, false)) => format!("# {key} = {value}"),
+            Some((value, true)) => format!("{key} = {value}"),
             None => format!("# {key} is not set"),
         };
         lines += &format!("{line:<48} # {source}\n");
@@ -194,28 +195,34 @@ fn effective(serve: &ArgMatches, file: &[Added]) -> String {
     lines
 }
 
-fn value(key: &str, id: &str, serve: &ArgMatches, command: &Command) -> Option<Value> {
+/// The value of an option, and whether it is whole: a secret is left out.
+fn value(key: &str, id: &str, serve: &ArgMatches, command: &Command) -> Option<(Value, bool)> {
     if is_flag(key, command) {
-        return Some(serve.get_flag(id).into());
+        return Some((serve.get_flag(id).into(), true));
     }
-    let texts = serve
-        .get_raw(id)?
-        .map(|raw| raw.to_string_lossy().into_owned());
-    let mut texts: Vec<_> = texts.collect();
-    if id == "store" {
-        // All of a URL that may be shown: the rest can hold a secret.
-        texts = texts
-            .iter()
-            .map(|url| format!("{}:…", crate::store::scheme(url)))
-            .collect();
-    }
-    match &*texts {
-        [] => None,
-        [only] => Some(match only.parse::<i64>() {
+    let raw = serve.get_raw(id)?;
+    let raw: Vec<_> = raw.map(|raw| raw.to_string_lossy().into_owned()).collect();
+    let texts: Vec<_> = raw.iter().map(|text| shown(id, text)).collect();
+    let value = match &*texts {
+        [] => return None,
+        [only] => match only.parse::<i64>() {
             Ok(number) => number.into(),
             Err(_) => only.as_str().into(),
-        }),
-        _ => Some(Value::Array(texts.iter().map(String::as_str).collect())),
+        },
+        _ => Value::Array(texts.iter().map(String::as_str).collect()),
+    };
+    Some((value, texts == raw))
+}
+
+/// What of an option's value may be shown.
+fn shown(id: &str, text: &str) -> String {
+    match id {
+        // Only the name of a file.
+        "store" if text.starts_with('@') => text.to_owned(),
+        // All of a store's URL that may be shown: the rest can hold a secret.
+        "store" => format!("{}:…", crate::store::scheme(text)),
+        "otlp_endpoint" => redacted(text),
+        _ => text.to_owned(),
     }
 }
 

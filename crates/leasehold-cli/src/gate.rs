@@ -21,7 +21,8 @@ opened again, so that the next one tries. If the command is ended by a signal, o
 it came: the gate stays shut. The gate is passed, not held: a command that runs for longer than the period may run \
 twice at once (`run` prevents that).
 
-The command gets LEASEHOLD_GATE, LEASEHOLD_GATE_FENCE (higher each time) and LEASEHOLD_STORE.";
+The command gets LEASEHOLD_GATE, LEASEHOLD_GATE_FENCE (higher each time) and LEASEHOLD_STORE, and as \
+with `run` no secrets.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -24,6 +24,7 @@ mod release;
 mod remove;
 mod renew;
 mod run;
+mod secret;
 mod serve;
 mod show;
 mod signals;

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use leasehold::core::{Invalid, Kind, Operation};
 use leasehold::engine::Engine;
+use leasehold::store::{Store, has_secret};
 use leasehold_server::access::{Access, Limits};
 use leasehold_server::{Audit, AuditOptions, Config, OnFailure, Tls, TlsFiles, Traces};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -17,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::arguments::Common;
 use crate::exit::{DENIED, Failure, USAGE};
 use crate::notify::Manager;
+use crate::secret::{Setting, exposure};
 use crate::{log, output, store};
 
 /// File descriptors for what is not a client's connection: the store, files, the system.
@@ -239,6 +242,8 @@ impl Serve {
             false => log::Format::Text,
         };
         log::start(self.log.unwrap_or(format), &self.log_level)?;
+        let store = store::setting(common)?;
+        self.warn_of_exposure(&store);
         let manager = Manager::from_environment();
         let caught = |error| Failure::system("no signals can be caught", error);
         let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
@@ -248,7 +253,7 @@ impl Serve {
         let _beyond_limit = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(caught)?;
         let mut config = Config::default();
         config.purge = self.purge_after.0;
-        config.store = store::scheme(&store::url(common)?).to_owned();
+        config.store = store::scheme(store.value()).to_owned();
         config.access = self.access.as_deref().map(Access::open).transpose()?;
         config.allowed_hosts = self.allow_host.clone();
         config.limits = Limits {
@@ -262,7 +267,7 @@ impl Serve {
         let endpoint = self.otlp_endpoint.as_deref();
         config.traces = endpoint.map(Traces::open).transpose()?;
         self.check_exposure()?;
-        let engine = Engine::start(self.open(common).await?).await?;
+        let engine = Engine::start(open(store.value()).await?).await?;
         let listener = TcpListener::bind(self.listen).await.map_err(|error| {
             let address = self.listen;
             Failure::system(
@@ -342,17 +347,23 @@ impl Serve {
         ))
     }
 
-    async fn open(
-        &self,
-        common: &Common,
-    ) -> Result<std::sync::Arc<dyn leasehold::store::Store>, Failure> {
-        let url = store::url(common)?;
-        if url.starts_with("http://") || url.starts_with("https://") {
-            return Err(Failure::new(
-                USAGE,
-                "a service needs a store of its own, not another service: give --store sqlite:PATH",
-            ));
+    /// Warns of files with secrets that others can use.
+    fn warn_of_exposure(&self, store: &Setting) {
+        let config = self.config.as_deref().filter(|_| has_secret(store.value()));
+        let files = [config, self.access.as_deref(), self.tls_key.as_deref()];
+        let warnings = files.into_iter().flatten().filter_map(exposure);
+        for warning in warnings.chain(store.exposure()) {
+            tracing::warn!("{warning}");
         }
-        Ok(leasehold::store::open(&url).await?)
     }
+}
+
+async fn open(url: &str) -> Result<Arc<dyn Store>, Failure> {
+    if matches!(store::scheme(url), "http" | "https") {
+        return Err(Failure::new(
+            USAGE,
+            "a service needs a store of its own, not another service: give --store sqlite:PATH",
+        ));
+    }
+    Ok(leasehold::store::open(url).await?)
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::BACKENDS;
+use leasehold::store::{BACKENDS, has_secret, key_file, redacted};
 use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
+use crate::secret::{Setting, WITHHELD, exposure};
 use crate::{default_store, output};
 
 /// How long leaving may take. What is not released by then expires.
@@ -22,6 +23,10 @@ pub(crate) fn help() -> String {
          server is needed. Other users have files of their own: a cron job of root and your shell do not exclude each \
          other unless both name one store, such as sqlite:/var/lib/leasehold/leases.db in a folder that both can write \
          to."
+            .to_owned(),
+        String::new(),
+        "Every user of this machine can see arguments (`ps`). So give a URL with a password as LEASEHOLD_STORE, or as \
+         @FILE: the only line of that file, which none but you can read (`chmod 600`)."
             .to_owned(),
         String::new(),
     ];
@@ -50,11 +55,31 @@ pub(crate) fn help() -> String {
     lines.join("\n")
 }
 
-/// The URL of the store, such that it also means the same in a command that changes folder.
+/// The store that is meant, such that its URL also means the same in a command that changes folder.
+pub(crate) fn setting(common: &Common) -> Result<Setting, Failure> {
+    let Some(given) = &common.store else {
+        return default_store::path().map(|path| Setting::from(format!("sqlite:{path}")));
+    };
+    if given == WITHHELD {
+        return Err(Failure::new(
+            USAGE,
+            "the store of the command around this one has a password in its URL, which is not handed on: keep the URL in \
+             a file and give it as `--store @FILE` there, or here",
+        ));
+    }
+    Ok(Setting::read("--store", given)?.map(from_anywhere))
+}
+
+/// Its URL.
 pub(crate) fn url(common: &Common) -> Result<String, Failure> {
-    match &common.store {
-        Some(url) => Ok(from_anywhere(url)),
-        None => default_store::path().map(|path| format!("sqlite:{path}")),
+    let setting = setting(common)?;
+    note_exposure(&setting);
+    Ok(setting.value().to_owned())
+}
+
+fn note_exposure(setting: &Setting) {
+    if let Some(warning) = setting.exposure() {
+        output::note(&warning);
     }
 }
 
@@ -78,40 +103,48 @@ pub(crate) fn scheme(url: &str) -> &str {
 /// The URL for people, as far as it cannot hold a secret.
 pub(crate) fn shown(url: &str) -> String {
     match scheme(url) {
-        "sqlite" | "memory" => url.to_owned(),
+        "sqlite" | "memory" => redacted(url),
         scheme => format!("{scheme}:…"),
     }
 }
 
 /// Where the leases are, and who asks for them.
 pub(crate) struct Place {
-    url: String,
-    token: Option<String>,
+    store: Setting,
+    token: Option<Setting>,
 }
 
 impl Place {
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.store.value()
     }
 
     /// The service that it is, if it is one.
     pub(crate) fn service(&self) -> Result<Option<Remote>, Failure> {
-        if !matches!(scheme(&self.url), "http" | "https") {
+        let url = self.url();
+        if !matches!(scheme(url), "http" | "https") {
             return Ok(None);
         }
-        let service = Remote::connect(&self.url)?;
+        let service = Remote::connect(url)?;
         Ok(Some(match &self.token {
-            Some(token) => service.with_token(token)?,
             None => service,
+            Some(token) if token.value() == WITHHELD => {
+                return Err(Failure::new(
+                    USAGE,
+                    "the token of the command around this one is not handed on: keep it in a file and give it as `--token \
+                     @FILE` there, or here",
+                ));
+            }
+            Some(token) => service.with_token(token.value())?,
         }))
     }
 
-    /// What a command gets to know, so that it finds the same leases.
+    /// What a command gets to know, so that it finds the same leases. No secrets: it may hand on all that it has, or show
+    /// it. What comes from a file it can read where it may.
     pub(crate) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
-        vec![
-            ("LEASEHOLD_STORE", Some(self.url.clone())),
-            ("LEASEHOLD_TOKEN", self.token.clone()),
-        ]
+        let store = self.store.for_command(has_secret(self.url()));
+        let token = self.token.as_ref().map(|token| token.for_command(true));
+        vec![("LEASEHOLD_STORE", Some(store)), ("LEASEHOLD_TOKEN", token)]
     }
 }
 
@@ -119,7 +152,7 @@ impl Place {
 /// exclude nobody and end with the command.
 pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
     let place = any_place(common)?;
-    if scheme(&place.url) == "memory" {
+    if scheme(place.url()) == "memory" {
         return Err(Failure::new(
             USAGE,
             "`memory:` cannot be used by this command: its leases are in this process alone and protect nothing from \
@@ -128,7 +161,7 @@ pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
         ));
     }
     if common.store.is_none()
-        && let Some(path) = place.url.strip_prefix("sqlite:")
+        && let Some(path) = place.url().strip_prefix("sqlite:")
         && let Some(warning) = default_store::warning(path)
     {
         output::note(&warning);
@@ -138,17 +171,25 @@ pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
 
 /// The same for a command that protects nothing, such as a benchmark.
 pub(crate) fn any_place(common: &Common) -> Result<Place, Failure> {
-    Ok(Place {
-        url: url(common)?,
-        token: common.token.clone().filter(|token| !token.is_empty()),
-    })
+    let store = setting(common)?;
+    let token = common.token.as_deref().filter(|token| !token.is_empty());
+    let token = token
+        .map(|given| Setting::read("--token", given))
+        .transpose()?;
+    for setting in [&store].into_iter().chain(&token) {
+        note_exposure(setting);
+    }
+    if let Some(warning) = key_file(store.value()).and_then(|key| exposure(key.as_ref())) {
+        output::note(&warning);
+    }
+    Ok(Place { store, token })
 }
 
 /// Connects to the store.
 pub(crate) async fn connect(place: &Place) -> Result<Client, Failure> {
     match place.service()? {
         Some(service) => Ok(Client::new(Arc::new(service))),
-        None => Ok(leasehold::connect(&place.url).await?),
+        None => Ok(leasehold::connect(place.url()).await?),
     }
 }
 
@@ -166,5 +207,40 @@ fn from_anywhere(url: &str) -> String {
     match (relative, folder.as_deref().and_then(Path::to_str)) {
         (Some(path), Some(folder)) => format!("sqlite:{folder}/{path}"),
         _ => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_get_the_store_without_its_password() {
+        for (store, token, expected) in [
+            (
+                "postgres://app:s3cret@db1/app",
+                None,
+                [Some(WITHHELD), None],
+            ),
+            (
+                "postgres://app@db1/app",
+                None,
+                [Some("postgres://app@db1/app"), None],
+            ),
+            (
+                "http://db1",
+                Some("lh_s3cret"),
+                [Some("http://db1"), Some(WITHHELD)],
+            ),
+        ] {
+            let place = Place {
+                store: Setting::from(store.to_owned()),
+                token: token.map(|token: &str| Setting::from(token.to_owned())),
+            };
+            let [(_, store), (_, token)] = &*place.environment() else {
+                panic!("there are two variables");
+            };
+            assert_eq!([store.as_deref(), token.as_deref()], expected);
+        }
     }
 }

@@ -39,6 +39,10 @@ unfinished run stopped), LEASEHOLD_EXPIRES (when the lease would be over if it w
 renewed for as long as the command runs) and LEASEHOLD_STORE; with `--also`, LEASEHOLD_FENCES too, a JSON object with \
 the fence of each name. If one of several leases is lost, the command is ended.
 
+The command gets no secrets. If the store's URL has a password, or there is a token, LEASEHOLD_STORE and LEASEHOLD_TOKEN are \
+`@FILE` for it where they are so here, which it can use if it may read that file. Otherwise they are `withheld:`, and a \
+`leasehold` in the command says so instead of using another store.
+
 The body that the command writes (`leasehold update`) is for the next holder if the command fails or is ended. When it \
 ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the lease is \
 shared, or the name is a work item. The bodies of `--also` names are left alone.

@@ -24,7 +24,7 @@ the new one. A command that ends with 126 or 127 could not be run: its item is g
 
 Start as many as you like, on as many machines: no item is ever with two at once. The command gets LEASEHOLD_NAME, \
 LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_STATE, LEASEHOLD_BODY, LEASEHOLD_EXPIRES and \
-LEASEHOLD_STORE. As with `run`, a command whose claim is lost is ended with its whole process group before anybody \
+LEASEHOLD_STORE, and as with `run` no secrets. As with `run`, a command whose claim is lost is ended with its whole process group before anybody \
 else can get the item, also when `leasehold` itself is killed; the item goes to somebody else after the ttl.
 
 It waits for more items until it gets a signal (Ctrl-C, TERM), and while the store does not answer. Then it claims no \

@@ -75,11 +75,18 @@ fn what_a_file_may_not_have_is_explained() {
 #[test]
 fn secrets_are_not_printed() {
     let home = Home::new();
-    let file = "store = \"postgres://ada:s3cret@db1/app\"";
+    let file =
+        "store = \"postgres://ada:s3cret@db1/app\"\notlp-endpoint = \"http://ada:s3cret@c:4318\"\n";
     std::fs::write(home.file("leasehold.toml"), file).unwrap();
     let printed = print(&home, &[], &[("LEASEHOLD_TOKEN", "lh_s3cret")]).ok();
     assert!(!printed.stdout.contains("s3cret"), "{printed:?}");
     assert_eq!(line(&printed.stdout, "# store"), ("\"postgres:…\"", "file"));
+    let endpoint = line(&printed.stdout, "# otlp-endpoint");
+    assert_eq!(endpoint, ("\"http://…@c:4318\"", "file"));
+
+    std::fs::write(home.file("leasehold.toml"), "store = \"@store\"").unwrap();
+    let printed = print(&home, &[], &[]).ok();
+    assert_eq!(line(&printed.stdout, "store"), ("\"@store\"", "file"));
 }
 
 #[test]

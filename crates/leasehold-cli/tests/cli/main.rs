@@ -17,6 +17,7 @@ mod pkill;
 mod purge;
 mod readme;
 mod run;
+mod secrets;
 mod service;
 mod support;
 mod terminal;

@@ -200,6 +200,11 @@ impl Running {
         }
     }
 
+    /// What was said before what was expected.
+    pub(crate) fn seen(&self) -> &[String] {
+        &self.seen
+    }
+
     pub(crate) fn write(&mut self, text: &str) {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(text.as_bytes()).unwrap();

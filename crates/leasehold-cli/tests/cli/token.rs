@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::support::{Home, eventually};
 
 /// A token of this principal, and its id.
-fn create(home: &Home, principal: &str, scopes: &[&str]) -> (String, String) {
+pub(crate) fn create(home: &Home, principal: &str, scopes: &[&str]) -> (String, String) {
     let allow = scopes.iter().flat_map(|scope| ["--allow", scope]);
     let fixed = [
         "token",
@@ -158,11 +158,12 @@ fn a_service_lets_in_whom_its_file_names_and_follows_it() {
         .failed(77, "a token is needed");
     list("lh_wrong").failed(77, "unknown");
     list(&token).ok();
-    // The command finds its own lease again, by the token that it inherits.
+    // The command finds its own lease again, by the token in the file that it is told of.
     let script = r#""$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" done"#;
+    std::fs::write(home.file("token"), &token).unwrap();
     let run = [
         "--token",
-        &token,
+        "@token",
         "--store",
         &url,
         "run",
