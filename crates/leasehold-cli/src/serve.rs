@@ -22,8 +22,9 @@ use crate::notify::Manager;
 use crate::secret::{Setting, exposure};
 use crate::{log, output, store};
 
-/// File descriptors for what is not a client's connection: the store, files, the system.
-const DESCRIPTORS: u64 = 256;
+/// File descriptors for what is not counted as a client's connection: the store, files, the system, and connections of the
+/// reserve for probes or about to be closed.
+const DESCRIPTORS: u64 = 320;
 
 /// Serve leases over HTTP.
 #[derive(Args, Debug)]
@@ -97,15 +98,29 @@ pub(crate) struct Serve {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: u32,
 
-    /// Requests of one token that may wait in line at once.
+    /// Requests of one token that may wait for a lease or subscribe to events at once; never more than half of
+    /// --max-connections, because each has a connection.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_WAITS", default_value_t = Limits::default().waits)]
     max_waits: usize,
 
-    /// Connections at once. Whoever comes then takes the place of one that has been idle for a second or longer.
+    /// Connections at once. When there are more, idle ones are closed for them, those of the address that has most first; while
+    /// all are busy, only /healthz, /readyz and /metrics are answered on further connections.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_CONNECTIONS")]
     #[arg(default_value_t = Config::default().max_connections as u64)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_connections: u64,
+
+    /// Connections of one address at once [default: half of --max-connections]. An IPv6 address counts by its /64 network.
+    /// Behind a proxy all callers have the proxy's address: set it to --max-connections there.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_CONNECTIONS_PER_ADDRESS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    max_connections_per_address: Option<u64>,
+
+    /// Subscribers of /events at once, each of which keeps a connection; never more than half of --max-connections. One
+    /// address may have the same share of them as of the connections.
+    #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_SUBSCRIBERS")]
+    #[arg(default_value_t = Config::default().max_subscribers as u64)]
+    max_subscribers: u64,
 
     /// Record in this file who asked for which change, before it is carried out, its outcome, and who was refused: a JSON
     /// object a line.
@@ -224,7 +239,11 @@ fn connections(wanted: u64) -> usize {
     if possible < wanted {
         tracing::warn!("only {possible} connections at once: there are {most} file descriptors");
     }
-    usize::try_from(wanted.min(possible)).unwrap_or(usize::MAX)
+    to_usize(wanted.min(possible))
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn default_address() -> SocketAddr {
@@ -261,6 +280,9 @@ impl Serve {
             waits: self.max_waits,
         };
         config.max_connections = connections(self.max_connections);
+        let per_address = self.max_connections_per_address;
+        config.max_connections_per_address = per_address.map(to_usize);
+        config.max_subscribers = to_usize(self.max_subscribers);
         config.audit = self.open_audit()?;
         let audit = config.audit.clone();
         config.tls = self.tls_files().map(Tls::open).transpose()?;

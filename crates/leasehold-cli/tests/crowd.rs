@@ -25,7 +25,8 @@ struct Service {
 
 impl Service {
     fn start() -> Self {
-        let script = r#"ulimit -Sn 1024; exec "$0" serve --listen 127.0.0.1:0 --store memory:"#;
+        // All of the crowd has one address.
+        let script = r#"ulimit -Sn 1024; exec "$0" serve --listen 127.0.0.1:0 --store memory: --max-connections-per-address 10000"#;
         let mut process = Command::new("sh")
             .args(["-c", script, env!("CARGO_BIN_EXE_leasehold")])
             .env("NO_COLOR", "1")

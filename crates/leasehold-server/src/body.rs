@@ -1,14 +1,15 @@
 //! A request's body, read within bounds of size and time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use leasehold::Error;
 use leasehold::wire::Trouble;
 use serde::Deserialize;
 
+use crate::connections::ConnectionSlot;
 use crate::refused::Refused;
 
 /// How much more than the limit is read and thrown away, so that a client that still sends gets to see the answer.
@@ -16,8 +17,8 @@ const DISCARD: usize = 1024 * 1024;
 
 /// What comes with a request.
 pub(crate) enum Body {
-    /// It is still to be read.
-    Coming(Incoming),
+    /// It is still to be read. Once it is, its connection is busy.
+    Coming(Incoming, Arc<ConnectionSlot>),
     /// It has come.
     Here(Vec<u8>),
 }
@@ -28,15 +29,18 @@ impl Body {
         match self {
             Self::Here(bytes) if bytes.len() <= limit => Ok(bytes),
             Self::Here(_) => Err(too_large(limit)),
-            Self::Coming(body) if body.is_end_stream() => Ok(Vec::new()),
-            Self::Coming(body) => Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
-                .await
-                .unwrap_or_else(|_| {
-                    Err(Refused::new(
-                        Trouble::RequestTimeout,
-                        "the request's body did not arrive in time",
-                    ))
-                }),
+            Self::Coming(body, slot) => {
+                let bytes = Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
+                    .await
+                    .unwrap_or_else(|_| {
+                        Err(Refused::new(
+                            Trouble::RequestTimeout,
+                            "the request's body did not arrive in time",
+                        ))
+                    })?;
+                slot.begin().await;
+                Ok(bytes)
+            }
         }
     }
 

@@ -21,17 +21,17 @@ mod answer;
 mod audit;
 mod awake;
 mod body;
-mod converse;
+mod connections;
 mod dashboard;
 mod events;
 mod follow;
 mod history;
 mod hold;
 mod host;
+mod http1;
 mod look;
 mod metrics;
 mod openapi;
-mod ordinary;
 mod origin;
 mod purge;
 mod query;
@@ -40,11 +40,9 @@ mod refused;
 mod release;
 mod requests;
 mod route;
-mod seats;
 mod serve;
 mod service;
 mod session;
-mod stalled;
 mod tls;
 mod traces;
 mod work;
@@ -85,9 +83,15 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Whom to tell what became of each request. Closed when the service ends.
     pub traces: Option<Traces>,
-    /// Connections at once. Whoever comes then takes the place of the one that has been idle longest, for a second at
-    /// least; if all are busy, it waits to be accepted.
+    /// Connections at once. When there are more, idle ones are closed: those of the address that has most, the longest idle
+    /// first. While all are busy, only `/healthz`, `/readyz` and `/metrics` are answered on further connections.
     pub max_connections: usize,
+    /// Connections of one address at once, where an IPv6 address counts by its /64 network; `None`: half of
+    /// [`max_connections`](Self::max_connections). Behind a proxy all callers have the proxy's address.
+    pub max_connections_per_address: Option<usize>,
+    /// Subscribers of `/events` at once, at most half of [`max_connections`](Self::max_connections). One address may have the
+    /// same share of them as of the connections.
+    pub max_subscribers: usize,
     /// Bytes of a request's head.
     pub max_head: usize,
     /// How long a connection may be idle, or take to send a request's head.
@@ -118,6 +122,8 @@ impl Default for Config {
             tls: None,
             traces: None,
             max_connections: 10_000,
+            max_connections_per_address: None,
+            max_subscribers: 2_500,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),

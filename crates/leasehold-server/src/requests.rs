@@ -10,8 +10,9 @@ use leasehold::{Error, Result, side_by_side};
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::body::{self, Body};
+use crate::connections::ClientAddress;
+use crate::http1;
 use crate::metrics::Asked;
-use crate::ordinary;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route::Route;
@@ -25,6 +26,7 @@ struct Among<'a> {
     single: Single<'a>,
     caller: &'a Caller,
     headers: &'a HeaderMap,
+    client_address: ClientAddress,
     arrival: BootTime,
 }
 
@@ -46,7 +48,8 @@ impl Service {
                 single,
                 caller: &call.caller,
                 // What came with all of them is not meant for each.
-                headers: &ordinary::NO_HEADERS,
+                headers: &http1::NO_HEADERS,
+                client_address: call.client_address,
                 arrival: call.arrival,
             })
         });
@@ -90,6 +93,7 @@ impl Service {
             query,
             caller: among.caller.clone(),
             headers: among.headers,
+            client_address: among.client_address,
             body: Body::Here(body.into_owned().into_bytes()),
             arrival: among.arrival,
         };

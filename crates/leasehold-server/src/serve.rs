@@ -1,31 +1,37 @@
 //! Accepts connections until told to stop, then lets them finish.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use leasehold::core::{BootTime, Text};
 use leasehold::engine::Engine;
+use leasehold::wire::{Problem, Trouble};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 
 use crate::Config;
+use crate::answer::{self, Answer};
 use crate::awake::Awake;
-use crate::converse;
+use crate::connections::{Connection, ConnectionLimiter, ConnectionLimits, PROBES};
 use crate::events::Hub;
 use crate::host::AllowedHosts;
-use crate::metrics::Metrics;
+use crate::http1;
+use crate::metrics::{Asked, Metrics};
 use crate::purge;
-use crate::seats::{Seat, Seats};
+use crate::refused::Refused;
 use crate::service::{Peer, Service};
-use crate::stalled;
 
-/// How long to leave the listener alone when it cannot accept, as when all file descriptors are in use or everybody is busy.
+/// How long to pause when no connection can be accepted, as when all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a request on a connection of the reserve waits for a slot: a connection that falls idle now can be displaced by then.
+const PROMOTION_TIMEOUT: Duration = Duration::from_millis(1_200);
+/// How often it tries.
+const PROMOTION_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
 /// gets an answer, and returns once all requests are answered or [`Config::drain_timeout`] is over.
@@ -37,9 +43,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
-    config: Config,
+    mut config: Config,
     shutdown: impl Future<Output = ()>,
 ) {
+    let limits = ConnectionLimits::new(&config);
+    // Who waits has a connection: one token never has more than half of them.
+    config.limits.waits = config.limits.waits.min(limits.total.div_ceil(2));
+    let limiter = ConnectionLimiter::new(limits, engine.host().clone());
     let (drain_timeout, traces) = (config.drain_timeout, config.traces.clone());
     let mut background = JoinSet::new();
     if let Some(retention) = config.purge {
@@ -72,9 +82,9 @@ pub async fn serve(
             metrics,
             awake,
             readiness: Arc::default(),
+            connections: limiter,
         },
         open: JoinSet::new(),
-        seats: Seats::default(),
         closing: closing.clone(),
     };
     background.spawn(connections.service.clone().keep_checking());
@@ -108,22 +118,22 @@ pub async fn serve(
 #[derive(Default)]
 pub(crate) struct Closing {
     set: AtomicBool,
-    told: Notify,
+    notify: Notify,
 }
 
 impl Closing {
     fn set(&self) {
         self.set.store(true, Ordering::SeqCst);
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
 
     pub(crate) fn is_set(&self) -> bool {
         self.set.load(Ordering::SeqCst)
     }
 
-    /// What is ready once it ends, unless it did so before.
-    pub(crate) fn told(&self) -> Notified<'_> {
-        self.told.notified()
+    /// Ready once it ends, unless it did so before.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.notify.notified()
     }
 }
 
@@ -131,107 +141,113 @@ struct Connections {
     service: Service,
     /// One task for each connection; dropped, they end.
     open: JoinSet<()>,
-    seats: Seats,
     closing: Arc<Closing>,
 }
 
 impl Connections {
     async fn accept(&mut self, listener: TcpListener) {
-        let most = self.service.config.max_connections.max(1);
         loop {
-            let full = self.open.len() >= most;
-            let stuck = full && !self.make_room();
             tokio::select! {
-                accepted = listener.accept(), if !full => match accepted {
-                    Ok((stream, peer)) => self.connect(stream, peer.to_string().into()),
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, address)) => self.connect(stream, address),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept connections");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                Some(ended) = self.open.join_next_with_id() => {
-                    let task = ended.map_or_else(|error| error.id(), |(task, ())| task);
-                    self.seats.remove(task);
-                    self.service.metrics.disconnected.count();
-                }
-                () = tokio::time::sleep(ACCEPT_PAUSE), if stuck => {}
+                Some(_) = self.open.join_next() => self.service.metrics.disconnected.count(),
             }
         }
     }
 
-    /// Closes a few connections that nobody uses; whether there were any.
-    fn make_room(&self) -> bool {
-        let Service {
-            engine, metrics, ..
-        } = &self.service;
-        let closed = self.seats.make_room(engine.host().boot_time());
-        (0..closed).for_each(|_| metrics.displaced.count());
-        closed > 0
-    }
-
-    fn connect(&mut self, stream: TcpStream, address: Text) {
+    fn connect(&mut self, stream: TcpStream, address: SocketAddr) {
         leasehold::host::tune(&stream);
         let service = self.service.clone();
+        let connection = service.connections.admit(address.ip());
+        let number = connection.number();
+        service.metrics.connected.count();
         let peer = Peer {
-            address,
+            address: address.to_string().into(),
+            counted_as: connection.address(),
             certificate: None,
         };
-        let seat = Seat::new(service.engine.host().boot_time());
         let metrics = service.metrics.clone();
-        metrics.connected.count();
+        let tls = service.config.tls.clone();
         let mut client = Client {
             service,
             peer,
-            seat: seat.clone(),
+            connection,
             closing: self.closing.clone(),
         };
-        let task = match &self.service.config.tls {
+        let task = match tls {
             None => self.open.spawn(async move {
-                ended(&metrics, converse::serve(client, stream).await);
+                ended(&metrics, http1::serve(client, stream).await);
             }),
-            Some(tls) => {
-                let tls = tls.clone();
-                self.open.spawn(async move {
-                    match tls.accept(stream).await {
-                        Ok((stream, certificate)) => {
-                            client.peer.certificate = certificate;
-                            ended(&metrics, converse::serve(client, stream).await);
-                        }
-                        Err(error) => tracing::debug!(%error, "no TLS with a client"),
+            Some(tls) => self.open.spawn(async move {
+                match tls.accept(stream).await {
+                    Ok((stream, certificate)) => {
+                        client.peer.certificate = certificate;
+                        ended(&metrics, http1::serve(client, stream).await);
                     }
-                })
-            }
+                    Err(error) => tracing::debug!(%error, "no TLS with a client"),
+                }
+            }),
         };
-        self.seats.add(seat, task);
+        self.service.connections.set_task(number, task);
     }
 }
 
-/// Who is served on a connection.
+/// The client of a connection.
 pub(crate) struct Client {
     pub(crate) service: Service,
     pub(crate) peer: Peer,
-    seat: Arc<Seat>,
+    pub(crate) connection: Connection,
     pub(crate) closing: Arc<Closing>,
 }
 
 impl Client {
-    /// A request is here, and the connection stays until it is answered.
-    pub(crate) async fn begin(&self) {
-        if !self.seat.begin() {
-            // The connection is being closed: nothing of this request happens.
-            std::future::pending::<()>().await;
+    /// Whether a request for this path is performed. On a connection of the reserve that takes a slot, unless it is a probe;
+    /// without one in time the request is refused, and its connection is to be closed.
+    pub(crate) async fn admit(&self, path: &str) -> Result<(), Answer> {
+        if !self.connection.is_reserved() || PROBES.contains(&path) {
+            return Ok(());
         }
+        let arrival = Instant::now();
+        while !self.connection.promote() {
+            if arrival.elapsed() >= PROMOTION_TIMEOUT {
+                self.connection.count_refused();
+                return Err(self.refuse(arrival.elapsed()));
+            }
+            tokio::time::sleep(PROMOTION_PAUSE).await;
+        }
+        Ok(())
     }
 
-    /// It is answered.
-    pub(crate) fn end(&self, now: BootTime) {
-        self.seat.end(now);
+    fn refuse(&self, took: Duration) -> Answer {
+        let trouble = Trouble::TooManyRequests;
+        let detail =
+            "all connections of the service, or all that one address may have, are busy: try again";
+        let mut problem = Problem::new(trouble, detail);
+        problem.retry_after = Some(1_000);
+        let metrics = &self.service.metrics;
+        metrics.answered(Asked::Other, Some(trouble), took);
+        answer::problem(&Refused::from(problem))
+    }
+
+    /// A complete request is here: the connection stays until it is answered.
+    pub(crate) async fn begin(&self) {
+        self.connection.slot().begin().await;
+    }
+
+    /// Whether the client may send another request.
+    pub(crate) fn keeps_alive(&self) -> bool {
+        !self.connection.is_reserved() && !self.closing.is_set()
     }
 }
 
-fn ended(metrics: &Metrics, how: Result<(), converse::Failure>) {
+fn ended(metrics: &Metrics, how: Result<(), http1::Failure>) {
     if let Err(error) = how {
-        if stalled::is_why(&*error) {
+        if http1::is_timeout(&*error) {
             metrics.stalled.count();
         }
         tracing::debug!(%error, "connection ended");

@@ -18,11 +18,12 @@ use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry, Witness};
 use crate::awake::Awake;
 use crate::body::Body;
+use crate::connections::{ClientAddress, ConnectionLimiter};
 use crate::events::Hub;
 use crate::history::Deed;
 use crate::host::{AllowedHosts, Host};
 use crate::metrics::{Asked, Metrics};
-use crate::ordinary::FRAGMENT;
+use crate::http1::FRAGMENT;
 use crate::origin;
 use crate::query::Query;
 use crate::readiness::Readiness;
@@ -46,6 +47,7 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) awake: Arc<Awake>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) connections: Arc<ConnectionLimiter>,
 }
 
 /// The head of a request.
@@ -78,6 +80,7 @@ pub(crate) struct Call<'a> {
     pub(crate) caller: Caller,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Body,
+    pub(crate) client_address: ClientAddress,
     /// When its head was here: what a client may believe in counts from before this.
     pub(crate) arrival: BootTime,
 }
@@ -87,6 +90,8 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Peer {
     /// Where it came from: the owner of leases that name none.
     pub(crate) address: Text,
+    /// The address by which its connections are counted.
+    pub(crate) counted_as: ClientAddress,
     /// What the certificate that it showed calls it.
     pub(crate) certificate: Option<Arc<[String]>>,
 }
@@ -161,6 +166,7 @@ impl Service {
             caller,
             headers: head.headers,
             body,
+            client_address: peer.counted_as,
             arrival,
         };
         if route == Route::Requests {

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::ring::Ring;
-use super::{Filter, Stream};
+use super::{Counted, Filter, Stream};
 use crate::history::History;
 
 /// So many subscribers are woken at once, and then the next, so that requests find their way between them.
@@ -84,6 +84,7 @@ impl Hub {
         filter: Filter,
         last: Option<&str>,
         heartbeat: Duration,
+        counted: Counted,
     ) -> Stream {
         let mut state = hub.state();
         if state.filling.is_none() && !state.closed {
@@ -112,6 +113,7 @@ impl Hub {
             place.ok_or(next),
             &id,
             heartbeat,
+            counted,
         )
     }
 
@@ -263,7 +265,7 @@ mod tests {
         let mut reading = JoinSet::new();
         for _ in 0..200 {
             let filter = Filter::new(Caller::default(), "").unwrap();
-            let mut stream = Hub::join(&hub, filter, None, HOUR);
+            let mut stream = Hub::join(&hub, filter, None, HOUR, Counted::default());
             let heard = heard.clone();
             reading.spawn(async move {
                 while let Some(bytes) = std::future::poll_fn(|cx| stream.poll_next(cx)).await {

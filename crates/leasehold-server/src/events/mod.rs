@@ -19,15 +19,21 @@ pub(crate) use stream::Stream;
 
 use hyper::header::{HeaderName, HeaderValue};
 use leasehold::core::Name;
+use leasehold::wire::{Problem, Trouble};
 
 use crate::access::Right;
 use crate::access::caller::Caller;
+use crate::access::meter::Waiting;
 use crate::answer::{self, Answer};
+use crate::connections::Subscription;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
 /// Where: its answer is the only one that has no end.
 pub(crate) const PATH: &str = "/events";
+
+/// How long a subscriber is asked to wait before it connects again, in milliseconds.
+const RETRY_MILLIS: u32 = 1_000;
 
 /// Tells a proxy not to hold events back.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -62,6 +68,13 @@ impl Filter {
     }
 }
 
+/// A subscriber that counts under the limits, until this is dropped.
+#[derive(Default)]
+pub(crate) struct Counted {
+    _by_address: Option<Subscription>,
+    _by_token: Option<Waiting>,
+}
+
 impl Service {
     pub(crate) fn events(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&["prefix"])?;
@@ -70,10 +83,34 @@ impl Service {
         // One that makes no sense is of another instance: the subscriber is told that it has missed some.
         let last = call.headers.get(&LAST_EVENT_ID);
         let last = last.map(|id| id.to_str().unwrap_or_default());
-        let stream = Hub::join(&self.events, filter, last, self.config.heartbeat);
+        let heartbeat = self.config.heartbeat;
+        let stream = Hub::join(
+            &self.events,
+            filter,
+            last,
+            heartbeat,
+            self.count_subscriber(call)?,
+        );
         let mut answer = answer::streaming(stream);
         let no = HeaderValue::from_static("no");
         answer.headers.push((UNBUFFERED, no));
         Ok(answer)
+    }
+
+    /// Counts a subscriber by its address and by its token, because it keeps a connection for as long as it likes.
+    fn count_subscriber(&self, call: &Call<'_>) -> Result<Counted, Refused> {
+        let by_token = call.caller.wait(&self.config.limits)?;
+        match self.connections.subscribe(call.client_address) {
+            Some(by_address) => Ok(Counted {
+                _by_address: Some(by_address),
+                _by_token: by_token,
+            }),
+            None => {
+                let detail = "the service, or this address, has as many subscribers as it may: try again later";
+                let mut problem = Problem::new(Trouble::TooManyRequests, detail);
+                problem.retry_after = Some(RETRY_MILLIS.into());
+                Err(problem.into())
+            }
+        }
     }
 }

@@ -10,10 +10,7 @@ use leasehold::wire::Told;
 use tokio::time::{Instant, Sleep};
 
 use super::ring::{Read, written};
-use super::{Filter, Hub};
-
-/// How long a subscriber is asked to wait before it connects again, in milliseconds.
-const RETRY_MILLIS: u32 = 1_000;
+use super::{Counted, Filter, Hub, RETRY_MILLIS};
 
 /// What one subscriber is sent. It costs its place in the ring, and nothing for what it has not read.
 pub(crate) struct Stream {
@@ -25,6 +22,7 @@ pub(crate) struct Stream {
     greeting: Option<Bytes>,
     heartbeat: Duration,
     alive: Pin<Box<Sleep>>,
+    _counted: Counted,
 }
 
 impl Stream {
@@ -36,6 +34,7 @@ impl Stream {
         place: Result<u64, u64>,
         id: &str,
         heartbeat: Duration,
+        counted: Counted,
     ) -> Self {
         if place.is_err() {
             hub.missed();
@@ -54,6 +53,7 @@ impl Stream {
             greeting: Some(greeting.into()),
             heartbeat,
             alive: Box::pin(tokio::time::sleep(heartbeat)),
+            _counted: counted,
         }
     }
 

@@ -118,7 +118,6 @@ pub(crate) struct Metrics {
     pub(crate) connected: Counter,
     pub(crate) disconnected: Counter,
     pub(crate) stalled: Counter,
-    pub(crate) displaced: Counter,
 }
 
 impl Metrics {
@@ -130,7 +129,6 @@ impl Metrics {
             connected: Counter::default(),
             disconnected: Counter::default(),
             stalled: Counter::default(),
-            displaced: Counter::default(),
         }
     }
 

@@ -153,10 +153,14 @@ impl Service {
         let help = "Connections closed because their client did not read.";
         let mut stalled = page.metric("leasehold_stalled_connections_total", Type::Counter, help);
         stalled.value(&[], metrics.stalled.get());
+        let connections = &self.connections;
         let help = "Idle connections closed because there were too many.";
         let mut displaced =
             page.metric("leasehold_displaced_connections_total", Type::Counter, help);
-        displaced.value(&[], metrics.displaced.get());
+        displaced.value(&[], connections.displaced.get());
+        let help = "Connections refused because there were too many, and none was idle.";
+        let mut refused = page.metric("leasehold_refused_connections_total", Type::Counter, help);
+        refused.value(&[], connections.refused.get());
         let help = "Who subscribes to events now.";
         let mut subscribers = page.metric("leasehold_event_subscribers", Type::Gauge, help);
         subscribers.value(&[], events.subscribers);

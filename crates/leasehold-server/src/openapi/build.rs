@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::operations::{ALWAYS, Answered, Body, GUARDED, OPERATIONS, Operation, SENT, STORED};
 use super::parameters::{self, Parameter};
 use super::schemas::{self, Schema, reference};
+use crate::connections::PROBES;
 use crate::query::Query;
 use crate::route::Route;
 
@@ -135,7 +136,9 @@ fn responses(operation: &Operation, guarded: bool) -> Value {
         by_status.entry(trouble.status()).or_default().push(trouble);
     }
     let large = "The head is larger than the service takes: 16 KiB, unless it says otherwise.";
-    responses.insert("431".into(), json!({"description": large}));
+    let mut too_large = problem(&[Trouble::TooLarge]);
+    too_large["description"] = large.into();
+    responses.insert("431".into(), too_large);
     for (status, troubles) in by_status {
         responses.insert(status.to_string(), problem(&troubles));
     }
@@ -150,6 +153,10 @@ fn troubles(operation: &Operation, guarded: bool) -> Vec<Trouble> {
     }
     if guarded {
         troubles.extend(GUARDED);
+    }
+    // Too many requests of a token, or too many connections.
+    if guarded || !PROBES.contains(&operation.path) {
+        troubles.push(Trouble::TooManyRequests);
     }
     if operation.methods != ["get"] && operation.methods != ["delete"] {
         troubles.extend(SENT);

@@ -47,11 +47,7 @@ pub(super) const STORED: &[Trouble] = &[
     Trouble::Corrupt,
 ];
 /// What may be wrong with every request that takes a token.
-pub(super) const GUARDED: &[Trouble] = &[
-    Trouble::Unauthorized,
-    Trouble::Denied,
-    Trouble::TooManyRequests,
-];
+pub(super) const GUARDED: &[Trouble] = &[Trouble::Unauthorized, Trouble::Denied];
 /// What may be wrong with every request that has a body.
 pub(super) const SENT: &[Trouble] = &[Trouble::RequestTimeout, Trouble::TooLarge];
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::engine::Engine;
+use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation, Outcome};
+use leasehold::engine::{Engine, Patience};
 use leasehold::store;
 use leasehold_server::Config;
 use serde_json::Value;
@@ -160,6 +161,26 @@ impl Server {
     /// Takes a lease and gives its fence.
     pub(crate) async fn acquire(&self, target: &str) -> u64 {
         self.post(target).await.ok().fence()
+    }
+
+    /// Has the engine take a lease, without a connection, and gives its fence.
+    pub(crate) async fn engine_acquire(&self, name: &str) -> u64 {
+        let name = Name::lock(name).unwrap();
+        let acquire = Operation::Acquire(Acquire {
+            nonce: Nonce::new("engine").unwrap().hash(&name),
+            owner: "engine".into(),
+            principal: None,
+            ttl: Duration::from_secs(3_600),
+            mode: Mode::Exclusive,
+            fence: None,
+            floor: Fence::default(),
+            in_state: None,
+        });
+        let reply = self.engine.perform(&name, acquire, Patience::NONE).await;
+        match reply.unwrap().take().0 {
+            Outcome::Granted(grant) => grant.fence.get(),
+            outcome => panic!("{name} is free: {outcome:?}"),
+        }
     }
 
     /// Everything that is stored, to see that nothing changed.

@@ -427,7 +427,7 @@ async fn who_only_takes_up_room_gives_way_and_who_waits_for_something_does_not()
     let crowding = tokio::spawn(async move {
         let mut crowd = JoinSet::new();
         loop {
-            while crowd.len() < 40 {
+            while crowd.len() < 30 {
                 crowd.spawn(sent(address, b"GET /locks HT".to_vec()));
             }
             crowd.join_next().await;

@@ -318,6 +318,6 @@ async fn heads_are_bounded() {
     let refused = server
         .send_with("POST", "/locks/new?nonce=n", &header, b"")
         .await;
-    assert_eq!(refused.status, 431);
+    refused.problem(431, "too-large");
     assert_eq!(server.everything().await, before);
 }

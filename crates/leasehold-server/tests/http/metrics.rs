@@ -244,11 +244,12 @@ async fn every_metric_is_documented_and_moves() {
     let mut missing = Subscriber::new(&server, "", Some("nonsense")).await;
     assert_eq!(missing.next().await.unwrap().event, "missed");
     moved.extend(stall(&server).await.moved_since(&before));
-    // More connections than there may be, on which nothing is said.
+    // More silent connections than there may be, the reserve for probes included.
     let mut silent = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..60 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
+    until(&server, "leasehold_refused_connections_total", 1.0).await;
     until(&server, "leasehold_displaced_connections_total", 1.0).await;
 
     let now = Scraped::from(&server).await;

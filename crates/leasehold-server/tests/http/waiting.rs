@@ -140,9 +140,10 @@ async fn shutting_down_answers_those_who_wait() {
 async fn connections_are_bounded_and_more_wait_for_room() {
     let mut config = Config::default();
     config.max_connections = 2;
+    config.max_connections_per_address = Some(2);
     let engine = Engine::start(store::open("memory:").await.unwrap());
     let server = Server::start_with(engine.await.unwrap(), config).await;
-    let ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let ask = b"GET /locks HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut kept = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();

@@ -1,4 +1,4 @@
-//! One connection and all that is said on it, whoever answers: the service itself, or hyper what is out of the ordinary.
+//! One connection and all that is sent on it, by the fast path, and by hyper from the first other request on.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use leasehold_server::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::{PATIENCE, Server};
+use crate::common::{Answer, PATIENCE, Server};
 
 /// Everything that comes until the connection is closed.
 async fn all(stream: &mut TcpStream) -> String {
@@ -166,4 +166,70 @@ async fn targets_with_a_fragment_are_refused() {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(SHOW.as_bytes()).await.unwrap();
     assert_eq!(statuses(&one(&mut stream).await), ["404"]);
+}
+
+#[tokio::test]
+async fn every_malformed_request_gets_a_problem_document() {
+    let server = Server::start().await;
+    let put = "PUT /items/a?state=NEW HTTP/1.1\r\nHost: localhost\r\n";
+    let get = "GET /locks HTTP/1.1\r\nHost: localhost\r\n";
+    let malformed = [
+        "hello\r\n\r\n".to_owned(),
+        "GET /\0 HTTP/1.1\r\n\r\n".to_owned(),
+        "GET / HTTP/3.7\r\n\r\n".to_owned(),
+        "GET http:// HTTP/1.1\r\n\r\n".to_owned(),
+        format!("{get}Na me: x\r\n\r\n"),
+        format!("{get}Name: \0\r\n\r\n"),
+        format!("{put}Content-Length: -1\r\n\r\n"),
+        format!("{put}Content-Length: 1\r\nContent-Length: 2\r\n\r\nxy"),
+        format!("{put}Transfer-Encoding: gzip\r\n\r\n"),
+    ];
+    let too_large = [
+        format!("{get}{}\r\n", "Name: x\r\n".repeat(200)),
+        format!("{get}Name: {}\r\n\r\n", "x".repeat(20_000)),
+    ];
+    let malformed = { malformed.into_iter() }.map(|request| (request, 400, "bad-request"));
+    let too_large = { too_large.into_iter() }.map(|request| (request, 431, "too-large"));
+    for (request, status, kind) in malformed.chain(too_large) {
+        // By itself, behind a plain request, and behind one that hyper answers.
+        for before in ["", ACQUIRE, CHUNKS] {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            if !before.is_empty() {
+                stream.write_all(before.as_bytes()).await.unwrap();
+                assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+            }
+            // The service may close the connection before it has read all of a long request.
+            let _ = stream.write_all(request.as_bytes()).await;
+            println!("{request:.100?} after {before:?}");
+            let answer = Answer::parse(all_or_reset(&mut stream).await.as_bytes());
+            let answer = answer.problem(status, kind);
+            assert_eq!(answer.header("connection"), Some("close"), "{answer:?}");
+            assert!(answer.header("date").is_some(), "{answer:?}");
+        }
+        // Sent together, the first is still answered.
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream
+            .write_all([CHUNKS, &request].concat().as_bytes())
+            .await;
+        let answers = all_or_reset(&mut stream).await;
+        assert_eq!(
+            statuses(&answers),
+            ["200".to_owned(), status.to_string()],
+            "{request:?}"
+        );
+        assert!(
+            answers.ends_with('}') && answers.contains(kind),
+            "{answers}"
+        );
+    }
+}
+
+/// Everything that comes until the connection is closed or reset.
+async fn all_or_reset(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let reading = stream.read_to_end(&mut bytes);
+    let _ = tokio::time::timeout(PATIENCE, reading)
+        .await
+        .expect("it is closed in bounded time");
+    String::from_utf8(bytes).unwrap()
 }

@@ -1,8 +1,7 @@
-//! What an ordinary request says: the kind that nearly all are, read where it lies.
+//! The head of a plain request, parsed in place: the kind that nearly all requests are.
 //!
-//! Everything else, however legal, is somebody else's: another version of HTTP, a body in chunks, one that is only sent
-//! when it is welcome, headers by the dozen, targets with characters that need a second look. So nothing here has to be
-//! lenient, and what is not understood is never guessed.
+//! Everything else, however legal, is left to hyper: another version of HTTP, a chunked body, `Expect`, dozens of headers,
+//! targets with unusual characters. So nothing here has to be lenient, and what is not understood is never guessed.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,58 +11,58 @@ use hyper::{HeaderMap, Method};
 
 use crate::host::Host;
 
-/// What a request has of which nobody asks for a header.
+/// The headers of a request without any that the service reads.
 pub(crate) static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
 /// What a fragment begins with. No request target has one.
 pub(crate) const FRAGMENT: char = '#';
 
-/// The most headers of an ordinary request.
-const HEADERS: usize = 24;
+/// The most headers of a plain request.
+const MAX_HEADERS: usize = 24;
 
-/// An ordinary request's head.
-pub(crate) struct Ordinary {
+/// The head of a plain request.
+pub(crate) struct RequestHead {
     pub(crate) method: Method,
     path: Range<usize>,
     query: Option<Range<usize>>,
     host: Option<Range<usize>>,
-    /// All of them, if there is one that may matter.
+    /// All headers, if there is one that the service may read.
     headers: Option<Box<HeaderMap>>,
-    /// Whether the connection is of use afterwards.
-    pub(crate) goes_on: bool,
-    /// Bytes of its head.
+    /// Whether the client may send another request afterwards.
+    pub(crate) keep_alive: bool,
+    /// Bytes of the head.
     head: usize,
-    /// Bytes of its body: at most nine digits' worth.
+    /// Bytes of the body: a number of nine digits at most.
     body: usize,
 }
 
-/// What the first bytes of a connection, or those after a request, are.
-pub(crate) enum Read {
-    /// Not all of a head.
-    Part,
-    /// An ordinary one's.
-    Ordinary(Ordinary),
-    /// Something else.
+/// What the bytes of a connection begin with.
+pub(crate) enum Parsed {
+    /// An incomplete head.
+    Partial,
+    /// The head of a plain request.
+    Plain(RequestHead),
+    /// Anything else, valid or not.
     Other,
 }
 
-impl Ordinary {
-    pub(crate) fn read(bytes: &[u8]) -> Read {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+impl RequestHead {
+    pub(crate) fn parse(bytes: &[u8]) -> Parsed {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(bytes) {
             Ok(httparse::Status::Complete(head)) => {
                 let target = request.path.unwrap_or_default();
                 if target.contains(FRAGMENT) {
-                    return Read::Ordinary(Self::with_fragment(bytes, target, head));
+                    return Parsed::Plain(Self::with_fragment(bytes, target, head));
                 }
                 match Self::of(bytes, &request, head) {
-                    Some(ordinary) => Read::Ordinary(ordinary),
-                    None => Read::Other,
+                    Some(head) => Parsed::Plain(head),
+                    None => Parsed::Other,
                 }
             }
-            Ok(httparse::Status::Partial) => Read::Part,
-            Err(_) => Read::Other,
+            Ok(httparse::Status::Partial) => Parsed::Partial,
+            Err(_) => Parsed::Other,
         }
     }
 
@@ -76,7 +75,7 @@ impl Ordinary {
             query: None,
             host: None,
             headers: None,
-            goes_on: false,
+            keep_alive: false,
             head,
             body: 0,
         }
@@ -94,44 +93,43 @@ impl Ordinary {
         if request.version != Some(1) || !target.starts_with('/') {
             return None;
         }
-        // Where it lies: after the method and a space, and perhaps some empty lines.
+        // After the method and a space, and perhaps some empty lines.
         let Range { start, end } = range_in(bytes, target.as_bytes());
         let mark = split(target)?;
-        let mut ordinary = Self {
+        let mut parsed = Self {
             method,
             path: start..mark.map_or(end, |mark| start + mark),
             query: mark.map(|mark| start + mark + 1..end),
             host: None,
             headers: None,
-            goes_on: true,
+            keep_alive: true,
             head,
             body: 0,
         };
-        ordinary.take_in(bytes, request.headers)?;
-        Some(ordinary)
+        parsed.apply(bytes, request.headers)?;
+        Some(parsed)
     }
 
-    /// Takes in what the headers say; `None` if they make it something else.
-    fn take_in(&mut self, bytes: &[u8], headers: &[httparse::Header<'_>]) -> Option<()> {
-        let (mut length, mut telling) = (None, false);
+    /// Applies the headers; `None` if one of them takes hyper.
+    fn apply(&mut self, bytes: &[u8], headers: &[httparse::Header<'_>]) -> Option<()> {
+        let (mut length, mut any_read) = (None, false);
         for header in headers {
-            match Says::of(header.name) {
-                Says::Nothing => {}
-                Says::Host if self.host.is_some() => return None,
-                Says::Host => self.host = Some(range_in(bytes, header.value)),
-                Says::Length if length.is_some() => return None,
-                Says::Length => length = Some(number(header.value)?),
-                Says::GoingOn if header.value.eq_ignore_ascii_case(b"keep-alive") => {}
-                Says::GoingOn if header.value.eq_ignore_ascii_case(b"close") => {
-                    self.goes_on = false;
+            match HeaderKind::of(header.name) {
+                HeaderKind::Ignored => {}
+                HeaderKind::Host if self.host.is_some() => return None,
+                HeaderKind::Host => self.host = Some(range_in(bytes, header.value)),
+                HeaderKind::ContentLength if length.is_some() => return None,
+                HeaderKind::ContentLength => length = Some(number(header.value)?),
+                HeaderKind::Connection if header.value.eq_ignore_ascii_case(b"keep-alive") => {}
+                HeaderKind::Connection if header.value.eq_ignore_ascii_case(b"close") => {
+                    self.keep_alive = false;
                 }
-                Says::GoingOn | Says::Otherwise => return None,
-                Says::Something => telling = true,
+                HeaderKind::Connection | HeaderKind::Unsupported => return None,
+                HeaderKind::Other => any_read = true,
             }
         }
         self.body = length.unwrap_or(0);
-        // Nobody asks for the others unless there is one of these.
-        if telling {
+        if any_read {
             let kept = self.headers.insert(Box::default());
             for header in headers {
                 kept.append(
@@ -143,24 +141,19 @@ impl Ordinary {
         Some(())
     }
 
-    /// Those that anybody asks for.
+    /// The headers that the service may read.
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.headers.as_deref().unwrap_or(&NO_HEADERS)
     }
 
-    /// How many bytes its head has.
+    /// Bytes of the head.
     pub(crate) fn head_length(&self) -> usize {
         self.head
     }
 
-    /// How many bytes it has in all.
+    /// Bytes of the whole request.
     pub(crate) fn length(&self) -> usize {
         self.head + self.body
-    }
-
-    /// Whether it has this path.
-    pub(crate) fn is_for(&self, path: &str, bytes: &[u8]) -> bool {
-        bytes[self.path.clone()] == *path.as_bytes()
     }
 
     pub(crate) fn path<'b>(&self, bytes: &'b [u8]) -> &'b str {
@@ -183,66 +176,62 @@ impl Ordinary {
     }
 }
 
-/// What a header is about.
-enum Says {
-    /// Nothing that anybody here asks for by itself.
-    Nothing,
-    /// Which host the request is meant for.
+/// What a header means here.
+enum HeaderKind {
+    /// Not read by the service.
+    Ignored,
     Host,
-    /// How long the body is.
-    Length,
-    /// Whether there will be another request.
-    GoingOn,
-    /// That this is no ordinary request.
-    Otherwise,
-    /// Something that may matter.
-    Something,
+    ContentLength,
+    Connection,
+    /// Takes hyper.
+    Unsupported,
+    /// May be read by the service.
+    Other,
 }
 
-impl Says {
+impl HeaderKind {
     fn of(name: &str) -> Self {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
             4 if is("host") => Self::Host,
-            6 if is("accept") => Self::Nothing,
-            6 if is("expect") => Self::Otherwise,
-            7 if is("upgrade") => Self::Otherwise,
-            10 if is("user-agent") => Self::Nothing,
-            10 if is("connection") => Self::GoingOn,
-            12 if is("content-type") => Self::Nothing,
-            14 if is("content-length") => Self::Length,
-            15 if is("accept-encoding") || is("accept-language") => Self::Nothing,
-            17 if is("transfer-encoding") => Self::Otherwise,
-            _ => Self::Something,
+            6 if is("accept") => Self::Ignored,
+            6 if is("expect") => Self::Unsupported,
+            7 if is("upgrade") => Self::Unsupported,
+            10 if is("user-agent") => Self::Ignored,
+            10 if is("connection") => Self::Connection,
+            12 if is("content-type") => Self::Ignored,
+            14 if is("content-length") => Self::ContentLength,
+            15 if is("accept-encoding") || is("accept-language") => Self::Ignored,
+            17 if is("transfer-encoding") => Self::Unsupported,
+            _ => Self::Other,
         }
     }
 }
 
-/// Where the query of a target begins. `None` if it has a character that is no part of one as it is: then let those have
-/// a look who know them all.
+/// Where the query of a target begins. `None` if the target has a character that takes hyper.
 fn split(target: &str) -> Option<Option<usize>> {
-    // Without leaving early: nearly none is odd.
+    // Without leaving the loop early: nearly no target has one.
     let plain = !target
         .bytes()
-        .fold(false, |any, byte| any | ODD[usize::from(byte)]);
+        .fold(false, |any, byte| any | UNUSUAL[usize::from(byte)]);
     plain.then(|| target.bytes().position(|byte| byte == b'?'))
 }
 
-/// The characters that are no part of a target as they are.
-const ODD: [bool; 256] = {
-    let (mut odd, mut byte) = ([false; 256], 0);
+/// The characters that a target should have escaped.
+const UNUSUAL: [bool; 256] = {
+    let (mut unusual, mut byte) = ([false; 256], 0);
     while byte < 256 {
-        odd[byte] = !matches!(byte as u8, b'!'..=b'~')
+        unusual[byte] = !matches!(byte as u8, b'!'..=b'~')
             || matches!(
                 byte as u8,
                 b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}'
             );
         byte += 1;
     }
-    odd
+    unusual
 };
 
-/// The place of `part` in `bytes`, of which it is a piece.
+/// The range of `part`, a slice of `bytes`.
 fn range_in(bytes: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - bytes.as_ptr().addr();
     start..start + part.len()
@@ -260,44 +249,44 @@ fn number(digits: &[u8]) -> Option<usize> {
 }
 
 fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).expect("looked at byte by byte")
+    str::from_utf8(bytes).expect("checked byte by byte")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ordinary(text: &str) -> Ordinary {
-        match Ordinary::read(text.as_bytes()) {
-            Read::Ordinary(ordinary) => ordinary,
-            Read::Part => panic!("a part: {text:?}"),
-            Read::Other => panic!("something else: {text:?}"),
+    fn plain(text: &str) -> RequestHead {
+        match RequestHead::parse(text.as_bytes()) {
+            Parsed::Plain(head) => head,
+            Parsed::Partial => panic!("partial: {text:?}"),
+            Parsed::Other => panic!("not plain: {text:?}"),
         }
     }
 
     #[test]
-    fn an_ordinary_request_is_read_where_it_lies() {
+    fn plain_requests_are_parsed_in_place() {
         let text = "\r\nPUT /locks/a%2Fb?nonce=n?&x= HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbodyGET";
         let bytes = text.as_bytes();
-        let request = ordinary(text);
+        let request = plain(text);
         assert_eq!(request.method, Method::PUT);
         assert_eq!(request.path(bytes), "/locks/a%2Fb");
         assert_eq!(request.host(bytes), Host::Named(b"x"));
         assert_eq!(request.query(bytes), Some("nonce=n?&x="));
         assert_eq!(request.body(bytes), b"body");
         assert_eq!(request.length(), text.len() - 3);
-        assert!(request.goes_on && request.headers().is_empty());
+        assert!(request.keep_alive && request.headers().is_empty());
         let text = "DELETE /locks/a/13 HTTP/1.1\r\nconnection: Close\r\n\r\n";
-        let request = ordinary(text);
+        let request = plain(text);
         assert_eq!(request.query(text.as_bytes()), None);
         assert_eq!(request.host(text.as_bytes()), Host::Missing);
         assert_eq!(request.length(), text.len());
-        assert!(!request.goes_on);
+        assert!(!request.keep_alive);
     }
 
     #[test]
-    fn what_may_matter_brings_all_headers_along() {
-        let request = ordinary(
+    fn all_headers_are_kept_when_one_may_be_read() {
+        let request = plain(
             "POST / HTTP/1.1\r\nHost: db1\r\nAccept: */*\r\nOrigin: http://a\r\nOrigin: http://b\r\n\r\n",
         );
         assert_eq!(request.headers()["host"], "db1");
@@ -311,23 +300,23 @@ mod tests {
             "GET /locks/a?x=1#b HTTP/1.1\r\nHost: x\r\n\r\n",
             "PUT /locks/a?x=1#b HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
-            let request = ordinary(text);
+            let request = plain(text);
             assert_eq!(request.path(text.as_bytes()), "/locks/a?x=1#b");
-            assert!(!request.goes_on);
+            assert!(!request.keep_alive);
         }
     }
 
     #[test]
-    fn a_head_that_is_not_whole_is_a_part_of_one() {
+    fn an_incomplete_head_is_partial() {
         let text = "GET /locks HTTP/1.1\r\nHost: x\r\n\r\n";
         for end in 0..text.len() {
-            let read = Ordinary::read(&text.as_bytes()[..end]);
-            assert!(matches!(read, Read::Part), "{:?}", &text[..end]);
+            let parsed = RequestHead::parse(&text.as_bytes()[..end]);
+            assert!(matches!(parsed, Parsed::Partial), "{:?}", &text[..end]);
         }
     }
 
     #[test]
-    fn whatever_needs_a_second_look_is_something_else() {
+    fn everything_unusual_is_left_to_hyper() {
         for head in [
             "GET / HTTP/1.0\r\n\r\n",
             "HEAD / HTTP/1.1\r\n\r\n",
@@ -349,11 +338,11 @@ mod tests {
             "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
             "hello\r\n\r\n",
         ] {
-            let other = matches!(Ordinary::read(head.as_bytes()), Read::Other);
+            let other = matches!(RequestHead::parse(head.as_bytes()), Parsed::Other);
             assert!(other, "{head:?}");
         }
-        let many = "X-Header: x\r\n".repeat(HEADERS + 1);
+        let many = "X-Header: x\r\n".repeat(MAX_HEADERS + 1);
         let many = format!("GET / HTTP/1.1\r\n{many}\r\n");
-        assert!(matches!(Ordinary::read(many.as_bytes()), Read::Other));
+        assert!(matches!(RequestHead::parse(many.as_bytes()), Parsed::Other));
     }
 }

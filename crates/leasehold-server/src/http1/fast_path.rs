@@ -1,0 +1,235 @@
+//! One plain request after another: read, answered and forgotten, with nothing in between.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::core::BootTime;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::futures::Notified;
+use tokio::time::{Instant, Sleep};
+
+use super::MAX_BUFFER;
+use super::head::{Parsed, RequestHead};
+use super::read_ahead::{ReadAhead, until_hang_up};
+use super::write_timeout::WriteTimeout;
+use crate::answer::{Answer, Date};
+use crate::body::Body;
+use crate::events;
+use crate::serve::Client;
+use crate::service::Head;
+
+/// Bytes for which there is always room when something is read.
+const MIN_READ: usize = 512;
+/// Bytes that a connection keeps for its next request, and for its next answer.
+const KEPT: usize = 8 * 1024;
+/// How long the body of a plain request may take to follow its head.
+const BODY_FOLLOWS: Duration = Duration::from_millis(100);
+
+/// What comes after the plain requests of a connection.
+pub(super) enum Next {
+    /// Nothing.
+    Close,
+    /// Something that begins like this.
+    Hyper(Vec<u8>),
+}
+
+pub(super) struct FastPath<'c, 't, S> {
+    client: &'c Client,
+    stream: &'c mut WriteTimeout<S>,
+    /// Ready when the service ends.
+    closing: Pin<&'c mut Notified<'t>>,
+    /// What was received and not answered yet.
+    input: Vec<u8>,
+    /// Takes its place while a request is being answered.
+    spare: Vec<u8>,
+    output: Vec<u8>,
+    date: Date,
+    /// When the last request was answered.
+    idle_since: BootTime,
+    /// Whether it is woken when nothing is received for too long, or the service ends.
+    is_registered: bool,
+}
+
+impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
+    pub(super) fn new(
+        client: &'c Client,
+        stream: &'c mut WriteTimeout<S>,
+        closing: Pin<&'c mut Notified<'t>>,
+    ) -> Self {
+        Self {
+            client,
+            stream,
+            closing,
+            input: Vec::new(),
+            spare: Vec::new(),
+            output: Vec::new(),
+            date: Date::default(),
+            idle_since: client.service.engine.host().boot_time(),
+            is_registered: false,
+        }
+    }
+
+    fn now(&self) -> BootTime {
+        self.client.service.engine.host().boot_time()
+    }
+
+    pub(super) async fn run(mut self) -> io::Result<Next> {
+        let config = &self.client.service.config;
+        let mut idle = pin!(tokio::time::sleep(config.head_timeout));
+        loop {
+            let parsed = match self.input.is_empty() {
+                true => Parsed::Partial,
+                false => RequestHead::parse(&self.input),
+            };
+            match parsed {
+                Parsed::Partial if self.input.len() > config.max_head => break,
+                Parsed::Partial => {
+                    if !self.receive(idle.as_mut()).await? {
+                        return Ok(Next::Close);
+                    }
+                }
+                Parsed::Plain(request) if self.is_complete(&request).await? => {
+                    if !self.answer(&request).await? {
+                        return Ok(Next::Close);
+                    }
+                }
+                Parsed::Plain(_) | Parsed::Other => break,
+            }
+        }
+        Ok(Next::Hyper(self.input))
+    }
+
+    /// Waits for more of a request. Returns whether there was any before the timeout.
+    async fn receive(&mut self, mut idle: Pin<&mut Sleep>) -> io::Result<bool> {
+        let timeout = self.client.service.config.head_timeout;
+        // As much room again as was needed so far.
+        self.input.reserve(self.input.len().max(MIN_READ));
+        poll_fn(|context| {
+            if let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(context) {
+                return Poll::Ready(read.map(|read| read > 0));
+            }
+            if self.client.closing.is_set() {
+                return Poll::Ready(Ok(false));
+            }
+            // Once is enough: it is always the same task that they wake.
+            if !self.is_registered || idle.is_elapsed() {
+                self.is_registered = true;
+                if self.closing.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Ok(false));
+                }
+                while idle.as_mut().poll(context).is_ready() {
+                    // It was set at an earlier request.
+                    let left = timeout.saturating_sub(self.now().since(self.idle_since));
+                    if left.is_zero() {
+                        return Poll::Ready(Ok(false));
+                    }
+                    idle.as_mut().reset(Instant::now() + left);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Whether all of a request is here that can be answered here.
+    async fn is_complete(&mut self, request: &RequestHead) -> io::Result<bool> {
+        // Only hyper streams.
+        if request.head_length() > self.client.service.config.max_head
+            || request.length() > MAX_BUFFER
+            || request.path(&self.input) == events::PATH
+        {
+            return Ok(false);
+        }
+        if self.input.len() >= request.length() {
+            return Ok(true);
+        }
+        self.client.connection.slot().mark_idle(self.now());
+        let missing = request.length() - self.input.len();
+        self.input.reserve(missing);
+        let rest = async {
+            while self.input.len() < request.length() {
+                if self.stream.read_buf(&mut self.input).await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(BODY_FOLLOWS, rest).await {
+            Ok(read) => read.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Answers a request. Returns whether there may be another.
+    async fn answer(&mut self, request: &RequestHead) -> io::Result<bool> {
+        if let Err(refusal) = self.client.admit(request.path(&self.input)).await {
+            self.idle_since = self.now();
+            self.send(refusal, false).await?;
+            return Ok(false);
+        }
+        let keep_alive = request.keep_alive && self.client.keeps_alive();
+        self.client.begin().await;
+        let received = std::mem::replace(&mut self.input, std::mem::take(&mut self.spare));
+        self.input.extend_from_slice(&received[request.length()..]);
+        let Some((answer, answered)) = self.perform(request, &received).await? else {
+            return Ok(false);
+        };
+        self.idle_since = answered;
+        self.send(answer, keep_alive).await?;
+        self.spare = received;
+        self.spare.clear();
+        if self.input.is_empty() {
+            std::mem::swap(&mut self.input, &mut self.spare);
+        }
+        self.input.shrink_to(KEPT);
+        self.spare.shrink_to(KEPT);
+        Ok(keep_alive)
+    }
+
+    /// Has the service answer a request; `None` if the caller hangs up first.
+    async fn perform(
+        &mut self,
+        request: &RequestHead,
+        received: &[u8],
+    ) -> io::Result<Option<(Answer, BootTime)>> {
+        let Client { service, peer, .. } = self.client;
+        let head = Head {
+            method: &request.method,
+            path: request.path(received),
+            query: request.query(received),
+            host: request.host(received),
+            headers: request.headers(),
+        };
+        let body = Body::Here(request.body(received).to_vec());
+        let answering = service.answer(head, body, peer);
+        let mut ahead = ReadAhead::default();
+        let Self { stream, input, .. } = self;
+        until_hang_up(answering, |context| {
+            ahead.poll_hang_up(*stream, input, context)
+        })
+        .await
+    }
+
+    async fn send(&mut self, answer: Answer, keep_alive: bool) -> io::Result<()> {
+        answer.write(self.date.at(self.idle_since), keep_alive, &mut self.output);
+        let mut body = answer.body;
+        // It is the client's turn, which can leave the answer unread.
+        let slot = self.client.connection.slot();
+        slot.mark_idle(self.idle_since);
+        let sent = self.stream.write(&self.output).await?;
+        // From its first byte on, the grant in it is the caller's.
+        body.take();
+        if sent < self.output.len() {
+            self.stream.write_all(&self.output[sent..]).await?;
+            self.idle_since = self.now();
+            slot.mark_idle(self.idle_since);
+        }
+        self.stream.flush().await?;
+        self.output.clear();
+        self.output.shrink_to(KEPT);
+        Ok(())
+    }
+}

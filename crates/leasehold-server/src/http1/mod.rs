@@ -1,0 +1,58 @@
+//! HTTP/1.1 on one connection.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `fast_path.rs` | answers one plain request after another |
+//! | `head.rs` | parses the head of a plain request in place |
+//! | `hyper_path.rs` | has hyper serve everything else, from the first other request on |
+//! | `hyper_stream.rs` | what hyper reads and writes: gives its own error answers a body |
+//! | `read_ahead.rs` | notices that a caller hangs up |
+//! | `write_timeout.rs` | closes connections whose client does not read |
+
+mod fast_path;
+mod head;
+mod hyper_path;
+mod hyper_stream;
+mod read_ahead;
+mod write_timeout;
+
+pub(crate) use head::{FRAGMENT, NO_HEADERS};
+pub(crate) use write_timeout::is_timeout;
+
+use std::pin::pin;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+
+use crate::serve::Client;
+use fast_path::{FastPath, Next};
+use write_timeout::WriteTimeout;
+
+/// Bytes of a plain request, and those that hyper reads ahead of one or keeps for a client that does not read.
+const MAX_BUFFER: usize = 64 * 1024;
+
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves a connection to its end.
+pub(crate) async fn serve<S>(client: Client, stream: S) -> Result<(), Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let timeout = client.service.config.write_timeout;
+    let mut stream = WriteTimeout::new(stream, timeout, client.connection.slot().clone());
+    let closing = client.closing.clone();
+    let mut notified = pin!(closing.notified());
+    let next = FastPath::new(&client, &mut stream, notified.as_mut())
+        .run()
+        .await?;
+    match next {
+        Next::Close => {
+            // The client may have gone, or not listen.
+            let _ = tokio::time::timeout(timeout, stream.shutdown()).await;
+            Ok(())
+        }
+        Next::Hyper(unread) => {
+            // On the heap: most connections never need it.
+            Box::pin(hyper_path::serve(client, stream, unread, notified)).await
+        }
+    }
+}
