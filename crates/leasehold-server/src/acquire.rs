@@ -5,12 +5,14 @@ use std::time::Duration;
 use leasehold::core::{Acquire, BootTime, Fence, Hash, Mode, Name, Operation, Outcome, limits};
 use leasehold::engine::{Patience, Reply, Several};
 use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
-use leasehold::{AcquireAllRequest, Error, Result};
+use leasehold::{AcquireAllRequest, Error, Result, json_bytes};
 
 use crate::access::Right;
 use crate::answer::{self, Answer};
-use crate::audit::Change;
+use crate::audit::{Change, Entry};
 use crate::body;
+use crate::budget::{Reserved, UNCOUNTED_BYTES, too_many_answers};
+use crate::connections::ClientAddress;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route;
@@ -92,9 +94,14 @@ impl Service {
         self.waited(call.arrival, wait).await;
         match several {
             Ok(Several::Granted(granted)) => {
+                let counted = match self.count(call.client_address, &granted) {
+                    Ok(counted) => counted,
+                    Err(refused) => return Err(not_told(entry, refused)?),
+                };
                 self.granted(entry, &owner, &granted)?;
                 let leases = leases(call.arrival, &granted);
-                Ok(answer::telling_all(granted, &NamedLeases { leases }))
+                let answer = answer::telling_all(granted, &NamedLeases { leases });
+                Ok(answer.counted(counted))
             }
             Ok(Several::Held(name, held)) => {
                 let error = Error::Held(held);
@@ -106,6 +113,24 @@ impl Service {
                 Err(error.into())
             }
         }
+    }
+
+    /// Counts a large answer to several grants before it is made. Where there is no room for it they are given back.
+    pub(crate) fn count(
+        &self,
+        address: ClientAddress,
+        granted: &[(Name, Reply)],
+    ) -> Result<Option<Reserved>, Refused> {
+        let bytes = granted.iter().map(|(_, reply)| match reply.outcome() {
+            Outcome::Granted(grant) => json_bytes(&grant.body),
+            _ => 0,
+        });
+        let bytes: usize = bytes.sum();
+        if bytes <= UNCOUNTED_BYTES {
+            return Ok(None);
+        }
+        let counted = self.answers.count(address, bytes);
+        counted.map(Some).ok_or_else(too_many_answers)
     }
 
     async fn ask(
@@ -160,6 +185,12 @@ pub(crate) fn leases(arrival: BootTime, granted: &[(Name, Reply)]) -> Vec<NamedL
         })
     });
     leases.collect()
+}
+
+/// Records that grants are given back because their answer is refused.
+pub(crate) fn not_told(entry: Entry, refused: Refused) -> Result<Refused> {
+    entry.fail(&Error::Unavailable(refused.document().detail.to_string()))?;
+    Ok(refused)
 }
 
 fn names_in(text: &str) -> Result<Vec<Name>> {

@@ -20,6 +20,7 @@ use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
 
+use crate::budget::Reserved;
 use crate::events::Stream;
 use crate::refused::Refused;
 
@@ -32,6 +33,10 @@ pub(crate) struct AnswerBody {
     replies: Vec<Reply>,
     /// What is sent instead, for as long as somebody reads.
     stream: Option<Box<Stream>>,
+    /// Its bytes in the budget, if it is large.
+    reserved: Option<Reserved>,
+    /// How much of the text hyper has had.
+    sent: usize,
 }
 
 impl AnswerBody {
@@ -50,6 +55,43 @@ impl AnswerBody {
         for reply in self.reply.take().into_iter().chain(self.replies.drain(..)) {
             let _ = reply.take();
         }
+    }
+
+    /// Its text has been copied.
+    pub(crate) fn forget_text(&mut self) {
+        self.json = Cow::default();
+    }
+
+    /// The bytes of its text.
+    pub(crate) fn length(&self) -> usize {
+        self.json.len()
+    }
+
+    /// Whether its bytes are in the budget.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.reserved.is_some()
+    }
+
+    pub(crate) fn set_reserved(&mut self, reserved: Reserved) {
+        self.reserved = Some(reserved);
+    }
+
+    /// The next part of the text. Large ones are copied: the budget holds until all of the text has been sent, which then
+    /// must not be kept by a part of it.
+    fn next_part(&mut self) -> Bytes {
+        if self.json.len() <= MAX_PART {
+            return match std::mem::take(&mut self.json) {
+                Cow::Owned(bytes) => bytes.into(),
+                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            };
+        }
+        let rest = &self.json[self.sent..];
+        let part = Bytes::copy_from_slice(&rest[..rest.len().min(MAX_PART)]);
+        self.sent += part.len();
+        if self.sent == self.json.len() {
+            (self.json, self.sent) = (Cow::default(), 0);
+        }
+        part
     }
 
     /// Whether it goes on for as long as somebody reads it.
@@ -72,11 +114,8 @@ impl Body for AnswerBody {
                 .poll_next(context)
                 .map(|next| Some(Ok(Frame::data(next?))));
         }
-        let json = match std::mem::take(&mut self.json) {
-            Cow::Owned(bytes) => bytes.into(),
-            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-        };
-        Poll::Ready((!json.is_empty()).then(|| Ok(Frame::data(json))))
+        let part = self.next_part();
+        Poll::Ready((!part.is_empty()).then(|| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -85,11 +124,14 @@ impl Body for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         match self.stream {
-            None => SizeHint::with_exact(self.json.len() as u64),
+            None => SizeHint::with_exact((self.json.len() - self.sent) as u64),
             Some(_) => SizeHint::default(),
         }
     }
 }
+
+/// Bytes of a text that hyper gets at once.
+const MAX_PART: usize = 64 * 1024;
 
 /// Bytes that the head of an ordinary answer takes, and some more.
 const HEAD_BYTES: usize = 192;
@@ -118,8 +160,16 @@ impl Answer {
                 reply: None,
                 replies: Vec::new(),
                 stream: None,
+                reserved: None,
+                sent: 0,
             },
         }
+    }
+
+    /// The same with its bytes in the budget, if they are counted.
+    pub(crate) fn counted(mut self, counted: Option<Reserved>) -> Self {
+        self.body.reserved = counted;
+        self
     }
 
     /// Writes it down as it is sent, where it has an end.
@@ -214,6 +264,13 @@ pub(crate) fn ok(value: &impl Serialize) -> Answer {
     json(StatusCode::OK, JSON, value)
 }
 
+/// The same of JSON whose bytes are in the budget.
+pub(crate) fn reserved(reserved: Reserved, json: Vec<u8>) -> Answer {
+    let mut answer = Answer::new(json.into(), JSON);
+    answer.body.set_reserved(reserved);
+    answer
+}
+
 /// An answer that tells a reply, and takes it only when it is written.
 pub(crate) fn telling(reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
     let mut answer = Answer::new(json.into(), JSON);
@@ -236,6 +293,7 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
         .sum();
     let mut bytes = Vec::with_capacity(16 + length);
     let mut replies = Vec::with_capacity(answers.len());
+    let mut reserved: Option<Reserved> = None;
     bytes.extend_from_slice(b"{\"answers\":[");
     for (number, answer) in answers.into_iter().enumerate() {
         if number > 0 {
@@ -248,10 +306,16 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
         bytes.push(b'}');
         replies.extend(answer.body.reply);
         replies.extend(answer.body.replies);
+        match (&mut reserved, answer.body.reserved) {
+            (Some(reserved), Some(more)) => reserved.add(more),
+            (None, more) => reserved = more,
+            (_, None) => {}
+        }
     }
     bytes.extend_from_slice(b"]}");
     let mut answer = Answer::new(bytes.into(), JSON);
     answer.body.replies = replies;
+    answer.body.reserved = reserved;
     answer
 }
 

@@ -7,13 +7,14 @@ use leasehold::engine::{Patience, Reply};
 use leasehold::wire::{
     HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Released, Trouble,
 };
-use leasehold::{Error, Result, duration};
+use leasehold::{Error, Result, duration, json_bytes};
 
 use crate::access::caller::Caller;
 use crate::access::{Right, caller};
 use crate::answer::{self, Answer};
 use crate::audit::Change;
 use crate::body;
+use crate::budget::PAGE_BYTES;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::service::{Call, Service, refuse};
@@ -71,8 +72,9 @@ impl Service {
             true => answers.next(),
             false => None,
         });
+        let mut room = PAGE_BYTES;
         let leases = answers.map(|answer| match answer {
-            Some(answer) => told(call.arrival, answer),
+            Some(answer) => cut(told(call.arrival, answer), &mut room),
             None => HeartbeatAnswer::Problem(caller::missing(&[Right::Acquire])),
         });
         Ok(answer::ok(&HeartbeatsAnswer {
@@ -158,6 +160,20 @@ fn told(arrival: BootTime, answer: Result<Reply>) -> HeartbeatAnswer {
     match told {
         Ok(lease) => HeartbeatAnswer::Lease(lease),
         Err(refused) => HeartbeatAnswer::Problem(refused.document().into_owned()),
+    }
+}
+
+/// The same with the beginning of its body, unless there is room for all of it.
+fn cut(answer: HeartbeatAnswer, room: &mut usize) -> HeartbeatAnswer {
+    let HeartbeatAnswer::Lease(lease) = answer else {
+        return answer;
+    };
+    match room.checked_sub(json_bytes(&lease.body)) {
+        Some(left) => {
+            *room = left;
+            HeartbeatAnswer::Lease(lease)
+        }
+        None => HeartbeatAnswer::Lease(lease.cut()),
     }
 }
 

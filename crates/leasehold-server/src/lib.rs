@@ -21,6 +21,7 @@ mod answer;
 mod audit;
 mod awake;
 mod body;
+mod budget;
 mod connections;
 mod dashboard;
 mod events;
@@ -33,6 +34,7 @@ mod look;
 mod metrics;
 mod openapi;
 mod origin;
+mod page;
 mod purge;
 mod query;
 mod readiness;
@@ -92,6 +94,10 @@ pub struct Config {
     /// Subscribers of `/events` at once, at most half of [`max_connections`](Self::max_connections). One address may have the
     /// same share of them as of the connections.
     pub max_subscribers: usize,
+    /// Bytes of the pages, claims and batches of answers that are being made, or that their clients have not read yet; large
+    /// answers about one name may have half as many beside that. One address may have the same share of them as of the
+    /// connections. What does not fit waits for a moment and is then refused.
+    pub max_answer_bytes: usize,
     /// Bytes of a request's head.
     pub max_head: usize,
     /// How long a connection may be idle, or take to send a request's head.
@@ -124,6 +130,7 @@ impl Default for Config {
             max_connections: 10_000,
             max_connections_per_address: None,
             max_subscribers: 2_500,
+            max_answer_bytes: 64 * 1024 * 1024,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),

@@ -1,16 +1,27 @@
 //! Looking: at one lease, and at many.
 
 use std::fmt;
+use std::time::Duration;
 
 use leasehold::core::{Kind, Name, View};
-use leasehold::wire::{Gates, LockView, Locks, MAX_PAGE, Problem};
+use leasehold::engine::SEARCH_PAGE;
+use leasehold::wire::{LockView, MAX_PAGE, Problem};
 use leasehold::{Error, ListRequest, Listing, Result};
+use tokio::time::Instant;
 
 use crate::access::Right;
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
+use crate::budget::PAGE_BYTES;
+use crate::page::{Overflow, Page};
+use crate::query::Query;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
+
+/// Names in a page when the caller does not say.
+const DEFAULT_PAGE: usize = 100;
+/// How long a page may take before it ends as it is: clients wait for it.
+const LIST_TIME: Duration = Duration::from_secs(2);
 
 impl Service {
     pub(crate) async fn show(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -21,30 +32,51 @@ impl Service {
         }
     }
 
+    /// A page of names. It ends early when it is large, or takes long: its cursor says where to go on.
     pub(crate) async fn list(&self, call: Call<'_>, kind: Kind) -> Result<Answer, Refused> {
         let query = &call.query;
-        query.only(&["prefix", "state", "held", "cursor", "limit"])?;
-        let request = ListRequest {
+        query.only(&["prefix", "state", "held", "cursor", "limit", "bodies"])?;
+        let is_cut = cuts_bodies(query)?;
+        let limit = query.limit(MAX_PAGE)?.unwrap_or(DEFAULT_PAGE);
+        let mut request = ListRequest {
             gates: kind == Kind::Gate,
             prefix: query.get("prefix").unwrap_or_default().to_owned(),
             state: query.get("state").map(Into::into),
             held: query.flag("held")?,
             cursor: query.get("cursor").map(Into::into),
-            limit: query.limit(MAX_PAGE)?.unwrap_or_default(),
+            limit: 0,
         };
-        let Listing { leases, cursor } = self.readable(&call.caller, request).await?;
-        let views = leases.iter().map(|(name, view)| self.view(name, view));
-        let views = views.collect();
-        Ok(match kind {
-            Kind::Lock => answer::ok(&Locks {
-                locks: views,
-                cursor,
-            }),
-            Kind::Gate => answer::ok(&Gates {
-                gates: views,
-                cursor,
-            }),
-        })
+        let reserving = self.answers.reserve(call.client_address, PAGE_BYTES);
+        let mut reserved = reserving.await?;
+        let (mut page, started) = (Page::new(kind), Instant::now());
+        // Cursors lead on from whole pages of the store only. What does not fit is asked for again, in a smaller page.
+        let mut most = SEARCH_PAGE;
+        loop {
+            request.limit = most.min(limit - page.count());
+            let Listing { leases, cursor } = self.readable(&call.caller, request.clone()).await?;
+            let views = leases.iter().map(|(name, view)| {
+                let view = self.view(name, view);
+                if is_cut { view.cut() } else { view }
+            });
+            match page.add(views) {
+                Ok(()) => request.cursor = cursor,
+                Err(_) if page.count() > 0 => break,
+                Err(Overflow(fitting)) => {
+                    most = fitting.min(most - 1).max(1);
+                    continue;
+                }
+            }
+            let is_complete = request.cursor.is_none() || page.count() == limit;
+            if is_complete || most < SEARCH_PAGE || page.is_full() || started.elapsed() > LIST_TIME
+            {
+                break;
+            }
+            // A store in memory answers at once, and others shall have their turn.
+            tokio::task::yield_now().await;
+        }
+        let json = page.finish(request.cursor.as_deref());
+        reserved.shrink_to(json.len());
+        Ok(answer::reserved(reserved, json))
     }
 
     /// What may be seen of a name, and how many wait for it here.
@@ -86,6 +118,15 @@ impl Service {
         };
         listing.cursor = next.map(|place| place.to_string());
         Ok(listing)
+    }
+}
+
+/// Whether a list has only the beginnings of bodies.
+fn cuts_bodies(query: &Query<'_>) -> Result<bool> {
+    match query.get("bodies") {
+        None | Some("cut") => Ok(true),
+        Some("full") => Ok(false),
+        Some(_) => Err(Error::invalid("`bodies` must be `cut` or `full`")),
     }
 }
 

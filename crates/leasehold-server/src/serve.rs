@@ -1,6 +1,7 @@
 //! Accepts connections until told to stop, then lets them finish.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 
 use crate::Config;
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, AnswerBody};
 use crate::awake::Awake;
+use crate::budget::{AnswerBudget, Reserved, UNCOUNTED_BYTES};
 use crate::connections::{Connection, ConnectionLimiter, ConnectionLimits, PROBES};
 use crate::events::Hub;
 use crate::host::AllowedHosts;
@@ -49,6 +51,7 @@ pub async fn serve(
     let limits = ConnectionLimits::new(&config);
     // Who waits has a connection: one token never has more than half of them.
     config.limits.waits = config.limits.waits.min(limits.total.div_ceil(2));
+    let answers = AnswerBudget::new(config.max_answer_bytes, limits);
     let limiter = ConnectionLimiter::new(limits, engine.host().clone());
     let (drain_timeout, traces) = (config.drain_timeout, config.traces.clone());
     let mut background = JoinSet::new();
@@ -83,6 +86,7 @@ pub async fn serve(
             awake,
             readiness: Arc::default(),
             connections: limiter,
+            answers,
         },
         open: JoinSet::new(),
         closing: closing.clone(),
@@ -237,6 +241,17 @@ impl Client {
     /// A complete request is here: the connection stays until it is answered.
     pub(crate) async fn begin(&self) {
         self.connection.slot().begin().await;
+    }
+
+    /// Counts a large answer that is not in the budget yet. Without room for it the connection ends: there are too many
+    /// answers that are not read.
+    pub(crate) fn count(&self, body: &AnswerBody, bytes: usize) -> io::Result<Option<Reserved>> {
+        if bytes <= UNCOUNTED_BYTES || body.is_reserved() {
+            return Ok(None);
+        }
+        let counted = self.service.answers.count(self.connection.address(), bytes);
+        let too_many = || io::Error::other("too many answers are not read");
+        counted.map(Some).ok_or_else(too_many)
     }
 
     /// Whether the client may send another request.

@@ -18,6 +18,7 @@ use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry, Witness};
 use crate::awake::Awake;
 use crate::body::Body;
+use crate::budget::AnswerBudget;
 use crate::connections::{ClientAddress, ConnectionLimiter};
 use crate::events::Hub;
 use crate::history::Deed;
@@ -48,6 +49,7 @@ pub(crate) struct Service {
     pub(crate) awake: Arc<Awake>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) connections: Arc<ConnectionLimiter>,
+    pub(crate) answers: Arc<AnswerBudget>,
 }
 
 /// The head of a request.

@@ -86,9 +86,13 @@ impl Service {
                 return Err(error.into());
             }
         };
+        let counted = match self.count(call.client_address, &claimed) {
+            Ok(counted) => counted,
+            Err(refused) => return Err(acquire::not_told(entry, refused)?),
+        };
         self.granted(entry, &owner, &claimed)?;
         let items = acquire::leases(call.arrival, &claimed);
-        Ok(answer::telling_all(claimed, &Items { items }))
+        Ok(answer::telling_all(claimed, &Items { items }).counted(counted))
     }
 }
 

@@ -20,8 +20,9 @@ pub trait Leases: Send + Sync + 'static {
     /// want the same never wait for each other.
     async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll>;
 
-    /// Leases work items of a state that nobody holds, oldest first; waits for one if there is none and the request
-    /// says so. Empty if there still is none.
+    /// Leases work items of a state that nobody holds, oldest first, as far as they fit into
+    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES); waits for one if there is none and the request says so. Empty if there
+    /// still is none.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
     /// Creates a work item, or puts it into another state: [`Error::Held`](crate::Error::Held) while it is leased.
@@ -134,6 +135,9 @@ pub struct ClaimRequest {
 impl ClaimRequest {
     /// The most items in one claim.
     pub const MOST_ITEMS: usize = 1_000;
+    /// The most bytes of items in one claim, as they are written in JSON: what does not fit is left for the next claim. The
+    /// first item always fits.
+    pub const MOST_BYTES: usize = 1024 * 1024;
 }
 
 /// A lease that is the caller's, by name.
@@ -263,7 +267,7 @@ pub struct ListRequest {
     pub held: Option<bool>,
     /// Go on after a page.
     pub cursor: Option<String>,
-    /// At most so many in one page; zero: 100.
+    /// At most so many in one page; zero: 100. A page may have fewer although there are more.
     pub limit: usize,
 }
 

@@ -166,6 +166,7 @@ mod error;
 pub mod fence;
 pub mod health;
 pub mod host;
+mod json_size;
 mod leases;
 pub mod measure;
 #[cfg(feature = "http")]
@@ -186,6 +187,8 @@ pub mod wire;
 
 pub use client::{Client, Gated, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use json_size::json_bytes;
 pub use leasehold_core as core;
 pub use leases::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,

@@ -12,7 +12,7 @@
 mod limiter;
 mod slot;
 
-pub(crate) use limiter::{ConnectionLimiter, ConnectionLimits, Subscription};
+pub(crate) use limiter::{ConnectionLimiter, ConnectionLimits, GRACE, Subscription};
 pub(crate) use slot::{Connection, ConnectionSlot};
 
 use std::net::{IpAddr, Ipv6Addr};

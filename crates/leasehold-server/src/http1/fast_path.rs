@@ -216,6 +216,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
     async fn send(&mut self, answer: Answer, keep_alive: bool) -> io::Result<()> {
         answer.write(self.date.at(self.idle_since), keep_alive, &mut self.output);
         let mut body = answer.body;
+        body.forget_text();
         // It is the client's turn, which can leave the answer unread.
         let slot = self.client.connection.slot();
         slot.mark_idle(self.idle_since);
@@ -223,6 +224,8 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         // From its first byte on, the grant in it is the caller's.
         body.take();
         if sent < self.output.len() {
+            // What is not read is kept meanwhile.
+            let _counted = self.client.count(&body, self.output.len())?;
             self.stream.write_all(&self.output[sent..]).await?;
             self.idle_since = self.now();
             slot.mark_idle(self.idle_since);

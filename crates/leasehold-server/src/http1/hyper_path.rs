@@ -82,7 +82,10 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
         // The rest of the request is still to come.
         false => Poll::Pending,
     });
-    let (answer, answered) = { answered.await? }.ok_or(io::ErrorKind::ConnectionAborted)?;
+    let (mut answer, answered) = { answered.await? }.ok_or(io::ErrorKind::ConnectionAborted)?;
+    if let Some(counted) = client.count(&answer.body, answer.body.length())? {
+        answer.body.set_reserved(counted);
+    }
     if !answer.body.is_stream() {
         slot.mark_idle(answered);
     }

@@ -38,7 +38,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let timeout = client.service.config.write_timeout;
-    let mut stream = WriteTimeout::new(stream, timeout, client.connection.slot().clone());
+    let (slot, answers) = (client.connection.slot(), &client.service.answers);
+    let mut stream = WriteTimeout::new(stream, timeout, slot.clone(), answers.clone());
     let closing = client.closing.clone();
     let mut notified = pin!(closing.notified());
     let next = FastPath::new(&client, &mut stream, notified.as_mut())

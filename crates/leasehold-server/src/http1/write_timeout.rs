@@ -3,36 +3,46 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold::core::BootTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
-use crate::connections::ConnectionSlot;
+use crate::budget::AnswerBudget;
+use crate::connections::{ConnectionSlot, GRACE};
 
-/// A connection that fails when a write has made no progress for this long, and that is not busy until then.
+/// A connection that fails when a write has made no progress for this long, or for as long as [`GRACE`] while other answers
+/// wait for room, and that is not busy until then.
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
     slot: Arc<ConnectionSlot>,
+    answers: Arc<AnswerBudget>,
     /// Set while the client does not read.
     stalled: Option<Stalled>,
 }
 
 struct Stalled {
-    timeout: Pin<Box<Sleep>>,
+    since: Instant,
+    next_check: Pin<Box<Sleep>>,
     /// Since when, if the connection was busy until then.
     busy_until: Option<BootTime>,
 }
 
 impl<S> WriteTimeout<S> {
-    pub(crate) fn new(stream: S, timeout: Duration, slot: Arc<ConnectionSlot>) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        timeout: Duration,
+        slot: Arc<ConnectionSlot>,
+        answers: Arc<AnswerBudget>,
+    ) -> Self {
         Self {
             stream,
             timeout,
             slot,
+            answers,
             stalled: None,
         }
     }
@@ -50,15 +60,22 @@ impl<S> WriteTimeout<S> {
             return written;
         }
         let stalled = self.stalled.get_or_insert_with(|| Stalled {
-            timeout: Box::pin(tokio::time::sleep(self.timeout)),
+            since: Instant::now(),
+            next_check: Box::pin(tokio::time::sleep(GRACE.min(self.timeout))),
             busy_until: self.slot.stall(),
         });
-        stalled.timeout.as_mut().poll(context).map(|()| {
-            Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the client does not read",
-            ))
-        })
+        loop {
+            ready!(stalled.next_check.as_mut().poll(context));
+            let left = self.timeout.saturating_sub(stalled.since.elapsed());
+            if left.is_zero() || self.answers.is_short() {
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the client does not read",
+                )));
+            }
+            let next = Instant::now() + left.min(GRACE);
+            stalled.next_check.as_mut().reset(next);
+        }
     }
 }
 
@@ -116,19 +133,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use leasehold::host::Machine;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::budget::PAGE_BYTES;
+    use crate::connections::ConnectionLimits;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn budget() -> Arc<AnswerBudget> {
+        let limits = ConnectionLimits::new(&crate::Config::default());
+        AnswerBudget::new(PAGE_BYTES, limits)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_disconnected() {
         let (near, mut far) = tokio::io::duplex(64);
         let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
         let slot = Arc::new(slot);
-        let mut near = WriteTimeout::new(near, TIMEOUT, slot.clone());
+        let mut near = WriteTimeout::new(near, TIMEOUT, slot.clone(), budget());
         // A slow client may take its time as long as it reads something now and then.
         let slow = tokio::spawn(async move {
             let mut byte = [0];
@@ -146,5 +172,22 @@ mod tests {
         let stalled = near.write_all(&[1; 64]).await.unwrap_err();
         assert!(is_timeout(&stalled) && !slot.is_busy());
         assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_disconnected_sooner_while_answers_wait_for_room() {
+        let (near, _far) = tokio::io::duplex(64);
+        let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
+        let budget = budget();
+        let mut near = WriteTimeout::new(near, TIMEOUT, slot.into(), budget.clone());
+        let client = IpAddr::from([127, 0, 0, 1]).into();
+        let unread = budget.reserve(client, PAGE_BYTES).await;
+        let started = Instant::now();
+        let (stalled, waiting) = tokio::join!(near.write_all(&[1; 65]), async {
+            budget.reserve(client, PAGE_BYTES).await.is_err()
+        });
+        assert!(is_timeout(&stalled.unwrap_err()) && waiting);
+        assert!(started.elapsed() < 3 * GRACE);
+        drop(unread);
     }
 }

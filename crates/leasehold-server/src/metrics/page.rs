@@ -161,6 +161,9 @@ impl Service {
         let help = "Connections refused because there were too many, and none was idle.";
         let mut refused = page.metric("leasehold_refused_connections_total", Type::Counter, help);
         refused.value(&[], connections.refused.get());
+        let help = "Bytes of large answers that are being made or not read yet.";
+        let mut answers = page.metric("leasehold_answer_bytes", Type::Gauge, help);
+        answers.value(&[], self.answers.used());
         let help = "Who subscribes to events now.";
         let mut subscribers = page.metric("leasehold_event_subscribers", Type::Gauge, help);
         subscribers.value(&[], events.subscribers);

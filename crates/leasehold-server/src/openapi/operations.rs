@@ -211,7 +211,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks",
         tag: "locks",
         summary: "Look at many names",
-        parameters: &["prefix", "state", "held", "cursor", "page"],
+        parameters: &["prefix", "state", "held", "cursor", "page", "bodies"],
         answer: Answers(&["Locks"]),
         ..PLAIN
     },
@@ -348,7 +348,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates",
         tag: "gates",
         summary: "Look at many gates",
-        parameters: &["prefix", "state", "held", "cursor", "page"],
+        parameters: &["prefix", "state", "held", "cursor", "page", "bodies"],
         answer: Answers(&["Gates"]),
         ..PLAIN
     },

@@ -232,9 +232,16 @@ pub(super) fn all() -> Vec<Parameter> {
         query(
             "page",
             "limit",
-            "How many in one page, 100 by default.",
+            "How many in one page at most, 100 by default. A large page ends earlier.",
             limit(MAX_PAGE),
             json!(100),
+        ),
+        query(
+            "bodies",
+            "bodies",
+            "`cut`, the default: at most the first 256 bytes of each body. `full`: all of it, and shorter pages.",
+            json!({"type": "string", "enum": ["cut", "full"]}),
+            json!("full"),
         ),
         Parameter {
             required: true,
@@ -249,7 +256,7 @@ pub(super) fn all() -> Vec<Parameter> {
         query(
             "items",
             "limit",
-            "At most so many, 10 by default.",
+            "At most so many, 10 by default, and as many as fit into 1 MiB.",
             limit(ClaimRequest::MOST_ITEMS),
             json!(10),
         ),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation, Outcome};
 use leasehold::engine::{Engine, Patience};
-use leasehold::store;
+use leasehold::{ListRequest, store};
 use leasehold_server::Config;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -181,6 +181,18 @@ impl Server {
             Outcome::Granted(grant) => grant.fence.get(),
             outcome => panic!("{name} is free: {outcome:?}"),
         }
+    }
+
+    /// The names of the items in a state, oldest first.
+    pub(crate) async fn engine_names(&self, state: &str) -> Vec<String> {
+        let request = ListRequest {
+            state: Some(state.into()),
+            limit: 1_000,
+            ..ListRequest::default()
+        };
+        let listing = self.engine.list(request).await.unwrap();
+        let leases = listing.leases.into_iter();
+        leases.map(|(name, _)| name.as_str().to_owned()).collect()
     }
 
     /// Everything that is stored, to see that nothing changed.

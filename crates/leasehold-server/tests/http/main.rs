@@ -17,6 +17,7 @@ mod hostile;
 mod http1;
 mod input;
 mod items;
+mod large;
 mod log;
 mod lost;
 mod matrix;

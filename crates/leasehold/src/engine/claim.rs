@@ -14,25 +14,28 @@ use leasehold_core::{
 
 use super::table::Table;
 use super::watch::Learnt;
-use super::{Engine, Reply, bounded, jittered};
+use super::{Engine, Reply, SEARCH_PAGE, jittered};
 use crate::host::sleep_until;
 use crate::leases::ClaimRequest;
-use crate::store::{Answer, Availability, Page, Query, Stored};
-use crate::{Error, Result};
+use crate::store::{Availability, Query, Stored};
+use crate::{Error, Result, json_bytes};
 
 /// How often a claim looks again for items in place of those that others were quicker to take.
 const ROUNDS: u32 = 4;
 /// How much further it looks then.
 const FURTHER: usize = 8;
 /// The most pages that one round reads: a store may show items that are held.
-const PAGES: usize = 64;
+const PAGES: usize = 640;
+/// What an item takes in an answer besides its name and body.
+const ITEM_BYTES: usize = 512;
 /// The shortest pause between two searches of one who waits, however many hints there are.
 const BREATH: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Leases up to `limit` free items of a state, oldest first. While there is none it waits for as long as the
+    /// Leases up to `limit` free items of a state, oldest first, as far as they fit into
+    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). While there is none it waits for as long as the
     /// request says: those who wait for the same are served first come, first served. Empty if there still is none.
     /// It is answered within the engine's timeout after that wait.
     ///
@@ -114,39 +117,43 @@ impl Engine {
         end: BootTime,
     ) -> Result<Vec<(Name, Reply)>> {
         let mut claimed = Vec::new();
+        let mut bytes = ClaimRequest::MOST_BYTES;
         for round in 0..ROUNDS {
             if round > 0 && self.is_late(end) {
                 break;
             }
             let want = request.limit - claimed.len();
-            let look = if round == 0 { want } else { want * FURTHER };
+            let further = if round == 0 { 1 } else { FURTHER };
+            let look = Amount {
+                items: want * further,
+                bytes: bytes * further,
+            };
             let mut found = match self.claimable(request, operation, look, end).await {
                 Ok(found) => found,
                 Err(error) if claimed.is_empty() => return Err(error),
                 Err(_) => break,
             };
             if round == 0 {
-                found.names.truncate(want);
+                found.items.truncate(want);
             } else {
-                self.pick(&mut found.names, want);
+                self.pick(&mut found.items, want);
             }
-            let tries = found.names.into_iter();
+            found.fit(bytes, claimed.is_empty());
+            let tries = found.items.iter();
             let tries: Vec<_> = tries
-                .map(|name| {
-                    (
-                        name.clone(),
-                        claiming_item(operation, &request.nonce, &name),
-                    )
+                .map(|item| {
+                    let claiming = claiming_item(operation, &request.nonce, &item.name);
+                    (item.name.clone(), claiming)
                 })
                 .collect();
-            let names: Vec<_> = tries.iter().map(|(name, _)| name.clone()).collect();
             let within = end.since(self.inner.host.boot_time());
             let answers = self.perform_all(tries, Some(within)).await;
             let mut trouble = None;
-            for (name, answer) in names.into_iter().zip(answers) {
+            for (item, answer) in found.items.into_iter().zip(answers) {
                 match answer {
                     Ok(reply) if matches!(reply.outcome(), Outcome::Granted(_)) => {
-                        claimed.push((name, reply));
+                        bytes = bytes.saturating_sub(item.bytes);
+                        claimed.push((item.name, reply));
                     }
                     Ok(_) => found.contended = true,
                     Err(error) => trouble = Some(error),
@@ -166,12 +173,12 @@ impl Engine {
         self.inner.host.boot_time() + self.inner.config.timeout / 2 > end
     }
 
-    /// At least `look` items that could be claimed as far as the store shows, if there are so many.
+    /// The next items that could be claimed as far as the store shows: at least `look`, if there are so many.
     async fn claimable(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
-        look: usize,
+        look: Amount,
         end: BootTime,
     ) -> Result<Claimable> {
         let mut found = Claimable::default();
@@ -183,19 +190,25 @@ impl Engine {
             availability: free,
             cursor: None,
             limit: match free {
-                Some(_) => look.min(ClaimRequest::MOST_ITEMS),
-                None => ClaimRequest::MOST_ITEMS,
+                Some(_) => look.items.min(SEARCH_PAGE),
+                None => SEARCH_PAGE,
             },
         };
-        for _ in 0..PAGES {
+        for page in 0..PAGES {
+            if page > 0 {
+                // A store in memory answers at once, and pages are large.
+                tokio::task::yield_now().await;
+            }
             let within = end.since(self.inner.host.boot_time());
             let searched = self.search_within(&query, within).await?;
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
                 let call = (searched.number, searched.received);
                 let claiming = claiming_item(operation, &request.nonce, &name);
+                let bytes =
+                    ITEM_BYTES + json_bytes(name.as_str()) + json_bytes(&stored.record.body);
                 match table.learn(&name, stored, call, &claiming) {
-                    Learned::Claimable => found.names.push(name),
+                    Learned::Claimable => found.add(Item { name, bytes }),
                     Learned::Busy => found.contended = true,
                     Learned::Taken => {}
                 }
@@ -203,7 +216,7 @@ impl Engine {
             table.evict(&self.inner.config);
             query.cursor = searched.page.cursor;
             drop(table);
-            if found.names.len() >= look || query.cursor.is_none() || self.is_late(end) {
+            if found.is_enough(look) || query.cursor.is_none() || self.is_late(end) {
                 break;
             }
         }
@@ -220,53 +233,56 @@ impl Engine {
     }
 
     /// Picks so many at random, and leaves them in their order.
-    fn pick(&self, names: &mut Vec<Name>, want: usize) {
-        while names.len() > want {
-            let at = self.inner.host.random() % names.len() as u128;
-            names.remove(at as usize);
+    fn pick(&self, items: &mut Vec<Item>, want: usize) {
+        while items.len() > want {
+            let at = self.inner.host.random() % items.len() as u128;
+            items.remove(at as usize);
         }
-    }
-
-    /// Asks the store for a page of records.
-    pub(super) async fn search(&self, query: &Query) -> Result<Searched> {
-        self.search_within(query, self.inner.config.timeout).await
-    }
-
-    async fn search_within(&self, query: &Query, within: Duration) -> Result<Searched> {
-        let number = {
-            let mut table = self.inner.table();
-            table.counts.searches += 1;
-            table.next_number()
-        };
-        let sent = self.inner.host.boot_time();
-        let within = within.min(self.inner.config.timeout);
-        let answer = bounded(within, self.inner.store.find(query)).await;
-        let received = self.inner.host.boot_time();
-        self.inner.measures.find.took(received.since(sent));
-        let answer = answer.inspect_err(|failure| self.inner.measures.failed(failure, received))?;
-        let Answer { value: page, stamp } = answer;
-        self.inner.table().learn_time(sent, received, stamp);
-        Ok(Searched {
-            page,
-            number,
-            received,
-        })
     }
 }
 
-/// A page of records, and the call that showed it.
-pub(super) struct Searched {
-    pub(super) page: Page,
-    pub(super) number: u64,
-    pub(super) received: BootTime,
+/// How many items to find, or how many bytes of them.
+#[derive(Clone, Copy)]
+struct Amount {
+    items: usize,
+    bytes: usize,
+}
+
+/// An item that could be claimed, and what it takes in an answer.
+struct Item {
+    name: Name,
+    bytes: usize,
 }
 
 /// Items that could be claimed.
 #[derive(Default)]
 struct Claimable {
-    names: Vec<Name>,
+    items: Vec<Item>,
+    bytes: usize,
     /// Others are taking some.
     contended: bool,
+}
+
+impl Claimable {
+    fn add(&mut self, item: Item) {
+        self.bytes += item.bytes;
+        self.items.push(item);
+    }
+
+    fn is_enough(&self, look: Amount) -> bool {
+        self.items.len() >= look.items || self.bytes >= look.bytes
+    }
+
+    /// Leaves the first ones that fit into so many bytes, and at least one if there must be one.
+    fn fit(&mut self, most: usize, at_least_one: bool) {
+        let mut bytes = 0;
+        let fitting = self.items.iter().take_while(|item| {
+            bytes += item.bytes;
+            bytes <= most
+        });
+        let fitting = fitting.count().max(usize::from(at_least_one));
+        self.items.truncate(fitting);
+    }
 }
 
 /// What a search means for one who wants the item.

@@ -23,6 +23,7 @@
 //! | `several.rs` | takes several leases, all or none |
 //! | `purge.rs` | deletes what nobody needs any more |
 //! | `probe.rs` | proves that the store takes writes |
+//! | `search.rs` | searches the store, a bounded number of records at a time |
 //! | `look.rs` | what is known of one name, and of many |
 //! | `measures.rs` | what is measured along the way |
 //! | `observe.rs` | since when holders in doubt were observed, after a step of the store's clock |
@@ -47,6 +48,7 @@ mod plan;
 mod probe;
 mod purge;
 mod reply;
+mod search;
 mod several;
 mod table;
 mod timer;
@@ -56,7 +58,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, min_ttl};
-use tokio::sync::{Notify, broadcast, oneshot};
+use tokio::sync::{Notify, Semaphore, broadcast, oneshot};
 
 use crate::awake::Worth;
 use crate::host::{Host, Machine};
@@ -71,6 +73,7 @@ use overdue::Overdue;
 use pending::Pending;
 pub use purge::Purged;
 pub use reply::{Called, Reply};
+pub use search::SEARCH_PAGE;
 pub use several::Several;
 use table::Table;
 pub use watch::{Events, Happened, Missed};
@@ -181,6 +184,8 @@ struct Inner {
     items: Notify,
     /// Those who wait for work items.
     claimants: claim::Lines,
+    /// How many more records searches may load.
+    searches: Arc<Semaphore>,
 }
 
 impl Inner {
@@ -242,6 +247,7 @@ impl Engine {
             idle: Notify::new(),
             items: Notify::new(),
             claimants: claim::Lines::default(),
+            searches: Arc::new(Semaphore::new(search::SEARCHED_RECORDS)),
             store,
             config,
         });

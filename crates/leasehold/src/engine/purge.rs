@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use leasehold_core::{Kind, Name, Operation, Outcome, Sightings, apply};
 
-use super::Engine;
+use super::{Engine, SEARCH_PAGE};
 use crate::Result;
 use crate::store::{Availability, Query};
-
-/// How many records are looked at in one call of the store.
-const PAGE: usize = 500;
 
 /// What a purge has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +33,7 @@ impl Engine {
             let mut query = Query {
                 prefix: prefix.to_owned(),
                 availability: Some(Availability::Free(self.earliest())),
-                limit: PAGE,
+                limit: SEARCH_PAGE,
                 ..Query::all(kind)
             };
             loop {

@@ -14,7 +14,7 @@ use leasehold_core::{BootTime, Event, Fence, How, Name, Record, Time, events, la
 use tokio::sync::{broadcast, mpsc};
 
 use super::table::Table;
-use super::{Config, Engine, Inner};
+use super::{Config, Engine, Inner, SEARCH_PAGE};
 use crate::Result;
 use crate::host::{Host, sleep_until};
 use crate::store::{Query, Stored};
@@ -124,7 +124,7 @@ impl Engine {
         for kind in leasehold_core::Kind::ALL {
             let mut query = Query {
                 prefix: prefix.to_owned(),
-                limit: PAGE,
+                limit: SEARCH_PAGE,
                 ..Query::all(kind)
             };
             loop {

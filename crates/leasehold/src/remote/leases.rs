@@ -234,7 +234,7 @@ impl Remote {
 
     fn ask_to_list(&self, request: &ListRequest) -> Ask {
         let collection = if request.gates { "/gates" } else { "/locks" };
-        let mut target = self.inner.url.route(collection);
+        let mut target = self.inner.url.route(collection).with("bodies", "full");
         if !request.prefix.is_empty() {
             target = target.with("prefix", &request.prefix);
         }

@@ -22,6 +22,10 @@ pub struct Lease {
     pub fence: Fence,
     /// Where the last holder stopped, or what was just written.
     pub body: Text,
+    /// The bytes of the whole body, where [`body`](Self::body) is only the beginning of it; only in the answer to many
+    /// heartbeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<u64>,
     /// How long the caller may believe in it, in milliseconds from the **send** of this request.
     pub valid_for: u64,
     /// How long each renewal lasts, in milliseconds.
@@ -52,6 +56,7 @@ impl Lease {
             expire_time: grant.expires_at,
             fence: grant.fence,
             body: grant.body.clone(),
+            body_bytes: None,
             valid_for: millis(deadline.since(arrival)),
             ttl: millis(grant.ttl),
             granted: Some(grant.granted.into()),
@@ -68,6 +73,7 @@ impl Lease {
             expire_time: renewal.expires_at,
             fence: renewal.fence,
             body: renewal.body.clone(),
+            body_bytes: None,
             valid_for: millis(deadline.since(arrival)),
             ttl: millis(renewal.ttl),
             granted: None,
@@ -75,6 +81,13 @@ impl Lease {
             state_since: None,
             last: None,
         }
+    }
+
+    /// The same with at most the first [`CUT_BODY`](super::CUT_BODY) bytes of the body.
+    pub fn cut(mut self) -> Self {
+        let (body, bytes) = super::cut(self.body);
+        (self.body, self.body_bytes) = (body, bytes);
+        self
     }
 
     /// The hold that an acquire sent at this moment was answered with; `None` if this answers something else.

@@ -23,7 +23,7 @@ pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
 
 use std::time::Duration;
 
-use leasehold_core::{Granted, Mode};
+use leasehold_core::{Granted, Mode, Text};
 use serde::{Deserialize, Serialize};
 
 /// The header that may carry the nonce instead of the URL.
@@ -34,8 +34,19 @@ pub const MAX_HEARTBEATS: usize = 1_000;
 pub const MAX_REQUESTS: usize = 256;
 /// How many names one page of a list may have.
 pub const MAX_PAGE: usize = 1_000;
+/// Bytes of a body in a list, unless all of it is asked for.
+pub const CUT_BODY: usize = 256;
 /// The longest that a call may wait in line: a day.
 pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The beginning of a longer body, and how long all of it is.
+fn cut(body: Text) -> (Text, Option<u64>) {
+    if body.len() <= CUT_BODY {
+        return (body, None);
+    }
+    let beginning = &body[..body.floor_char_boundary(CUT_BODY)];
+    (beginning.into(), Some(body.len() as u64))
+}
 
 /// A span in whole milliseconds, rounded down.
 pub fn millis(span: Duration) -> u64 {

@@ -21,6 +21,9 @@ pub struct LockView {
     pub fence: Fence,
     /// The body.
     pub body: Text,
+    /// The bytes of the whole body, where [`body`](Self::body) is only the beginning of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<u64>,
     /// The work item's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
@@ -140,6 +143,7 @@ impl LockView {
             reserved: view.reserved,
             fence: record.fence,
             body: record.body.clone(),
+            body_bytes: None,
             state: record.state.as_ref().map(|state| state.label.clone()),
             state_since: record.state.as_ref().map(|state| state.since),
             holders: record
@@ -151,6 +155,13 @@ impl LockView {
             last: record.last.as_ref().map(Ending::from),
             waiters: 0,
         }
+    }
+
+    /// The same with at most the first [`CUT_BODY`](super::CUT_BODY) bytes of the body.
+    pub fn cut(mut self) -> Self {
+        let (body, bytes) = super::cut(self.body);
+        (self.body, self.body_bytes) = (body, bytes);
+        self
     }
 }
 

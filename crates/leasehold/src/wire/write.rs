@@ -16,6 +16,7 @@ impl Lease {
             expire_time,
             fence,
             body,
+            body_bytes,
             valid_for,
             ttl,
             granted,
@@ -29,6 +30,9 @@ impl Lease {
         time(",\"expireTime\":", *expire_time, to);
         number(",\"fence\":", fence.get(), to);
         text(",\"body\":", body, to);
+        if let Some(bytes) = body_bytes {
+            number(",\"bodyBytes\":", *bytes, to);
+        }
         number(",\"validFor\":", *valid_for, to);
         number(",\"ttl\":", *ttl, to);
         if let Some(granted) = granted {
@@ -132,6 +136,7 @@ mod tests {
             expire_time: Time::from_micros(u64::MAX),
             fence: Fence::MAX,
             body: "".into(),
+            body_bytes: None,
             valid_for: 0,
             ttl: u64::MAX,
             granted: None,
@@ -144,6 +149,8 @@ mod tests {
             lease.body = body.into();
             same(&lease);
         }
+        lease.body_bytes = Some(65_536);
+        same(&lease);
         for granted in [GrantedAs::Fresh, GrantedAs::Again, GrantedAs::Kept] {
             lease.granted = Some(granted);
             same(&lease);

@@ -7,7 +7,7 @@ use leasehold::core::{Nonce, Operation, Outcome, Put, Time};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
-use leasehold::{ClaimRequest, Error};
+use leasehold::{ClaimRequest, Error, ListRequest};
 use tokio::time::Instant;
 
 use crate::clock_steps::Clock;
@@ -227,4 +227,72 @@ async fn closing_answers_everybody_in_line() {
         .perform(&job, acquire("third", LONG), Patience::NONE)
         .await;
     assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
+}
+
+#[tokio::test]
+async fn searches_load_a_bounded_number_of_records_at_once() {
+    let store = Faulty::new(Memory::new());
+    let engine = engine(store.clone()).await;
+    let finds = store.hold_finds();
+    let list = |limit| {
+        let engine = engine.clone();
+        let request = ListRequest {
+            limit,
+            ..ListRequest::default()
+        };
+        tokio::spawn(async move { engine.list(request).await })
+    };
+    let lists: Vec<_> = [200, 100, 100, 1, 1_000, 1].map(list).into();
+    while engine.stats().searches < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.stats().searches, 3, "the others wait");
+    finds.open();
+    for list in lists {
+        list.await.expect("no panic").expect("the store answers");
+    }
+    assert_eq!(engine.stats().searches, 6);
+}
+
+#[tokio::test]
+async fn a_claim_leases_what_fits_into_its_bytes() {
+    let engine = memory().await;
+    let body = "x".repeat(64 * 1024);
+    for number in 0..40 {
+        let put = Operation::Put(Put {
+            state: "NEW".into(),
+            // Control characters take six bytes in JSON.
+            body: Some(if number < 38 {
+                body.as_str().into()
+            } else {
+                "\u{1}".repeat(60_000).into()
+            }),
+            nonce: None,
+        });
+        let item = name(&format!("{number:02}"));
+        assert_eq!(outcome(&engine, &item, put).await, Outcome::Put);
+    }
+    let mut next = 0;
+    for expected in [15, 15, 9, 1] {
+        let claim = ClaimRequest {
+            state: "NEW".into(),
+            prefix: String::new(),
+            limit: 100,
+            ttl: LONG,
+            owner: "me".into(),
+            nonce: Nonce::new(format!("claim {next}")).expect("a nonce"),
+            wait: Duration::ZERO,
+        };
+        let claimed = engine.claim(claim, None).await.expect("the store answers");
+        let names = claimed.iter().map(|(name, _)| name.as_str().to_owned());
+        let ordered = (next..next + expected).map(|number| format!("{number:02}"));
+        assert!(names.eq(ordered), "{claimed:?}");
+        next += expected;
+        claimed
+            .into_iter()
+            .for_each(|(_, reply)| drop(reply.take()));
+    }
 }

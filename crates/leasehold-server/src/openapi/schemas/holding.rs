@@ -30,6 +30,13 @@ fn lease_members() -> Vec<(&'static str, bool, Value)> {
             text("Where the last holder stopped, or what was just written."),
         ),
         (
+            "bodyBytes",
+            SOMETIMES,
+            millis(
+                "The bytes of the whole body, where `body` is only the beginning of it; only in the answer to many heartbeats.",
+            ),
+        ),
+        (
             "validFor",
             ALWAYS,
             millis(
@@ -60,7 +67,7 @@ fn lease_members() -> Vec<(&'static str, bool, Value)> {
 }
 
 fn lease() -> Value {
-    json!({"acquireTime": FROM, "expireTime": UNTIL, "fence": FENCE, "body": "step 3", "validFor": 29_970,
+    json!({"acquireTime": FROM, "expireTime": UNTIL, "fence": FENCE, "body": "step 3", "bodyBytes": 65_536, "validFor": 29_970,
         "ttl": 30_000, "granted": "fresh", "state": "REQUESTED", "stateSince": FROM, "last": ending()})
 }
 

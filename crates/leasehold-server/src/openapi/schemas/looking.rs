@@ -14,7 +14,7 @@ fn holder() -> Value {
 }
 
 fn view() -> Value {
-    json!({"name": "nightly", "held": true, "reserved": false, "fence": FENCE, "body": "step 3", "state": "REQUESTED",
+    json!({"name": "nightly", "held": true, "reserved": false, "fence": FENCE, "body": "step 3", "bodyBytes": 65_536, "state": "REQUESTED",
         "stateSince": FROM, "holders": [holder()], "last": ending(), "waiters": 2})
 }
 
@@ -46,6 +46,13 @@ pub(super) fn looking() -> Vec<Schema> {
                     fence("The highest fence ever granted under this name."),
                 ),
                 ("body", ALWAYS, text("The body.")),
+                (
+                    "bodyBytes",
+                    SOMETIMES,
+                    millis(
+                        "The bytes of the whole body, where `body` is only the beginning of it.",
+                    ),
+                ),
                 ("state", SOMETIMES, text("The work item's state.")),
                 (
                     "stateSince",
