@@ -19,6 +19,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
+/// The same as of the command `leasehold`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Megabytes that the service may have.
 const MEMORY_GOAL: u64 = 256;
 /// The 99th percentile of `/healthz`.

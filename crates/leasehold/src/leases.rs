@@ -188,7 +188,8 @@ pub struct RenewRequest {
 /// A renewed lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewed {
-    /// As it now stands.
+    /// As it now stands. A service that renews many leases with long bodies at once may answer with the beginnings of some
+    /// bodies; its holder knows the body.
     pub renewal: Renewal,
     /// Until when its holder may believe, by this machine's boot clock.
     pub deadline: BootTime,

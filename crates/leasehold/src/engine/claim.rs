@@ -203,6 +203,9 @@ impl Engine {
             let searched = self.search_within(&query, within).await?;
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
+                if found.is_enough(look) {
+                    break;
+                }
                 let call = (searched.number, searched.received);
                 let claiming = claiming_item(operation, &request.nonce, &name);
                 let bytes =

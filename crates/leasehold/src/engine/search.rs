@@ -10,8 +10,8 @@ use super::{Engine, bounded};
 use crate::store::{Answer, Page, Query};
 use crate::{Error, Result};
 
-/// How many records all searches under way may load: with the longest bodies 25 MiB.
-pub(super) const SEARCHED_RECORDS: usize = 400;
+/// How many records all searches under way may load: with the longest bodies 12 MiB, and as much again while they are read.
+pub(super) const SEARCHED_RECORDS: usize = 200;
 /// How many records a search asks the store for at once, if it may go on after that.
 pub const SEARCH_PAGE: usize = 100;
 

@@ -242,7 +242,7 @@ async fn searches_load_a_bounded_number_of_records_at_once() {
         };
         tokio::spawn(async move { engine.list(request).await })
     };
-    let lists: Vec<_> = [200, 100, 100, 1, 1_000, 1].map(list).into();
+    let lists: Vec<_> = [100, 50, 50, 1, 1_000, 1].map(list).into();
     while engine.stats().searches < 3 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
