@@ -57,9 +57,8 @@ impl AnswerBody {
         }
     }
 
-    /// Its text has been copied.
-    pub(crate) fn forget_text(&mut self) {
-        self.json = Cow::default();
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.json
     }
 
     /// The bytes of its text.
@@ -174,8 +173,14 @@ impl Answer {
 
     /// Writes it down as it is sent, where it has an end.
     pub(crate) fn write(&self, date: &str, goes_on: bool, to: &mut Vec<u8>) {
+        to.reserve(HEAD_BYTES + self.body.json.len());
+        self.write_head(date, goes_on, to);
+        to.extend_from_slice(&self.body.json);
+    }
+
+    /// The same without its text.
+    pub(crate) fn write_head(&self, date: &str, goes_on: bool, to: &mut Vec<u8>) {
         let json = &self.body.json;
-        to.reserve(HEAD_BYTES + json.len());
         if self.status == StatusCode::OK && self.content_type == JSON && self.headers.is_empty() {
             // What nearly all of them begin with.
             to.extend_from_slice(
@@ -193,7 +198,6 @@ impl Answer {
         }
         write_header("date", date.as_bytes(), to);
         to.extend_from_slice(b"\r\n\r\n");
-        to.extend_from_slice(json);
     }
 
     fn write_beginning(&self, to: &mut Vec<u8>) {

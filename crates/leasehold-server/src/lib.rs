@@ -130,7 +130,7 @@ impl Default for Config {
             max_connections: 10_000,
             max_connections_per_address: None,
             max_subscribers: 2_500,
-            max_answer_bytes: 64 * 1024 * 1024,
+            max_answer_bytes: 48 * 1024 * 1024,
             max_head: 16 * 1024,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(10),

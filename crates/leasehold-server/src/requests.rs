@@ -149,6 +149,8 @@ struct Room<'a> {
 struct RoomState {
     left: usize,
     under_way: usize,
+    /// A reservation was refused: those that follow would only wait for the same.
+    is_over: bool,
 }
 
 /// A part of it, for the answer to one request.
@@ -166,6 +168,7 @@ impl<'a> Room<'a> {
             state: Mutex::new(RoomState {
                 left: ANSWERS_BYTES,
                 under_way: 0,
+                is_over: false,
             }),
             given_back: Notify::new(),
         }
@@ -188,7 +191,13 @@ impl<'a> Room<'a> {
             reserved: None,
             bytes,
         };
-        part.reserved = Some(self.budget.reserve_of(&self.share, bytes).await?);
+        match self.budget.reserve_of(&self.share, bytes).await {
+            Ok(reserved) => part.reserved = Some(reserved),
+            Err(refused) => {
+                self.state().is_over = true;
+                return Err(refused);
+            }
+        }
         Ok(part)
     }
 
@@ -198,8 +207,11 @@ impl<'a> Room<'a> {
 }
 
 impl RoomState {
-    /// Whether there was enough; `None` if there will not be, because all others are answered.
+    /// Whether there was enough; `None` if there will not be.
     fn take(&mut self, bytes: usize) -> Option<bool> {
+        if self.is_over {
+            return None;
+        }
         if self.left >= bytes {
             self.left -= bytes;
             self.under_way += 1;

@@ -15,8 +15,9 @@ use super::MAX_BUFFER;
 use super::head::{Parsed, RequestHead};
 use super::read_ahead::{ReadAhead, until_hang_up};
 use super::write_timeout::WriteTimeout;
-use crate::answer::{Answer, Date};
+use crate::answer::{Answer, AnswerBody, Date};
 use crate::body::Body;
+use crate::budget::UNCOUNTED_BYTES;
 use crate::events;
 use crate::serve::Client;
 use crate::service::Head;
@@ -214,25 +215,42 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
     }
 
     async fn send(&mut self, answer: Answer, keep_alive: bool) -> io::Result<()> {
-        answer.write(self.date.at(self.idle_since), keep_alive, &mut self.output);
+        let (date, output) = (self.date.at(self.idle_since), &mut self.output);
+        let is_large = answer.body.length() > UNCOUNTED_BYTES;
+        match is_large {
+            true => answer.write_head(date, keep_alive, output),
+            false => answer.write(date, keep_alive, output),
+        }
         let mut body = answer.body;
-        body.forget_text();
         // It is the client's turn, which can leave the answer unread.
         let slot = self.client.connection.slot();
         slot.mark_idle(self.idle_since);
         let sent = self.stream.write(&self.output).await?;
         // From its first byte on, the grant in it is the caller's.
         body.take();
-        if sent < self.output.len() {
-            // What is not read is kept meanwhile.
-            let _counted = self.client.count(&body, self.output.len())?;
+        if sent < self.output.len() || is_large {
             self.stream.write_all(&self.output[sent..]).await?;
+            if is_large {
+                self.send_text(&body).await?;
+            }
             self.idle_since = self.now();
-            slot.mark_idle(self.idle_since);
+            self.client.connection.slot().mark_idle(self.idle_since);
         }
         self.stream.flush().await?;
         self.output.clear();
         self.output.shrink_to(KEPT);
+        Ok(())
+    }
+
+    /// Sends a large text from where it is.
+    async fn send_text(&mut self, body: &AnswerBody) -> io::Result<()> {
+        let text = body.text();
+        let sent = self.stream.write(text).await?;
+        if sent < text.len() {
+            // What is not read is kept meanwhile.
+            let _counted = self.client.count(body, text.len())?;
+            self.stream.write_all(&text[sent..]).await?;
+        }
         Ok(())
     }
 }

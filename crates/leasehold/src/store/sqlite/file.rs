@@ -48,6 +48,9 @@ impl File {
         };
         let mut connection = file.connect()?;
         file.set_up(&mut connection)?;
+        // It becomes the writer's: room for the pages of 100,000 records.
+        { connection.execute_batch("pragma cache_size = -65536") }
+            .map_err(|error| failure::opening(&file.path, &error))?;
         Ok((file, connection))
     }
 
@@ -62,10 +65,11 @@ impl File {
             let mut connection = Connection::open_with_flags(&self.path, flags)?;
             connection.busy_handler(Some(patience()))?;
             // Lasting commits; a log that a commit itself copies to the file only when it has become so long that nobody
-            // else can have done it, and that shrinks again after a burst; and room for the pages of 100,000 records.
+            // else can have done it, and that shrinks again after a burst. Little room for pages: what a connection that reads
+            // has cached is outdated by the next commit of the writer.
             connection.execute_batch(
                 "pragma synchronous = full; pragma wal_autocheckpoint = 65536; pragma journal_size_limit = 67108864; \
-                 pragma trusted_schema = off; pragma cache_size = -65536",
+                 pragma trusted_schema = off; pragma cache_size = -8192",
             )?;
             Ok(connection)
         };
