@@ -27,6 +27,8 @@ const REQUESTS_BYTES: usize = 1024 * 1024;
 
 /// Bytes of the answers to them.
 const ANSWERS_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes that a request takes while it waits or is performed.
+const REQUEST_BYTES: usize = 6 * 1024;
 /// The most bytes of an answer with a body: all of its characters may be escaped.
 const MAX_LEASE: usize = 6 * limits::BODY_BYTES + 16 * 1024;
 /// The same with holders.
@@ -56,6 +58,7 @@ impl Service {
             return Err(Error::invalid(detail).into());
         }
         let room = Room::new(&self.answers, call.client_address);
+        let _requests = room.reserve(requests.len() * REQUEST_BYTES).await?;
         let answers = requests.into_iter().map(|single| {
             self.answer_among(Among {
                 single,
@@ -191,7 +194,7 @@ impl<'a> Room<'a> {
             reserved: None,
             bytes,
         };
-        match self.budget.reserve_of(&self.share, bytes).await {
+        match self.reserve(bytes).await {
             Ok(reserved) => part.reserved = Some(reserved),
             Err(refused) => {
                 self.state().is_over = true;
@@ -199,6 +202,10 @@ impl<'a> Room<'a> {
             }
         }
         Ok(part)
+    }
+
+    async fn reserve(&self, bytes: usize) -> Result<Reserved, Refused> {
+        self.budget.reserve_of(&self.share, bytes).await
     }
 
     fn state(&self) -> MutexGuard<'_, RoomState> {

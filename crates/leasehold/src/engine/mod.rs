@@ -101,7 +101,7 @@ impl Default for Config {
         Self {
             timeout: Duration::from_secs(5),
             cache: 100_000,
-            cache_bytes: 64 << 20,
+            cache_bytes: 32 << 20,
             queue: 100_000,
             waiters: 100_000,
             events: 4_096,
