@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Some(word) => word.parse().expect("a number"),
         None => default,
     };
-    let (clients, seconds) = (number(50), number(10));
+    let (clients, seconds) = (number(10), number(10));
     let folder = tempfile::TempDir::new().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("leases.db").display());
     let program = arguments.next();
