@@ -204,16 +204,23 @@ fn over_at(holder: &Holder, observed: &Observed) -> Time {
     over.map_or(holder.expires_at, |over| holder.expires_at.min(*over))
 }
 
-/// The record as an engine sees it that has watched its holders.
-fn watched(record: &Option<Record>, earliest: Time, observed: &Observed) -> Option<Record> {
-    let mut record = record.clone();
-    for holder in record.iter_mut().flat_map(|record| &mut record.holders) {
+/// The record as engines may judge it at this time: each combination of holders whose expiry by observation, rather than
+/// by the store's clock, has passed. An engine only expires a holder by observation if it has made that observation.
+fn judgements(record: &Option<Record>, earliest: Time, observed: &Observed) -> Vec<Option<Record>> {
+    let mut judgements = vec![record.clone()];
+    let holders = record.as_ref().map_or(&[][..], |record| &record.holders);
+    for (index, holder) in holders.iter().enumerate() {
         let over = over_at(holder, observed);
-        if over < earliest {
-            holder.expires_at = over;
+        if over >= earliest || holder.expires_at < earliest {
+            continue;
         }
+        let mut expired = judgements.clone();
+        for record in expired.iter_mut().flatten() {
+            record.holders[index].expires_at = over;
+        }
+        judgements.append(&mut expired);
     }
-    record
+    judgements
 }
 
 /// Every moment that may make a difference to this call.
@@ -272,30 +279,36 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
         .into_iter()
         .any(|interval| {
             let now = at(interval, call, &seen);
-            let record = &watched(record, interval.earliest, observed);
-            match (&call.asked, &call.told) {
-                (Asked::Show, Told::Shown(shown)) => {
-                    let expected = record.as_ref().map(|record| view(record, &now));
-                    let facts = |record: &Record| {
-                        let fences: Vec<_> = record
-                            .holders
-                            .iter()
-                            .map(|holder| (holder.fence, holder.broken.is_some()))
-                            .collect();
-                        (record.fence, record.body.clone(), fences)
-                    };
-                    expected.map(|view| facts(&view.record))
-                        == shown.as_ref().map(|view| facts(&view.record))
-                }
-                (Asked::Perform(operation), Told::Outcome(outcome)) => {
-                    let decision = apply(record.as_ref(), operation, &now);
-                    let same = decision.change == Change::None && agree(outcome, &decision.outcome);
-                    same || refused_for_others(outcome, record.as_ref(), &now)
-                        || pruned_by_a_reservation(outcome, operation, record.as_ref(), &now)
-                }
-                _ => false,
-            }
+            judgements(record, interval.earliest, observed)
+                .iter()
+                .any(|record| agrees_unchanged(call, record, &now))
         })
+}
+
+/// Whether the core gives this answer for this record without changing it.
+fn agrees_unchanged(call: &Call, record: &Option<Record>, now: &Now<'_>) -> bool {
+    match (&call.asked, &call.told) {
+        (Asked::Show, Told::Shown(shown)) => {
+            let expected = record.as_ref().map(|record| view(record, now));
+            let facts = |record: &Record| {
+                let fences: Vec<_> = record
+                    .holders
+                    .iter()
+                    .map(|holder| (holder.fence, holder.broken.is_some()))
+                    .collect();
+                (record.fence, record.body.clone(), fences)
+            };
+            expected.map(|view| facts(&view.record))
+                == shown.as_ref().map(|view| facts(&view.record))
+        }
+        (Asked::Perform(operation), Told::Outcome(outcome)) => {
+            let decision = apply(record.as_ref(), operation, now);
+            let same = decision.change == Change::None && agree(outcome, &decision.outcome);
+            same || refused_for_others(outcome, record.as_ref(), now)
+                || pruned_by_a_reservation(outcome, operation, record.as_ref(), now)
+        }
+        _ => false,
+    }
 }
 
 /// The records that may come of a call that changes something.
@@ -306,17 +319,18 @@ fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Rec
     let seen = Sightings::none();
     let mut results: Vec<Record> = Vec::new();
     for interval in moments(call, record.as_ref(), observed) {
-        let record = watched(record, interval.earliest, observed);
         let now = at(interval, call, &seen);
-        let decision = apply(record.as_ref(), operation, &now);
-        let agrees = match &call.told {
-            Told::Outcome(outcome) => agree(outcome, &decision.outcome),
-            _ => true,
-        };
-        if let (true, Change::Write(next)) = (agrees, decision.change) {
-            let next = timeless(next);
-            if !results.contains(&next) {
-                results.push(next);
+        for record in judgements(record, interval.earliest, observed) {
+            let decision = apply(record.as_ref(), operation, &now);
+            let agrees = match &call.told {
+                Told::Outcome(outcome) => agree(outcome, &decision.outcome),
+                _ => true,
+            };
+            if let (true, Change::Write(next)) = (agrees, decision.change) {
+                let next = timeless(next);
+                if !results.contains(&next) {
+                    results.push(next);
+                }
             }
         }
     }
