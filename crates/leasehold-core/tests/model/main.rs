@@ -4,7 +4,7 @@
 //! what an exploration must have met, `explore` visits every state. Here are the configurations, each explored to its
 //! end; `mutants` are rules that are broken on purpose, which the checker has to catch.
 //!
-//! See `docs/decisions/0008-the-core-is-model-checked.md`.
+//! See `docs/decisions/0001-a-pure-function-decides.md`.
 
 mod client;
 mod explore;
