@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Change, Ended, Fence, Holder, Interval, Now, Outcome, Record, Sightings, Time, apply,
-    view,
+    BootTime, Change, Fence, Holder, Interval, LastHolder, Now, Observations, Outcome, Record,
+    Time, apply, view,
 };
 
 use super::calls::{self, Call};
@@ -256,7 +256,7 @@ fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Int
     latest.iter().flat_map(pair).collect()
 }
 
-fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
+fn at<'s>(interval: Interval, call: &Call, observations: &'s Observations) -> Now<'s> {
     Now {
         interval,
         boot: BootTime::from_micros(0),
@@ -264,7 +264,7 @@ fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
         stepped_at: None,
         restarted: None,
         margin: call.margin,
-        seen,
+        observations,
         high_water: call.start,
     }
 }
@@ -274,7 +274,7 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
     if call.until.is_none() {
         return false;
     }
-    let seen = Sightings::none();
+    let seen = Observations::none();
     moments(call, record.as_ref(), observed)
         .into_iter()
         .any(|interval| {
@@ -316,7 +316,7 @@ fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Rec
     let Asked::Perform(operation) = &call.asked else {
         return Vec::new();
     };
-    let seen = Sightings::none();
+    let seen = Observations::none();
     let mut results: Vec<Record> = Vec::new();
     for interval in moments(call, record.as_ref(), observed) {
         let now = at(interval, call, &seen);
@@ -351,7 +351,10 @@ fn timeless(mut record: Record) -> Record {
 
 /// Whether a client was told what the core says, but for spans and for when things ended.
 fn agree(told: &Outcome, core: &Outcome) -> bool {
-    let ended = |last: &Option<Ended>| last.as_ref().map(|last: &Ended| (last.fence, last.how));
+    let ended = |last: &Option<LastHolder>| {
+        last.as_ref()
+            .map(|last: &LastHolder| (last.fence, last.how))
+    };
     match (told, core) {
         (Outcome::Granted(told), Outcome::Granted(core)) => {
             (
@@ -389,7 +392,7 @@ pub(crate) fn check_fences(entries: &[Entry], log: &[Version]) -> Result<(), Str
     let mut granted = BTreeSet::new();
     for entry in entries {
         if let Told::Outcome(Outcome::Granted(grant)) = &entry.told
-            && grant.granted != leasehold::core::Granted::Kept
+            && grant.granted != leasehold::core::GrantKind::Kept
             && !granted.insert(grant.fence)
         {
             return Err(format!("the fence {} was granted twice", grant.fence));
