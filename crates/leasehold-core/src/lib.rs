@@ -5,13 +5,13 @@
 //! randomness, so every decision can be replayed and model-checked.
 //!
 //! ```
-//! use leasehold_core::{Acquire, Clock, Fence, Hash, Mode, Operation, Outcome, Sightings, Stamp, Time, BootTime, apply};
+//! use leasehold_core::{Acquire, Clock, Fence, Hash, Mode, Operation, Outcome, Observations, Stamp, Time, BootTime, apply};
 //! use std::time::Duration;
 //!
 //! let boot = BootTime::from_micros(0);
 //! let stamp = Stamp { time: Time::from_micros(1_700_000_000_000_000), resolution: Duration::ZERO };
 //! let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
-//! let seen = Sightings::none();
+//! let observations = Observations::none();
 //! let acquire = Operation::Acquire(Acquire {
 //!     nonce: Hash::of(&[b"my nonce"]),
 //!     owner: "host:42".into(),
@@ -22,7 +22,7 @@
 //!     floor: Fence::default(),
 //!     in_state: None,
 //! });
-//! let decision = apply(None, &acquire, &clock.now(boot, &seen));
+//! let decision = apply(None, &acquire, &clock.now(boot, &observations));
 //! assert!(matches!(decision.outcome, Outcome::Granted(grant) if grant.fence.get() == 1_700_000_000_000_001));
 //! ```
 
