@@ -1,9 +1,9 @@
-//! docs/fencing.md shows what is tested: the statements of the library, and the examples of its documentation.
+//! docs/guides/fence-your-writes.md shows what is tested: the statements of the library, and the examples of its documentation.
 
 use leasehold::core::{Fence, Name};
 use leasehold::fence;
 
-const PAGE: &str = include_str!("../../../docs/fencing.md");
+const PAGE: &str = include_str!("../../../docs/guides/fence-your-writes.md");
 
 #[test]
 fn it_shows_the_statements() {
