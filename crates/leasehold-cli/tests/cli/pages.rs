@@ -54,7 +54,9 @@ impl Page {
 
     /// README and every page of `docs/`, except for records of decisions.
     fn all() -> Vec<Self> {
-        let mut pages = vec![Self::read("README.md"), Self::read("examples/README.md")];
+        let mut pages: Vec<_> = ["README.md", "CONTRIBUTING.md", "examples/README.md"]
+            .map(Self::read)
+            .into();
         for folder in ["docs", "docs/guides", "docs/reference", "docs/stores"] {
             for entry in std::fs::read_dir(root().join(folder)).unwrap() {
                 let name = entry.unwrap().file_name().into_string().unwrap();
