@@ -274,6 +274,7 @@ fn shell_examples_use_arguments_that_exist() {
                 .env("PATH", user.0.path())
                 .env("HOME", user.0.path())
                 .env("LEASEHOLD", LEASEHOLD)
+                .envs([("LEASEHOLD_NAME", "name"), ("LEASEHOLD_FENCE", "7")])
                 .stdin(std::process::Stdio::null())
                 .output();
             assert!(ran.is_ok(), "{}: {script}", page.path);
