@@ -199,3 +199,22 @@ fn items_move_on_by_exit_code() {
         (&"REQUESTED".into(), &"three apples".into())
     );
 }
+
+#[test]
+fn store_is_measured_and_examined() {
+    let user = User::new();
+    let measure = commands().line("leasehold bench");
+    let hasty = measure.replace("--for 1s", "--for 100ms --warm-up 10ms --names 100");
+    let measured = user.run(&hasty).ok().stdout;
+    let rows = measured.lines().take(3);
+    let tasks: Vec<_> = rows
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert_eq!(tasks, ["TASKS", "1", "16"], "{measured}");
+    assert_eq!(user.run("leasehold list --held").ok().stdout, "");
+
+    let examine = Page::read("docs/operations.md").line("leasehold doctor --store");
+    let examine = examine.replace("postgres://leasehold@db1/app", "sqlite:leases.db");
+    let examined = user.run(&examine).ok().stdout;
+    assert!(examined.contains("Leases are "), "{examined}");
+}
