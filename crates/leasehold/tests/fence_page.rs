@@ -1,12 +1,12 @@
-//! docs/fencing.md shows what is tested: the statements of the library, and the examples of its documentation.
+//! docs/guides/fence-your-writes.md shows what is tested: the statements and the examples of `leasehold::fence`.
 
 use leasehold::core::{Fence, Name};
 use leasehold::fence;
 
-const PAGE: &str = include_str!("../../../docs/fencing.md");
+const PAGE: &str = include_str!("../../../docs/guides/fence-your-writes.md");
 
 #[test]
-fn it_shows_the_statements() {
+fn statements_are_those_of_the_library() {
     let (name, fence) = (Name::lock("x").unwrap(), Fence::new(7).unwrap());
     let bearer = fence::Bearer::from((&name, fence));
     let [raise, look] = fence::mysql::guard(bearer);
@@ -27,7 +27,7 @@ fn it_shows_the_statements() {
 }
 
 #[test]
-fn it_shows_the_examples() {
+fn examples_are_those_of_the_documentation_comments() {
     for source in [
         include_str!("../src/fence/postgres.rs"),
         include_str!("../src/fence/mysql.rs"),
