@@ -326,9 +326,13 @@ async fn requests_without_one_valid_host_are_refused_on_either_path() {
         "Host: a b\r\n",
         "Host: localhost\r\nHost: localhost\r\n",
     ] {
-        for (more, body) in [("", ""), (chunked, "0\r\n\r\n")] {
+        for (place, more, body) in [
+            ("", "", ""),
+            ("", chunked, "0\r\n\r\n"),
+            ("http://localhost", "", ""),
+        ] {
             let request = format!(
-                "PUT /items/i?state=NEW HTTP/1.1\r\n{hosts}Connection: close\r\n{more}\r\n{body}"
+                "PUT {place}/items/i?state=NEW HTTP/1.1\r\n{hosts}Connection: close\r\n{more}\r\n{body}"
             );
             server.send_raw(&request).await.problem(400, "bad-request");
         }
