@@ -71,6 +71,7 @@ impl Service {
             target,
             body,
         } = among.single;
+        service::check_fragment(&target)?;
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (&*target, None),

@@ -145,10 +145,7 @@ impl Service {
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
-        if head.path.contains(FRAGMENT) {
-            let detail = "the request target has a fragment: write `#` as `%23`";
-            return Err(Refused::new(Trouble::BadRequest, detail));
-        }
+        check_fragment(head.path)?;
         self.hosts.check(head.host)?;
         let query = Query::parse(head.query)?;
         let route = Route::find(head.method, head.path, &query)?;
@@ -334,6 +331,17 @@ impl Call<'_> {
     pub(crate) fn owner(&self) -> Text {
         let owner = self.query.get("owner");
         owner.map_or_else(|| self.caller.address.clone(), Into::into)
+    }
+}
+
+/// Refuses a request target with a fragment: no target has one, and some parsers drop it in silence.
+pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
+    match target.contains(FRAGMENT) {
+        true => Err(Refused::new(
+            Trouble::BadRequest,
+            "the request target has a fragment: write `#` as `%23`",
+        )),
+        false => Ok(()),
     }
 }
 

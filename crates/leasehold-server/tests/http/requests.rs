@@ -322,3 +322,19 @@ async fn whoever_leaves_before_it_is_told_leaves_nothing() {
         server.post(&free).await.ok();
     }
 }
+
+#[tokio::test]
+async fn targets_with_a_fragment_are_refused_among_others_too() {
+    let server = Server::start().await;
+    let targets = [
+        "/locks/a#b?nonce=n",
+        "/locks/a?nonce=n#b",
+        "/locks/a?nonce=n",
+    ];
+    let requests = targets.map(|target| one("POST", target)).to_vec();
+    let answers = each(ask(&server, requests).await);
+    let statuses: Vec<_> = answers.iter().map(|(status, _)| *status).collect();
+    assert_eq!(statuses, [400, 400, 200]);
+    assert_eq!(answers[0].1["type"], "bad-request");
+    server.get("/locks/a%23b").await.problem(404, "not-found");
+}
