@@ -21,6 +21,7 @@ mod readme;
 mod run;
 mod secrets;
 mod service;
+mod store_failures;
 mod support;
 mod terminal;
 mod token;
