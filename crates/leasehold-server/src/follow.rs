@@ -21,16 +21,6 @@ impl Followed {
         Self { paths, seen }
     }
 
-    /// Whether one of them is another file than at the last look, or none.
-    pub(crate) fn were_replaced(&self) -> bool {
-        let now = stamps(&self.paths);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = |stamp: &Option<Stamp>| stamp.as_ref().map(|stamp| stamp.file);
-        let replaced = !seen.iter().map(file).eq(now.iter().map(file));
-        *seen = now;
-        replaced
-    }
-
     /// Whether one of them has changed since the last look.
     pub(crate) fn have_changed(&self) -> bool {
         let now = stamps(&self.paths);

@@ -196,6 +196,24 @@ async fn a_log_that_can_be_written_again_says_how_many_lines_are_missing() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_moved_away_before_the_first_look_is_made_anew() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let server = start(&file, OnFailure::Refuse).await;
+    std::fs::rename(&file, folder.path().join("old.jsonl")).unwrap();
+    let again = async {
+        while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("opened")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again)
+        .await
+        .expect("made anew");
+    server.acquire("/locks/a?nonce=n").await;
+    assert_eq!(told(&file), ["acquire a requested", "acquire a granted"]);
+}
+
+#[tokio::test]
 async fn a_request_whose_caller_leaves_is_abandoned() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
