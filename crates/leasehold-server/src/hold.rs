@@ -41,7 +41,7 @@ impl Service {
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
-        renewed(call.arrival, reply)
+        renewed(call.arrival, name, reply)
     }
 
     pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Refused> {
@@ -123,17 +123,18 @@ impl Service {
             .await?;
         match reply.outcome() {
             Outcome::Completed => Ok(answer::telling(
+                name,
                 reply,
                 Released { released: true }.to_json(),
             )),
-            _ => renewed(call.arrival, reply),
+            _ => renewed(call.arrival, name, reply),
         }
     }
 }
 
-fn renewed(arrival: BootTime, reply: Reply) -> Result<Answer, Refused> {
+fn renewed(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Refused> {
     match lease(arrival, &reply) {
-        Some(lease) => Ok(answer::telling(reply, lease.to_json())),
+        Some(lease) => Ok(answer::telling(name, reply, lease.to_json())),
         None => Err(refuse(reply)),
     }
 }

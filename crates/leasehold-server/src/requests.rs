@@ -53,7 +53,8 @@ impl Service {
                 arrival: call.arrival,
             })
         });
-        Ok(answer::many(side_by_side(answers).await))
+        let answers = side_by_side(answers).await;
+        Ok(answer::many(self.deliverable(&call.caller, answers)))
     }
 
     async fn answer_among(&self, among: Among<'_>) -> Answer {

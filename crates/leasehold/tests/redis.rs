@@ -4,8 +4,6 @@
 mod records;
 mod redis_support;
 
-use std::time::Duration;
-
 use leasehold::core::Name;
 use leasehold::store::Swapped;
 use leasehold::{Error, Result};

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold_server::access::Limits;
 use leasehold_server::{Audit, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::audit::lines_of;
 use crate::common::Server;
 use crate::guarded::Guarded;
+use crate::subscriber::Subscriber;
 
 #[tokio::test]
 async fn each_token_has_a_rate_and_so_many_that_wait() {
@@ -70,12 +71,13 @@ async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
     assert_eq!(wrong.header("set-cookie"), None);
     let signed_in = login(&token).await.ok();
     assert_eq!(signed_in.json["principal"], "ops");
-    let cookie = signed_in.header("set-cookie").unwrap();
-    for part in ["httponly", "samesite=strict", "path=/"] {
-        assert!(cookie.contains(part), "{cookie}");
-    }
-    assert!(!cookie.contains("secure"), "not without TLS");
-    let cookie = format!("Cookie: theme=dark; leasehold-token={token}\r\n");
+    let set = signed_in.set_cookie();
+    assert!(!set.contains(&token[12..]), "not the token itself");
+    assert!(
+        set.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+        "{set}"
+    );
+    let cookie = format!("Cookie: theme=dark; {}\r\n", cookie_of(&set));
     let myself = guarded
         .server
         .send_with("GET", "/whoami", &cookie, b"")
@@ -100,15 +102,72 @@ async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
         .send_with("POST", "/logout", &own, b"")
         .await
         .ok();
+    let set = out.set_cookie();
     assert!(
-        out.header("set-cookie")
-            .unwrap()
-            .starts_with("leasehold-token=; "),
-        "{out:?}"
+        set.starts_with("leasehold-session=; ") && set.ends_with("; Max-Age=0"),
+        "{set}"
     );
+    for gone in [&*cookie, ""] {
+        let asked = guarded.server.send_with("GET", "/whoami", gone, b"").await;
+        asked.problem(401, "unauthorized");
+    }
+}
+
+/// What a browser sends back.
+fn cookie_of(set: &str) -> &str {
+    set.split(';').next().unwrap()
+}
+
+#[tokio::test]
+async fn session_is_no_token_and_ends_with_its_token() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ops", &["read:"]).await;
+    let log_in = async || {
+        let body = json!({ "token": token }).to_string();
+        let answer = guarded.server.send("POST", "/login", body.as_bytes());
+        cookie_of(&answer.await.ok().set_cookie()).to_owned()
+    };
+    let (one, other) = (log_in().await, log_in().await);
+    assert_ne!(one, other);
+    let by_cookie = async |cookie: &str, method: &str, target: &str| {
+        let header = format!("Cookie: {cookie}\r\n");
+        let server = &guarded.server;
+        server.send_with(method, target, &header, b"").await
+    };
+    // Neither takes the other's place.
+    let secret = one.split_once('=').unwrap().1;
     guarded
-        .server
-        .send("GET", "/whoami", b"")
+        .ask("GET", "/whoami", secret, b"")
+        .await
+        .problem(401, "unauthorized");
+    for cookie in [
+        format!("leasehold-session={token}"),
+        format!("leasehold-session={}", &token[3..]),
+        format!("leasehold-token={token}"),
+        format!("{one}x"),
+    ] {
+        let refused = by_cookie(&cookie, "GET", "/whoami").await;
+        refused.problem(401, "unauthorized");
+    }
+    by_cookie(&one, "POST", "/logout").await.ok();
+    by_cookie(&one, "GET", "/whoami")
+        .await
+        .problem(401, "unauthorized");
+    let header = format!("Cookie: {other}\r\n");
+    let mut subscriber = Subscriber::with(&guarded.server, "", &header).await;
+    guarded.change_scope(&token, "read:", "admin:").await;
+    let myself = by_cookie(&other, "GET", "/whoami").await.ok();
+    assert_eq!(
+        myself.json["scopes"][0], "admin:",
+        "the rights are the token's"
+    );
+    assert!(subscriber.next().await.is_none(), "they have changed");
+    let mut subscriber = Subscriber::with(&guarded.server, "", &header).await;
+    by_cookie(&other, "POST", "/logout").await.ok();
+    assert!(subscriber.next().await.is_none(), "the session has ended");
+    let last = log_in().await;
+    guarded.revoke(&token).await;
+    by_cookie(&last, "GET", "/whoami")
         .await
         .problem(401, "unauthorized");
 }

@@ -27,9 +27,11 @@ impl Host for Frozen {
 
 fn limiter(total: usize, per_address: usize) -> (Arc<ConnectionLimiter>, Arc<Frozen>) {
     let host: Arc<Frozen> = Arc::default();
-    let mut config = Config::default();
-    config.max_connections = total;
-    config.max_connections_per_address = Some(per_address);
+    let config = Config {
+        max_connections: total,
+        max_connections_per_address: Some(per_address),
+        ..Config::default()
+    };
     let limiter = ConnectionLimiter::new(ConnectionLimits::new(&config), host.clone());
     (limiter, host)
 }
