@@ -81,6 +81,7 @@ impl Service {
         let names = request.names.clone();
         let may_take = |caller: &Caller| caller.check_all(&[Right::Acquire], &names);
         may_take(&call.caller)?;
+        self.charge(&call.caller, names.len());
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let entry = self.begin(&call.caller, || {

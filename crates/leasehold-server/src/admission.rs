@@ -24,6 +24,22 @@ impl Service {
         }
     }
 
+    /// Counts a request that is invalid, if its caller is known. Returns why it is refused.
+    pub(crate) fn count_invalid(&self, head: Head<'_>, peer: &Peer, refused: Refused) -> Refused {
+        let Some(access) = &self.config.access else {
+            return refused;
+        };
+        match access.identify(head.headers, self.session(head.headers), peer) {
+            Ok(caller) => caller.count(&self.config.limits).err().unwrap_or(refused),
+            Err(_) => refused,
+        }
+    }
+
+    /// Counts each of the parts of a request that was counted as one when it was admitted.
+    pub(crate) fn charge(&self, caller: &Caller, parts: usize) {
+        caller.charge(&self.config.limits, parts.saturating_sub(1));
+    }
+
     /// Checks that the caller has the rights that a route needs. A request that may wait is counted as a wait until what this
     /// returns is dropped.
     pub(crate) fn permit(
@@ -35,7 +51,6 @@ impl Service {
         if caller.is_anybody() {
             return Ok(None);
         }
-        caller.count(&self.config.limits)?;
         route.need().check(caller)?;
         match query.has("wait") {
             true => caller.wait(&self.config.limits),

@@ -55,6 +55,7 @@ impl Service {
             .read_text(HEARTBEATS_BYTES, self.config.body_timeout)
             .await?;
         let asked = heartbeats(&text, call.caller.principal())?;
+        self.charge(&call.caller, asked.len());
         let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
         let allowed: Vec<_> = asked.iter().map(may).collect();
         self.refuse_renewals(&call.caller, asked.iter().filter(|one| !may(one)));

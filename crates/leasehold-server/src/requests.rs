@@ -67,6 +67,7 @@ impl Service {
     }
 
     async fn dispatch_among(&self, among: Among<'_>, asked: &mut Asked) -> Result<Answer, Refused> {
+        among.caller.count(&self.config.limits)?;
         let Single {
             method,
             target,

@@ -144,7 +144,10 @@ impl Service {
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
-        let (query, route) = self.parse(head)?;
+        let (query, route) = match self.parse(head) {
+            Ok(parsed) => parsed,
+            Err(refused) => return Err(self.count_invalid(head, peer, refused)),
+        };
         *asked = Asked::from(&route);
         if let Some(traced) = traced {
             traced.asks(*asked, &route);
@@ -154,6 +157,7 @@ impl Service {
                 witness.tell(refused);
             }
         })?;
+        caller.count(&self.config.limits)?;
         let call = Call {
             query,
             caller,

@@ -58,6 +58,7 @@ impl Service {
             return Ok(answer::ok(&Myself::of(&call.caller)));
         };
         let caller = access.sign_in(&token, call.caller.address.clone())?;
+        caller.count(&self.config.limits)?;
         let cookie = self.cookie(&access.open_session(&caller)?, "");
         Ok(with_cookie(answer::ok(&Myself::of(&caller)), cookie))
     }

@@ -93,6 +93,7 @@ impl Service {
             }
         };
         self.granted(entry, &owner, &claimed)?;
+        self.charge(&call.caller, claimed.len());
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
     }

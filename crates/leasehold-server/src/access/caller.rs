@@ -89,6 +89,13 @@ impl Caller {
             })
     }
 
+    /// Counts so many more for a request that was admitted.
+    pub(crate) fn charge(&self, limits: &Limits, more: usize) {
+        if let Some(known) = &self.credential {
+            known.meter.charge(limits, more);
+        }
+    }
+
     /// Counts one that waits, until what this gives is dropped.
     pub(crate) fn wait(&self, limits: &Limits) -> Result<Option<Waiting>, Refused> {
         let Some(known) = &self.credential else {

@@ -381,7 +381,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Open a session for a token, as a cookie, for browsers",
         body: Json("Login"),
         answer: Answers(&["Myself"]),
-        troubles: &[Trouble::Unauthorized, Trouble::Denied],
+        troubles: &[
+            Trouble::Unauthorized,
+            Trouble::Denied,
+            Trouble::TooManyRequests,
+        ],
         ..PLAIN
     },
     Operation {

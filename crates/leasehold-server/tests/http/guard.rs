@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::core::{Name, Operation, Put};
+use leasehold::engine::Patience;
 use leasehold_server::access::Limits;
 use leasehold_server::{Audit, Config};
 use serde_json::{Value, json};
@@ -170,6 +172,74 @@ async fn session_is_no_token_and_ends_with_its_token() {
     by_cookie(&last, "GET", "/whoami")
         .await
         .problem(401, "unauthorized");
+}
+
+/// The status of the next request of this token.
+async fn status_of_next(guarded: &Guarded, token: &str) -> u16 {
+    guarded.ask("GET", "/whoami", token, b"").await.status
+}
+
+#[tokio::test]
+async fn requests_count_by_their_parts_and_when_they_are_invalid() {
+    let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
+    let leases: Vec<_> = (0..400)
+        .map(|n| json!({"name": "a", "fence": n + 1}))
+        .collect();
+    let heartbeats = json!({ "leases": leases }).to_string();
+    let names: Vec<_> = (0..64).map(|n| format!("name{n}")).collect();
+    let names = json!({ "names": names }).to_string();
+    let invalid = json!({"method": "GET", "target": "/nowhere"});
+    let requests = json!({"requests": vec![invalid; 100]}).to_string();
+    for (target, body) in [
+        ("/heartbeats", heartbeats),
+        ("/locks?nonce=n&ttl=10s", names),
+        ("/requests", requests),
+    ] {
+        let token = guarded.token("ci", &["admin:"]).await;
+        // However large, it is possible; what comes next has to wait.
+        guarded
+            .ask("POST", target, &token, body.as_bytes())
+            .await
+            .ok();
+        assert_eq!(status_of_next(&guarded, &token).await, 429, "{target}");
+    }
+    for target in [
+        "/nowhere",
+        "/locks/a?x=%zz",
+        "/locks/a?x=1&x=2",
+        "/locks/a/b/c/d",
+    ] {
+        let token = guarded.token("ci", &["admin:"]).await;
+        let mut statuses = Vec::new();
+        for _ in 0..200 {
+            statuses.push(guarded.ask("GET", target, &token, b"").await.status);
+        }
+        assert!(matches!(statuses[0], 400 | 404), "{target}: {statuses:?}");
+        assert!(statuses.contains(&429), "{target}: {statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn claimed_items_count_one_by_one() {
+    let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
+    for number in 0..100 {
+        let name = Name::lock(format!("item{number}")).unwrap();
+        let put = Operation::Put(Put {
+            state: "NEW".into(),
+            body: None,
+            nonce: None,
+        });
+        let engine = &guarded.server.engine;
+        let stored = engine.perform(&name, put, Patience::NONE).await;
+        stored.unwrap().take();
+    }
+    let token = guarded.token("ci", &["admin:"]).await;
+    let claimed = guarded
+        .post("/claims?state=NEW&limit=100", &token)
+        .await
+        .ok();
+    assert_eq!(claimed.json["items"].as_array().unwrap().len(), 100);
+    assert_eq!(status_of_next(&guarded, &token).await, 429);
 }
 
 #[tokio::test]
