@@ -265,6 +265,13 @@ async fn files_that_make_no_sense_are_explained() {
     std::fs::write(papers.path("server.pem"), "").unwrap();
     let error = Tls::open(papers.files(None)).unwrap_err().to_string();
     assert!(error.contains("no certificate in"), "{error}");
+    // Opening it would wait for its writer.
+    let key = papers.path("server.key");
+    std::fs::remove_file(&key).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&key).status();
+    assert!(made.unwrap().success());
+    let error = Tls::open(papers.files(None)).unwrap_err().to_string();
+    assert!(error.contains("not a regular file"), "{error}");
 }
 
 async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
