@@ -126,7 +126,7 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = call
             .body
-            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let operation = Operation::Acquire(acquire);
         let acquiring = self.perform(&call.caller, name, operation, patience);

@@ -106,7 +106,7 @@ impl Service {
         let keep = keep_body(query)?;
         let text = call
             .body
-            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         if keep && !text.is_empty() {
             return Err(Error::invalid("`body=keep` and a body: give one of them").into());

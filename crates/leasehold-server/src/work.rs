@@ -24,7 +24,7 @@ impl Service {
         let nonce = call.nonce()?.map(|nonce| nonce.hash(name));
         let text = call
             .body
-            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         if empty && !text.is_empty() {
             return Err(Error::invalid("`body=empty` and a body: give one of them").into());
@@ -73,7 +73,7 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = call
             .body
-            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();

@@ -98,7 +98,7 @@ fn described(operation: &Operation, method: &str, again: bool) -> Value {
         _ if method == "get" || method == "delete" => return described,
         Body::None => return described,
         Body::Text => json!({"text/plain": {
-            "schema": {"type": "string", "maxLength": leasehold::core::limits::BODY_BYTES},
+            "schema": {"type": "string", "maxLength": leasehold::core::limits::MAX_BODY_BYTES},
             "example": "step 3",
         }}),
         Body::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),

@@ -154,7 +154,7 @@ async fn a_change_whose_outcome_cannot_be_recorded_is_indeterminate_and_its_gran
     // Through the engine, as another service would: this one refuses to release it.
     let name = leasehold::core::Name::lock("a").unwrap();
     let released = leasehold::core::Operation::Release(leasehold::core::Release {
-        who: leasehold::core::Who::Fence(leasehold::core::Fence::new(held).unwrap()),
+        holder: leasehold::core::HolderRef::Fence(leasehold::core::Fence::new(held).unwrap()),
         principal: None,
     });
     let patience = leasehold::engine::Patience::NONE;

@@ -283,7 +283,7 @@ async fn every_metric_is_documented_and_moves() {
 
 /// The metrics that the page about them has.
 fn documented() -> BTreeSet<String> {
-    let page = include_str!("../../../../docs/metrics.md");
+    let page = include_str!("../../../../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
         .collect()

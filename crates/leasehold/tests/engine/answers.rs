@@ -1,7 +1,7 @@
 //! What is answered, and what becomes of answers that are lost or that nobody takes.
 
 use leasehold::Error;
-use leasehold::core::{Event, Granted, How, Operation, Outcome, Put, Renew};
+use leasehold::core::{EndReason, Event, GrantKind, Operation, Outcome, Put, Renew};
 use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
 
@@ -68,7 +68,7 @@ async fn a_lost_answer_is_found_out_by_the_write_itself() {
     let grant = take(&engine, &job, "me").await;
     assert_eq!(
         grant.granted,
-        Granted::Fresh,
+        GrantKind::Fresh,
         "the write had landed: it was not run again"
     );
     store.next_swap(Fault::AppliedButLost);
@@ -139,7 +139,7 @@ async fn whoever_subscribes_hears_what_happens() {
         assert_eq!(happened.name, job);
         told.push(happened.event);
     }
-    let released = Some(How::Released);
+    let released = Some(EndReason::Released);
     assert!(
         matches!(
             &told[..],

@@ -160,7 +160,7 @@ async fn show_counts_a_dead_holder_down_after_a_step() {
     world.store_clock.step(-HOUR);
     let left = async || {
         let view = world.other.show(&name).await.expect("the store answers");
-        view.expect("a record").left.first().copied()
+        view.expect("a record").remaining.first().copied()
     };
     assert!(left().await > Some(TTL - Duration::from_millis(10)));
     tokio::time::sleep(TTL / 2).await;
