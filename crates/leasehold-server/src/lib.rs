@@ -17,12 +17,14 @@
 
 pub mod access;
 mod acquire;
+mod admission;
 mod answer;
 mod audit;
 mod awake;
 mod body;
 mod connections;
 mod dashboard;
+mod entitlement;
 mod events;
 mod follow;
 mod history;

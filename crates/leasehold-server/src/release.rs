@@ -31,7 +31,11 @@ impl Service {
             Outcome::NotHeld => false,
             _ => return Err(refuse(reply)),
         };
-        Ok(answer::telling(reply, Released { released }.to_json()))
+        Ok(answer::telling(
+            name,
+            reply,
+            Released { released }.to_json(),
+        ))
     }
 
     pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -69,7 +73,7 @@ impl Service {
             _ => return Err(refuse(reply)),
         };
         let json = answer::to_json(&Broken { broken, until });
-        Ok(answer::telling(reply, json))
+        Ok(answer::telling(name, reply, json))
     }
 }
 

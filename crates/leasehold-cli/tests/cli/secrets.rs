@@ -99,6 +99,9 @@ fn files_with_secrets_that_others_can_read_are_warned_about() {
         .iter()
         .any(|line| line.contains("access.toml can be read by every user"));
     assert!(warned, "{log:?}");
+    file(&home, "key.pem", "", 0o644);
+    home.run(["serve", "--tls-cert=cert.pem", "--tls-key=key.pem"])
+        .failed(77, "key.pem can be read by every user");
     let ran = home.run(["list", "--store", &service.url(), "--token", &token]);
     assert!(ran.ok().stderr.contains("token can be read by every user"));
 }

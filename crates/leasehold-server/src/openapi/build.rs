@@ -66,7 +66,7 @@ pub(super) fn document() -> Value {
             "schemas": schemas,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "A token of `leasehold token create`."},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-token", "description": "The same, by `/login`."},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-session", "description": "A session of `/login`; under TLS it is called `__Host-leasehold-session`."},
             },
         },
     })

@@ -238,18 +238,23 @@ async fn a_service_that_is_gone_is_told_to_everybody() {
 }
 
 /// A store that writes only as often as it may.
-struct Gated {
+pub(crate) struct Gated {
     memory: Memory,
-    writes: Semaphore,
+    pub(crate) writes: Semaphore,
 }
 
 impl Gated {
-    /// A service on one that does not write yet.
-    async fn serve() -> (Server, Arc<Self>) {
-        let store = Arc::new(Self {
+    /// One that does not write yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
             memory: Memory::new(),
             writes: Semaphore::new(0),
-        });
+        })
+    }
+
+    /// A service on one that does not write yet.
+    async fn serve() -> (Server, Arc<Self>) {
+        let store = Self::new();
         let engine = Engine::start(store.clone()).await.unwrap();
         (Server::start_with(engine, Config::default()).await, store)
     }
