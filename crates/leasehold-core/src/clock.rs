@@ -171,6 +171,12 @@ impl Clock {
         earlier.map_or(earliest, |earlier| earlier.earliest.min(earliest))
     }
 
+    /// Returns the latest expiry that the present clock can have given to a lease of this ttl. A later one belongs to a
+    /// longer ttl, or was written by a clock that has stepped back since.
+    pub fn latest_expiry(&self, boot: BootTime, ttl: Duration) -> Time {
+        self.interval(boot).latest + ttl + self.margin + MAX_CLOCK_UNCERTAINTY
+    }
+
     /// How long ago the store was last heard of.
     pub fn age(&self, boot: BootTime) -> Duration {
         boot.since(self.at)
