@@ -243,6 +243,56 @@ fn items_move_on_by_exit_code() {
     );
 }
 
+#[test]
+fn a_store_is_measured_and_examined() {
+    let user = User::new();
+    let measure = line(&example("leasehold bench"), "leasehold bench");
+    let here = |line: &str| line.replace("redis://localhost", "sqlite:leases.db");
+    // Ten seconds each, as it stands there.
+    let hasty = here(&measure) + " --for 100ms --warm-up 10ms --names 100";
+    let measured = user.run(&hasty).ok().stdout;
+    let rows = measured
+        .lines()
+        .map(|line| line.split_whitespace().next().unwrap_or_default());
+    let rows: Vec<_> = rows.take(4).collect();
+    assert_eq!(rows, ["TASKS", "1", "16", "64"], "{measured}");
+    let held = user.run("leasehold list --held --store sqlite:leases.db");
+    assert_eq!(held.ok().stdout, "");
+
+    let examine = line(&example("leasehold doctor"), "leasehold doctor");
+    let examined = user.run(&here(&examine)).ok().stdout;
+    assert!(examined.contains("Store: sqlite:leases.db\n"), "{examined}");
+}
+
+#[test]
+fn a_service_on_a_network_takes_its_tokens_over_tls() {
+    let user = User::new();
+    leasehold_testbed::certificates(user.0.path()).unwrap();
+    user.script("deploy.sh", "echo deployed");
+    let block = example("leasehold token create ci");
+    let token = user.run(&line(&block, "token create")).ok().stdout;
+    let token = token.trim();
+    assert!(token.starts_with("lh_"), "{token}");
+    // Tests stay on this machine.
+    let serve = line(&block, "leasehold serve").replace("0.0.0.0:12345", "127.0.0.1:0");
+    let mut service = user.start(&serve);
+    let listening = service.expect("listening on https://");
+    let (_, address) = listening.split_once("https://").unwrap();
+    let deploy = line(&block, "ci/deploy").replace("db1:12345", address.trim());
+    let as_ci = deploy.replace("lh_…", token);
+    assert_eq!(user.run(&as_ci).ok().stdout, "deployed\n");
+    // Neither without the token nor elsewhere.
+    for refused in [
+        deploy.replace("LEASEHOLD_TOKEN=lh_… ", ""),
+        as_ci.replace("ci/deploy", "other"),
+    ] {
+        let ran = user.run(&refused);
+        assert_eq!((ran.code, &*ran.stdout), (Some(77), ""), "{ran:?}");
+    }
+    service.signal(Signal::SIGINT);
+    service.ends_with(0);
+}
+
 /// The default features in a manifest.
 fn default_features(manifest: &str) -> Vec<&str> {
     let mut lines = manifest.lines();
