@@ -171,6 +171,12 @@ impl Clock {
         earlier.map_or(earliest, |earlier| earlier.earliest.min(earliest))
     }
 
+    /// Returns the latest expiry that a writer can give to a lease of this ttl by the present clock. A later expiry belongs
+    /// to a longer ttl, or was written by a clock that has stepped back since.
+    pub fn latest_expiry(&self, boot: BootTime, ttl: Duration) -> Time {
+        self.interval(boot).latest + ttl + self.margin + MAX_CLOCK_UNCERTAINTY
+    }
+
     /// Returns how long ago the store last answered.
     pub fn age(&self, boot: BootTime) -> Duration {
         boot.since(self.at)

@@ -79,6 +79,7 @@ async fn primary_stalls(nodes: usize) {
         let since = free.max(back);
         let late = claimed[&name].since(since);
         assert!(late <= 2 * TTL, "{nodes} nodes: `{name}` after {late:?}");
+        println!("{nodes} nodes: `{name}` claimed {late:?} later");
     }
 
     let mut holds = std::mem::take(&mut *seen.holds.lock().unwrap());

@@ -218,3 +218,34 @@ fn store_is_measured_and_examined() {
     let examined = user.run(&examine).ok().stdout;
     assert!(examined.contains("Leases are "), "{examined}");
 }
+
+#[test]
+fn service_on_a_network_requires_tokens_over_tls() {
+    let user = User::new();
+    leasehold_testbed::certificates(user.0.path()).unwrap();
+    user.script("deploy.sh", "echo deployed");
+    let page = Page::read("docs/operations.md");
+    let token = user.run(&page.line("--allow acquire:ci/ --allow read:"));
+    let token = token.ok().stdout;
+    let token = token.trim();
+    assert!(token.starts_with("lh_"), "{token}");
+    // Tests stay on this machine.
+    let serve = page.line("leasehold serve --listen 0.0.0.0");
+    let mut service = user.start(&serve.replace("0.0.0.0:12345", "127.0.0.1:0"));
+    let listening = service.expect("listening on https://");
+    let (_, address) = listening.split_once("https://").unwrap();
+    let deploy = page.line("ci/deploy -- ./deploy.sh");
+    let deploy = deploy.replace("db1:12345", address.trim());
+    let as_ci = deploy.replace("lh_…", token);
+    assert_eq!(user.run(&as_ci).ok().stdout, "deployed\n");
+    // Neither without the token nor for another name.
+    for refused in [
+        deploy.replace("LEASEHOLD_TOKEN=lh_… ", ""),
+        as_ci.replace("ci/deploy", "other"),
+    ] {
+        let ran = user.run(&refused);
+        assert_eq!((ran.code, &*ran.stdout), (Some(77), ""), "{ran:?}");
+    }
+    service.signal(Signal::SIGINT);
+    service.ends_with(0);
+}
