@@ -36,7 +36,7 @@ fn standard_input() -> Result<String, Failure> {
 /// All of it, though no more than it takes to see that it is too much.
 fn read(from: impl Read, what: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    from.take(limits::BODY_BYTES as u64 + 1)
+    from.take(limits::MAX_BODY_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::system(&format!("the body cannot be read from {what}"), error))?;
     text(bytes).map_err(|message| Failure::new(USAGE, message))
@@ -44,8 +44,8 @@ fn read(from: impl Read, what: &str) -> Result<String, Failure> {
 
 /// These bytes as a body, or why they cannot be one.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
-    if bytes.len() > limits::BODY_BYTES {
-        let most = limits::BODY_BYTES;
+    if bytes.len() > limits::MAX_BODY_BYTES {
+        let most = limits::MAX_BODY_BYTES;
         return Err(format!("the body has more than {most} bytes"));
     }
     String::from_utf8(bytes)

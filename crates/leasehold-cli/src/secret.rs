@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use leasehold::store::key_file;
+
 use crate::exit::{Failure, USAGE};
 
 /// What a command gets in place of a secret. A nested `leasehold` refuses it, where without any it would use another store.
@@ -63,9 +65,11 @@ impl Setting {
         }
     }
 
-    /// Returns a warning if the file that it came from is no place for a secret.
-    pub(crate) fn exposure(&self) -> Option<String> {
-        exposure(self.file.as_deref()?)
+    /// Returns a warning for each file that is no place for a secret: the one that it came from, and a key that its URL names.
+    pub(crate) fn exposures(&self) -> impl Iterator<Item = String> {
+        let key = key_file(&self.value).map(PathBuf::from);
+        let files = self.file.iter().cloned().chain(key);
+        files.filter_map(|file| exposure(&file))
     }
 }
 

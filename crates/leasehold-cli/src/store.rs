@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{BACKENDS, has_secret, key_file, redacted};
+use leasehold::store::{BACKENDS, has_secret, redacted};
 use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
-use crate::secret::{Setting, WITHHELD, exposure};
+use crate::secret::{Setting, WITHHELD};
 use crate::{default_store, output};
 
 /// How long leaving may take. What is not released by then expires.
@@ -78,9 +78,9 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
 }
 
 fn note_exposure(setting: &Setting) {
-    if let Some(warning) = setting.exposure() {
-        output::note(&warning);
-    }
+    setting
+        .exposures()
+        .for_each(|warning| output::note(&warning));
 }
 
 /// The URL of the database itself, for commands that look after it.
@@ -178,9 +178,6 @@ pub(crate) fn any_place(common: &Common) -> Result<Place, Failure> {
         .transpose()?;
     for setting in [&store].into_iter().chain(&token) {
         note_exposure(setting);
-    }
-    if let Some(warning) = key_file(store.value()).and_then(|key| exposure(key.as_ref())) {
-        output::note(&warning);
     }
     Ok(Place { store, token })
 }

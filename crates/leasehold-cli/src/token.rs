@@ -65,6 +65,11 @@ enum Action {
         /// Its id, as `list` shows it, and as it stands in the token after `lh_`.
         id: String,
     },
+    /// Add `expires = "never"` to tokens that do not say when they end.
+    ///
+    /// Every token has to say that, because a file that was cut off could otherwise make a token last for ever. Files of
+    /// older versions do not. Check that the file is complete first.
+    Migrate,
 }
 
 impl Token {
@@ -97,6 +102,16 @@ impl Token {
                     output::json(&json!({ "revoked": id }))?;
                 } else {
                     output::note(&format!("token {id} is revoked"));
+                }
+            }
+            Action::Migrate => {
+                let ids = AccessFile::migrate(&path)?;
+                if common.json {
+                    output::json(&json!({ "neverExpire": ids }))?;
+                } else if ids.is_empty() {
+                    output::note("nothing to do: every token says when it ends");
+                } else {
+                    output::note(&format!("tokens that never end: {}", ids.join(", ")));
                 }
             }
         }

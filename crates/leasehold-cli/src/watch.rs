@@ -153,7 +153,7 @@ fn in_words(told: &Told) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::core::{Event, Fence, How, Name, Time};
+    use leasehold::core::{EndReason, Event, Fence, Name, Time};
 
     use super::*;
 
@@ -164,7 +164,7 @@ mod tests {
             fence: Fence::new(7).unwrap(),
             owner: "web-1".into(),
             since: None,
-            how: Some(How::Expired),
+            how: Some(EndReason::Expired),
         };
         let told = |name: &Name, event: &Event| in_words(&Told::new(name, event, at));
         assert_eq!(

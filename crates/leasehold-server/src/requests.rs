@@ -30,7 +30,7 @@ const ANSWERS_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes that a request takes while it waits or is performed.
 const REQUEST_BYTES: usize = 6 * 1024;
 /// The most bytes of an answer with a body: all of its characters may be escaped.
-const MAX_LEASE: usize = 6 * limits::BODY_BYTES + 16 * 1024;
+const MAX_LEASE: usize = 6 * limits::MAX_BODY_BYTES + 16 * 1024;
 /// The same with holders.
 const MAX_VIEW: usize = 4 * MAX_LEASE;
 
@@ -70,7 +70,8 @@ impl Service {
                 room: &room,
             })
         });
-        Ok(answer::many(side_by_side(answers).await))
+        let answers = side_by_side(answers).await;
+        Ok(answer::many(self.deliverable(&call.caller, answers)))
     }
 
     async fn answer_among(&self, among: Among<'_>) -> Answer {
@@ -83,11 +84,13 @@ impl Service {
     }
 
     async fn dispatch_among(&self, among: Among<'_>, asked: &mut Asked) -> Result<Answer, Refused> {
+        among.caller.count(&self.config.limits)?;
         let Single {
             method,
             target,
             body,
         } = among.single;
+        service::check_fragment(&target)?;
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (&*target, None),

@@ -231,7 +231,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         if sent < self.output.len() || is_large {
             self.stream.write_all(&self.output[sent..]).await?;
             if is_large {
-                self.send_text(&body).await?;
+                self.send_text(&mut body).await?;
             }
             self.idle_since = self.now();
             self.client.connection.slot().mark_idle(self.idle_since);
@@ -243,7 +243,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
     }
 
     /// Sends a large text from where it is.
-    async fn send_text(&mut self, body: &AnswerBody) -> io::Result<()> {
+    async fn send_text(&mut self, body: &mut AnswerBody) -> io::Result<()> {
         let text = body.text();
         let sent = self.stream.write(text).await?;
         if sent < text.len() {

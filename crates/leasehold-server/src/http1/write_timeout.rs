@@ -117,7 +117,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let shut_down = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.progress(shut_down, context)
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
     use std::net::IpAddr;
 
     use leasehold::host::Machine;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter};
 
     use super::*;
     use crate::budget::PAGE_BYTES;
@@ -189,5 +190,19 @@ mod tests {
         assert!(is_timeout(&stalled.unwrap_err()) && waiting);
         assert!(started.elapsed() < 3 * GRACE);
         drop(unread);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_the_end_is_disconnected() {
+        let (mut near, _far) = tokio::io::duplex(1);
+        near.write_all(&[1]).await.unwrap();
+        let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
+        // As TLS does, this has something to write before it ends.
+        let mut near = WriteTimeout::new(BufWriter::new(near), TIMEOUT, Arc::new(slot), budget());
+        near.write_all(&[1]).await.unwrap();
+        let started = tokio::time::Instant::now();
+        let stalled = near.shutdown().await.unwrap_err();
+        assert!(is_timeout(&stalled));
+        assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
     }
 }
