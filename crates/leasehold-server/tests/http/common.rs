@@ -11,7 +11,7 @@ use leasehold::{ListRequest, store};
 use leasehold_server::Config;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -138,6 +138,15 @@ impl Server {
             .await
             .expect("an answer in bounded time");
         Answer::parse(&bytes)
+    }
+
+    /// Sends these bytes on a connection whose system keeps little for a client that does not read.
+    pub(crate) async fn send_narrow(&self, request: &str) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let mut stream = socket.connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
     }
 
     /// Sends a request and does not wait for its answer.

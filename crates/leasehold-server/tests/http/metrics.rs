@@ -244,6 +244,16 @@ async fn every_metric_is_documented_and_moves() {
     let mut missing = Subscriber::new(&server, "", Some("nonsense")).await;
     assert_eq!(missing.next().await.unwrap().event, "missed");
     moved.extend(stall(&server).await.moved_since(&before));
+    // Large answers that their client does not read.
+    for number in 0..20 {
+        let target = format!("/items/{number}?state=NEW");
+        let put = server.send("PUT", &target, &[b'x'; 64 * 1024]);
+        put.await.ok();
+    }
+    let list = "GET /locks?bodies=full HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(20);
+    let _unread = server.send_narrow(&list).await;
+    let unread = until(&server, "leasehold_answer_bytes", 1.0).await;
+    moved.extend(unread.moved_since(&before));
     // More silent connections than there may be, the reserve for probes included, and ever more: earlier requests may give
     // up their slots only now.
     let mut silent = Vec::new();
