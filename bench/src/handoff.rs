@@ -1,4 +1,4 @@
-//! From hand to hand: how soon after a release, or after a holder's death, the next in line has the lock.
+//! Hand-off and takeover: the time from a release, or from the expiry of a dead holder, to the next grant.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -8,92 +8,93 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 use crate::load::Protocol as _;
-use crate::speak::etcd::Etcd;
-use crate::speak::http::Http;
+use crate::protocols::etcd::Etcd;
+use crate::protocols::http::Http;
 
-/// How many wait in line.
+/// The length of the wait queue.
 const WAITERS: usize = 8;
 
-/// Release sent to next grant received, in microseconds, while a line of waiters is drained, so many times.
+/// Measures the times from sending a release to receiving the next grant, in microseconds, while a queue of waiters is
+/// drained in each round.
 pub(crate) fn of_service(address: SocketAddr, rounds: usize) -> Result<Vec<f64>> {
-    let mut line: Vec<_> = (0..=WAITERS)
-        .map(|_| Waiter::connect(address))
+    let mut queue: Vec<_> = (0..=WAITERS)
+        .map(|_| Contender::connect(address))
         .collect::<Result<_>>()?;
-    let mut usher = Waiter::connect(address)?;
-    let mut took = Vec::new();
+    let mut observer = Contender::connect(address)?;
+    let mut times = Vec::new();
     for round in 0..rounds {
-        let name = format!("hand-over-{round}");
-        line[0].ask(&name, "30s")?;
-        line[0].read()?;
-        for (before, waiter) in line[1..].iter_mut().enumerate() {
-            waiter.ask(&name, "30s")?;
-            // So that they stand in this order.
-            while usher.waiters(&name)? <= before {}
+        let name = format!("hand-off-{round}");
+        queue[0].request(&name, "30s")?;
+        queue[0].read()?;
+        for (before, waiter) in queue[1..].iter_mut().enumerate() {
+            waiter.request(&name, "30s")?;
+            // Ensures that the waiters queue in this order.
+            while observer.waiters(&name)? <= before {}
         }
-        for place in 0..WAITERS {
+        for position in 0..WAITERS {
             let sent = Instant::now();
-            line[place].release(&name)?;
-            line[place + 1].read()?;
-            took.push(sent.elapsed().as_secs_f64() * 1e6);
-            line[place].read()?;
+            queue[position].release(&name)?;
+            queue[position + 1].read()?;
+            times.push(sent.elapsed().as_secs_f64() * 1e6);
+            queue[position].read()?;
         }
-        line[WAITERS].release(&name)?;
-        line[WAITERS].read()?;
+        queue[WAITERS].release(&name)?;
+        queue[WAITERS].read()?;
     }
-    Ok(took)
+    Ok(times)
 }
 
-/// The same of etcd.
+/// Measures the same times on etcd.
 pub(crate) async fn of_etcd(port: u16, rounds: usize) -> Result<Vec<f64>> {
     let etcd = Etcd::connect(port).await?;
-    let mut took = Vec::new();
+    let mut times = Vec::new();
     for round in 0..rounds {
-        let name = format!("hand-over-{round}");
+        let name = format!("hand-off-{round}");
         let mut key = etcd.lock(&name).await?;
-        let mut line = JoinSet::new();
+        let mut queue = JoinSet::new();
         for _ in 0..WAITERS {
-            // Whoever has the same lease would hold it already.
-            let (waiter, name) = (etcd.other().await?, name.clone());
-            line.spawn(async move { waiter.lock(&name).await });
+            // A contender with the same etcd lease would hold the lock already.
+            let (waiter, name) = (etcd.contender().await?, name.clone());
+            queue.spawn(async move { waiter.lock(&name).await });
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         for _ in 0..WAITERS {
             let sent = Instant::now();
-            let leaving = {
+            let release = {
                 let etcd = etcd.clone();
                 tokio::spawn(async move { etcd.unlock(&key).await })
             };
-            key = line.join_next().await.expect("somebody waits")??;
-            took.push(sent.elapsed().as_secs_f64() * 1e6);
-            leaving.await??;
+            key = queue.join_next().await.expect("a waiter is left")??;
+            times.push(sent.elapsed().as_secs_f64() * 1e6);
+            release.await??;
         }
         etcd.unlock(&key).await?;
     }
-    Ok(took)
+    Ok(times)
 }
 
-/// How much later than the end of a dead holder's ttl its successor has the lock, in microseconds; below zero would
-/// be too early. So many pairs at once, spread over a second.
-pub(crate) fn after_death(address: SocketAddr, pairs: usize) -> Result<Vec<f64>> {
+/// Measures the delays of takeovers after the ttl of a dead holder, in microseconds; a negative delay would be a takeover
+/// that is too early. The pairs of holder and waiter run in parallel, spread over a second.
+pub(crate) fn takeover_delays(address: SocketAddr, pairs: usize) -> Result<Vec<f64>> {
     const TTL: Duration = Duration::from_millis(1_000);
     let pairs = (0..pairs).map(|number| {
         std::thread::Builder::new()
             .stack_size(128 << 10)
             .spawn(move || -> Result<f64> {
                 std::thread::sleep(Duration::from_millis(number as u64 * 7 % 1_000));
-                let name = format!("after-death-{number}");
-                let mut dead = Waiter::connect(address)?;
-                let mut next = Waiter::connect(address)?;
+                let name = format!("takeover-{number}");
+                let mut holder = Contender::connect(address)?;
+                let mut waiter = Contender::connect(address)?;
                 let sent = Instant::now();
-                dead.ask(&name, "1s")?;
-                dead.read()?;
-                drop(dead);
-                next.ask(&name, "1s")?;
-                next.read()?;
-                let took = sent.elapsed();
-                next.release(&name)?;
-                next.read()?;
-                Ok((took.as_secs_f64() - TTL.as_secs_f64()) * 1e6)
+                holder.request(&name, "1s")?;
+                holder.read()?;
+                drop(holder);
+                waiter.request(&name, "1s")?;
+                waiter.read()?;
+                let elapsed = sent.elapsed();
+                waiter.release(&name)?;
+                waiter.read()?;
+                Ok((elapsed.as_secs_f64() - TTL.as_secs_f64()) * 1e6)
             })
             .map_err(Into::into)
     });
@@ -104,12 +105,12 @@ pub(crate) fn after_death(address: SocketAddr, pairs: usize) -> Result<Vec<f64>>
         .collect()
 }
 
-struct Waiter {
+struct Contender {
     stream: TcpStream,
     http: Http,
 }
 
-impl Waiter {
+impl Contender {
     fn connect(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -120,9 +121,9 @@ impl Waiter {
         })
     }
 
-    fn ask(&mut self, name: &str, ttl: &str) -> Result<()> {
+    fn request(&mut self, name: &str, ttl: &str) -> Result<()> {
         let mut out = Vec::new();
-        Http::wait_for(name, 20, ttl, &mut out);
+        Http::acquire_waiting(name, 20, ttl, &mut out);
         Ok(self.stream.write_all(&out)?)
     }
 
@@ -136,10 +137,10 @@ impl Waiter {
         Ok(self.http.read(&mut self.stream)?)
     }
 
-    /// How many wait for a lock.
+    /// Returns the number of waiters of a lock.
     fn waiters(&mut self, name: &str) -> Result<usize> {
         let mut out = Vec::new();
-        Http::look(name, &mut out);
+        Http::show(name, &mut out);
         self.stream.write_all(&out)?;
         self.read()?;
         Ok(self.http.waiters)
