@@ -14,8 +14,8 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  leasehold run nightly -- ./report.sh        one at a time, on however many machines; the others wait
-  leasehold run nightly -n -- ./report.sh     the same without waiting: exit code 75 if the lease is held
+  leasehold run nightly -- ./report.sh        one at a time across all machines; the others wait
+  leasehold run nightly -n -- ./report.sh     without waiting: exit code 75 if the lease is held
   leasehold gate alert --every 1m -- ./mail   at most once a minute, across all machines
   leasehold list                              all leases and their holders
   leasehold watch                             events as they happen

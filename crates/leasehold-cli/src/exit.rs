@@ -45,8 +45,8 @@ Exit codes:
   65   corrupt record in the store: stop and inspect it
   69   the store is unavailable, or the outcome is unknown: check before you retry
   71   a local error, such as a process that cannot be started
-  75   contention: the lease is held, the gate is shut, or there is no item to claim (`-E` changes this code)
-  76   the lease was lost: the fence is not, or no longer, that of a holder; `run` has ended the command
+  75   contention: lease held, gate shut, or no item to claim (`-E` changes this code)
+  76   the lease was lost, or the fence is not that of a holder; `run` has ended the command
   77   a right is missing, or the setup is incomplete: fix it; retrying will not help
   126  the command cannot be executed
   127  the command was not found";

@@ -8,7 +8,9 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// Release a lease. Releasing a lease that you do not hold is not an error.
+/// Release a lease.
+///
+/// Releasing a lease that you do not hold changes nothing, and is not an error.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("by").required(true))]
 #[command(after_help = "\

@@ -8,7 +8,9 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// Remove a work item: its state and its body. Removing a missing item is not an error.
+/// Remove a work item: its state and its body.
+///
+/// Removing a missing item changes nothing, and is not an error.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 An item that a worker has claimed is not removed (exit code 75). The fence of the name is kept: a new item of the same \

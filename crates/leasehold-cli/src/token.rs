@@ -69,7 +69,12 @@ enum Action {
 
 impl Token {
     pub(crate) fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let missing = || Failure::new(USAGE, "the access file is missing: give --access FILE");
+        let missing = || {
+            Failure::new(
+                USAGE,
+                "no access file is given: give --access FILE, or set LEASEHOLD_ACCESS",
+            )
+        };
         let path = self.access.ok_or_else(missing)?;
         match self.action {
             Action::Create {

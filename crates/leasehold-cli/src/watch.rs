@@ -18,9 +18,9 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Print events of leases as they happen, until interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Through a service (http://), it resumes after a lost connection without missing events. On a database with change \
-notifications (PostgreSQL, Redis, MongoDB, etcd), events of other processes appear at once; on other databases it polls. \
-Bodies are never shown.
+Through a service (http://), it resumes where it was after a lost connection. On a database with change notifications \
+(PostgreSQL, Redis, MongoDB, etcd), events of other processes appear at once; on other databases it polls. Bodies are \
+never shown.
 
 Examples:
   leasehold watch

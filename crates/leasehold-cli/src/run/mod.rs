@@ -39,9 +39,9 @@ LEASEHOLD_BODY (what an unfinished run left), LEASEHOLD_EXPIRES (the expiry as o
 the command runs) and LEASEHOLD_STORE. With `--also` it also receives LEASEHOLD_FENCES, a JSON object with the fence of \
 each name. If one of several leases is lost, the command is ended.
 
-Secrets: the command receives none. If the URL of the store has a password, or a token is given, LEASEHOLD_STORE and \
-LEASEHOLD_TOKEN are passed on only in the form `@FILE`. Otherwise they are set to `withheld:`, which a nested \
-`leasehold` refuses, so that it does not silently use another store.
+Secrets: the command receives none. A URL with a password and a token are passed on in LEASEHOLD_STORE and \
+LEASEHOLD_TOKEN only if they were given as `@FILE`, and in that form. Otherwise the variables are set to `withheld:`, \
+which a nested `leasehold` refuses, so that it does not silently use another store.
 
 Body: what the command writes with `leasehold update` is kept for the next holder if the command fails or is ended. If \
 the command ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the \

@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod config;
 mod doctor;
+mod errors;
 mod escapes;
 mod exclusion;
 mod gate;
