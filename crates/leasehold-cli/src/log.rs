@@ -35,7 +35,7 @@ pub(crate) fn start(format: Format, level: &str) -> Result<(), Failure> {
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {
-    /// Is called with whole lines.
+    /// Escapes and writes one line; the subscriber passes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let text = text.strip_suffix('\n').unwrap_or(&text);

@@ -79,8 +79,8 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Whether a terminal acts on this character, shows nothing for it, or shows what is around it in another order: controls
-/// (C0, DEL, C1), zero-width characters, bidirectional ones and tags. The dashboard has the same.
+/// Returns whether a terminal would act on this character, hide it, or reorder its surroundings: control characters (C0,
+/// DEL, C1), zero-width and bidirectional characters, and tags. The dashboard uses the same list.
 fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(

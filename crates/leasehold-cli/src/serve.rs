@@ -94,7 +94,7 @@ pub(crate) struct Serve {
     #[arg(requires = "access")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Maximum requests per second and token.
+    /// Maximum requests per second for one token.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_RATE", default_value_t = Limits::default().rate)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: u32,
