@@ -86,7 +86,8 @@ fn full_audit_file_refuses_changes_until_it_is_moved() {
 
     std::fs::rename(&file, &old).unwrap();
     service.wait_for_readyz(200);
-    assert_eq!(service.send("POST /locks/last?nonce=n").0, 200);
+    let last = service.send("POST /locks/last?nonce=n");
+    assert_eq!(last.0, 200, "{last:?}");
     let recorded = lines(&file);
     assert!(recorded.iter().any(|line| line["outcome"] == "resumed"));
     assert_eq!(recorded.last().unwrap()["name"], "last");
