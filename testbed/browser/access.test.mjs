@@ -79,10 +79,21 @@ test("one who may break has the button where it may, and nothing unsafe", async 
   await page.context().close();
 });
 
-test("signing out ends it", async () => {
+test("signing out ends the session, whose cookie is not the token", async () => {
   const page = await signIn(breaker);
   await until("its names", names(page), (seen) => seen.length === 2);
+  const [cookie, ...others] = await page.context().cookies();
+  assert.equal(others.length, 0);
+  assert.equal(cookie.name, "leasehold-session");
+  assert.ok(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.path === "/");
+  assert.ok(!cookie.value.includes(breaker.slice(12)) && !breaker.includes(cookie.value.slice(8)));
+  const replay = async () => {
+    const headers = { cookie: `${cookie.name}=${cookie.value}` };
+    return (await fetch(`${service.url}/whoami`, { headers })).status;
+  };
+  assert.equal(await replay(), 200);
   await page.getByRole("button", { name: "Sign out" }).click();
+  await until("its end", replay, (status) => status === 401);
   await page.locator("#log-in").waitFor();
   await page.reload();
   await page.locator("#log-in").waitFor();

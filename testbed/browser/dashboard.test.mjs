@@ -96,6 +96,7 @@ test("hidden characters of foreign text are made visible", async () => {
   const body = () => page.locator("pre.body").textContent();
   await until("body", body, (seen) => seen === "a⟨U+202E⟩b\nnext\tline");
   assert.equal(await page.locator("#lease-title").textContent(), "pay⟨U+202E⟩roll⟨U+200B⟩");
+  assert.equal(await page.title(), "pay⟨U+202E⟩roll⟨U+200B⟩ – Leasehold");
 });
 
 test("the bar shrinks, and a lease that nobody renews expires", async () => {

@@ -11,16 +11,16 @@ const { chromium } = createRequire(join(process.env.LEASEHOLD_BROWSER, "package.
 // Longer than anything here takes, unless it hangs.
 export const PATIENCE = 20000;
 
-export const startBrowser = () =>
-  chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+export const startBrowser = (...more) =>
+  chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", ...more] });
 
 export class Service {
-  // With access control if `guarded`, and on this port if there is one.
-  static async start({ guarded = false, port = 0, store = "memory:" } = {}) {
+  // With access control if `guarded`, on this port if there is one, and with more options.
+  static async start({ guarded = false, port = 0, store = "memory:", more = [] } = {}) {
     const service = new Service();
     service.folder = mkdtempSync(join(tmpdir(), "leasehold-browser-"));
     service.access = join(service.folder, "access.toml");
-    const options = ["serve", "--store", store, "--listen", `127.0.0.1:${port}`];
+    const options = ["serve", "--store", store, "--listen", `127.0.0.1:${port}`, ...more];
     if (guarded) {
       service.admin = service.token("root", "admin:");
       options.push("--access", service.access);

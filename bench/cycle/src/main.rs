@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BootTime, Change, Clock, Fence, Hash, Kind, Mode, Operation, Outcome, Record, Release,
-    Sightings, Stamp, Time, Who, apply,
+    Acquire, BootTime, Change, Clock, Fence, Hash, HolderRef, Kind, Mode, Observations, Operation,
+    Outcome, Record, Release, Stamp, Time, apply,
 };
 
 /// The time between two operations.
@@ -65,7 +65,7 @@ impl Name {
             panic!("the lease was free");
         };
         let release = Operation::Release(Release {
-            who: Who::Fence(grant.fence),
+            holder: HolderRef::Fence(grant.fence),
             principal: None,
         });
         assert_eq!(self.perform(&release), Outcome::Released);
@@ -74,7 +74,7 @@ impl Name {
     fn perform(&mut self, operation: &Operation) -> Outcome {
         operation.check(Kind::Lock).expect("the operation is valid");
         self.boot = self.boot + STEP;
-        let observations = Sightings::none();
+        let observations = Observations::none();
         let now = self.clock.now(self.boot, &observations);
         let decision = apply(self.record.as_ref(), operation, &now);
         if let Change::Write(record) = decision.change {

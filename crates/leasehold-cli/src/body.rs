@@ -39,7 +39,7 @@ fn standard_input() -> Result<String, Failure> {
 /// Reads at most one byte more than a body may have, which is enough to refuse a longer one.
 fn read(from: impl Read, what: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    from.take(limits::BODY_BYTES as u64 + 1)
+    from.take(limits::MAX_BODY_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::system(&format!("cannot read the body from {what}"), error))?;
     text(bytes).map_err(|message| Failure::new(USAGE, message))
@@ -47,8 +47,8 @@ fn read(from: impl Read, what: &str) -> Result<String, Failure> {
 
 /// Converts bytes into a body; the error says why they cannot be one.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
-    if bytes.len() > limits::BODY_BYTES {
-        let most = limits::BODY_BYTES;
+    if bytes.len() > limits::MAX_BODY_BYTES {
+        let most = limits::MAX_BODY_BYTES;
         return Err(format!(
             "the body is too long: it has more than {most} bytes"
         ));

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use leasehold::store::key_file;
+
 use crate::exit::{Failure, USAGE};
 
 /// What a child command receives in place of a secret. A nested `leasehold` refuses it; without it, it would silently use
@@ -64,9 +66,11 @@ impl Setting {
         }
     }
 
-    /// Returns a warning if other users can read or change the file of the value.
-    pub(crate) fn exposure(&self) -> Option<String> {
-        exposure(self.file.as_deref()?)
+    /// Returns a warning for each file that other users can access: the file of the value, and the key that its URL names.
+    pub(crate) fn exposures(&self) -> impl Iterator<Item = String> {
+        let key = key_file(&self.value).map(PathBuf::from);
+        let files = self.file.iter().cloned().chain(key);
+        files.filter_map(|file| exposure(&file))
     }
 }
 

@@ -379,7 +379,7 @@ impl Serve {
         let config = self.config.as_deref().filter(|_| has_secret(store.value()));
         let files = [config, self.access.as_deref(), self.tls_key.as_deref()];
         let warnings = files.into_iter().flatten().filter_map(exposure);
-        for warning in warnings.chain(store.exposure()) {
+        for warning in warnings.chain(store.exposures()) {
             tracing::warn!("{warning}");
         }
     }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{BACKENDS, has_secret, key_file, redacted};
+use leasehold::store::{BACKENDS, has_secret, redacted};
 use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
-use crate::secret::{Setting, WITHHELD, exposure};
+use crate::secret::{Setting, WITHHELD};
 use crate::{default_store, output};
 
 /// How long closing may take. A lease that is not released by then expires.
@@ -79,9 +79,9 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
 }
 
 fn warn_of_exposure(setting: &Setting) {
-    if let Some(warning) = setting.exposure() {
-        output::note(&warning);
-    }
+    setting
+        .exposures()
+        .for_each(|warning| output::note(&warning));
 }
 
 /// Returns the URL of a database, for commands that administer it. A service is refused.
@@ -179,9 +179,6 @@ pub(crate) fn target_or_memory(common: &Common) -> Result<Target, Failure> {
         .transpose()?;
     for setting in [&store].into_iter().chain(&token) {
         warn_of_exposure(setting);
-    }
-    if let Some(warning) = key_file(store.value()).and_then(|key| exposure(key.as_ref())) {
-        output::note(&warning);
     }
     Ok(Target { store, token })
 }

@@ -65,6 +65,11 @@ enum Action {
         /// Id of the token, as shown by `list`; in the token it follows `lh_`.
         id: String,
     },
+    /// Update an access file of an older version.
+    ///
+    /// Adds `expires = "never"` to tokens without an expiry. Every token must state its expiry, because a truncated file could
+    /// otherwise make a token valid for ever. Check that the file is complete first.
+    Migrate,
 }
 
 impl Token {
@@ -102,6 +107,16 @@ impl Token {
                     output::json(&json!({ "revoked": id }))?;
                 } else {
                     output::note(&format!("revoked token {id}"));
+                }
+            }
+            Action::Migrate => {
+                let ids = AccessFile::migrate(&path)?;
+                if common.json {
+                    output::json(&json!({ "neverExpire": ids }))?;
+                } else if ids.is_empty() {
+                    output::note("nothing to do: every token has an expiry or never expires");
+                } else {
+                    output::note(&format!("tokens that never expire: {}", ids.join(", ")));
                 }
             }
         }

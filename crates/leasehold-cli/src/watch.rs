@@ -154,7 +154,7 @@ fn for_people(event: &Told) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::core::{Event, Fence, How, Name, Time};
+    use leasehold::core::{EndReason, Event, Fence, Name, Time};
 
     use super::*;
 
@@ -165,7 +165,7 @@ mod tests {
             fence: Fence::new(7).unwrap(),
             owner: "web-1".into(),
             since: None,
-            how: Some(How::Expired),
+            how: Some(EndReason::Expired),
         };
         let line = |name: &Name, event: &Event| for_people(&Told::new(name, event, at));
         assert_eq!(

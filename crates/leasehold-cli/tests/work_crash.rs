@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use leasehold::core::{Fence, How, Name, View};
+use leasehold::core::{EndReason, Fence, Name, View};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{Client, Error, ListRequest, PutRequest, UpdateRequest};
 use tempfile::TempDir;
@@ -64,7 +64,10 @@ async fn every_item_is_completed_once_although_workers_are_killed() {
         // A worker that was killed between the end of its command and the write has an `end` in the journal too.
         let fences = fences_of(&journal, name.as_str());
         let last = view.record.last.as_ref().expect("the item was completed");
-        assert!(matches!(last.how, How::Completed(_)), "{name}: {last:?}");
+        assert!(
+            matches!(last.how, EndReason::Completed(_)),
+            "{name}: {last:?}"
+        );
         assert_eq!(
             fences.last_key_value(),
             Some((&last.fence, &true)),

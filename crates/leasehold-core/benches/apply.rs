@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{acquire, at, release, renew};
 use criterion::{Criterion, criterion_group, criterion_main};
 use leasehold_core::{
-    BootTime, Change, Clock, Name, Nonce, Operation, Outcome, Record, Sightings, Stamp, apply,
+    BootTime, Change, Clock, Name, Nonce, Observations, Operation, Outcome, Record, Stamp, apply,
 };
 
 const BOOT: BootTime = BootTime::from_micros(86_400_000_000);
@@ -29,7 +29,7 @@ fn clock() -> Clock {
 
 /// The record after these operations.
 fn after<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> Record {
-    let (clock, seen) = (clock(), Sightings::none());
+    let (clock, seen) = (clock(), Observations::none());
     let mut record = None;
     for operation in operations {
         let decision = apply(record.as_ref(), operation, &clock.now(BOOT, &seen));
@@ -53,7 +53,7 @@ fn decisions(criterion: &mut Criterion) {
         ("renew", &held, &renew(fence), is_renewed),
         ("release", &held, &release(fence), is_released),
     ] {
-        let (clock, seen) = (clock(), Sightings::none());
+        let (clock, seen) = (clock(), Observations::none());
         let decide = || {
             let now = black_box(&clock).now(BOOT, &seen);
             apply(Some(black_box(record)), black_box(operation), &now)

@@ -1,4 +1,4 @@
-//! The store's time as an interval, and what a step of its clock means for leases.
+//! The store's time as an interval, and how a step of its clock is noticed.
 
 mod now;
 
@@ -8,9 +8,9 @@ use crate::time::micros;
 use crate::{BootTime, Interval, Stamp, Time};
 
 pub(crate) use now::MAX_CLOCK_UNCERTAINTY;
-pub use now::{EarlierClocks, Now, Sightings};
+pub use now::{EarlierClocks, Now, Observations};
 
-/// The most by which two honest clocks are taken to drift apart: 500 parts per million.
+/// The assumed maximum drift between two clocks: 500 parts per million.
 const DRIFT_PER_MILLION: u64 = 500;
 
 fn drift(span: Duration) -> Duration {
@@ -18,29 +18,29 @@ fn drift(span: Duration) -> Duration {
     Duration::from_micros(drift.div_ceil(1_000_000))
 }
 
-/// What an answer of the store said about its clock.
+/// What an answer of the store shows about its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// All answers since the last step can be right.
-    Agrees,
-    /// The clock has shifted by less than the margin since the last step. The interval includes every time it showed.
+pub enum ClockChange {
+    /// All answers since the last step are consistent.
+    None,
+    /// The clock has shifted by less than the margin since the last step. The interval covers every time it showed.
     Widened,
-    /// The clock has stepped, at once or by many small shifts. Earlier holders are judged by every clock that is known.
+    /// The clock has stepped, at once or by many small shifts. Earlier holders are judged by all known clocks.
     Stepped,
 }
 
-/// Keeps the offset between this machine's boot clock and the store's clock as an interval, learnt from the send
+/// Keeps the offset between this machine's boot clock and the store's clock as an interval, computed from the send
 /// and receive times of each answer.
 ///
-/// Every answer bounds the offset. The strictest bounds since the last step are kept, and only age loosens them, by
-/// 500 ppm: so they cross once the store's clock has surely shifted, whether it was stepped or slewed, at once or
-/// little by little. Crossed by more than the margin, they prove a step.
+/// Every answer bounds the offset. The strictest bounds since the last step are kept and age at 500 ppm. They cross
+/// once the store's clock has certainly shifted, whether it was stepped or slewed. If they cross by more than the
+/// margin, the clock has stepped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clock {
     /// The strictest bounds of all answers since the last step.
     bounds: Bounds,
-    /// The offsets that are possible as of `at`: all between the bounds, and all that the last answer allows, so that
-    /// an answer which was too slow to reveal a step does no harm either.
+    /// The possible offsets as of `at`: all between the bounds, and all that the last answer allows. The latter keeps
+    /// an answer that was too slow to reveal a step from doing harm.
     offsets: Offsets,
     at: BootTime,
     margin: Duration,
@@ -49,19 +49,19 @@ pub struct Clock {
     restarted: Option<Time>,
 }
 
-/// The store's clocks before its last step.
+/// Bounds of the store's clocks before its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Earlier {
-    /// The latest time that any of them may have shown.
+    /// The latest time that any of these clocks may have shown.
     latest: Time,
-    /// The lowest offset of any of them.
+    /// The lowest offset of any of these clocks.
     lowest: Bound,
 }
 
 impl Clock {
-    /// A clock that knows what one answer said. `margin` is what the store's clock may step by unnoticed.
+    /// Creates a clock from a first answer. `margin` is the largest step of the store's clock that may go unnoticed.
     pub fn new(sent: BootTime, received: BootTime, stamp: Stamp, margin: Duration) -> Self {
-        let offsets = Offsets::told(sent, received, stamp);
+        let offsets = Offsets::from_answer(sent, received, stamp);
         Self {
             bounds: Bounds::new(offsets, received),
             offsets,
@@ -73,47 +73,47 @@ impl Clock {
         }
     }
 
-    /// The same for a store that keeps its own time and resumed it at this moment, after an interruption of unknown
-    /// length such as a reboot. Holders outlive the interruption: each keeps a whole ttl from this moment.
+    /// Sets when a store that keeps its own time resumed it after an interruption of unknown length, such as a reboot.
+    /// Holders outlive the interruption: each keeps a whole ttl from this moment.
     pub fn restarted(mut self, at: Option<Time>) -> Self {
         self.restarted = at;
         self
     }
 
-    /// Learns from an answer that was received at `received` to a request sent at `sent`.
-    pub fn observe(&mut self, sent: BootTime, received: BootTime, stamp: Stamp) -> Observed {
-        // An answer may be looked at after a later one: it is then as old as that makes it.
+    /// Updates the clock from an answer received at `received` to a request sent at `sent`.
+    pub fn observe(&mut self, sent: BootTime, received: BootTime, stamp: Stamp) -> ClockChange {
+        // Answers may be processed out of order: an earlier one has aged until the latest.
         let at = received.max(self.at);
-        let answer = Offsets::told(sent, received, stamp);
+        let answer = Offsets::from_answer(sent, received, stamp);
         let before = self.offsets.widened(at.since(self.at));
         let bounds = self.bounds.tightened(answer, received, at);
         let shift = bounds.crossed_by(at);
-        let told = answer.widened(at.since(received));
-        let observed = if shift > i128::from(micros(self.margin)) {
-            self.step(before, told, at);
+        let aged = answer.widened(at.since(received));
+        let change = if shift > i128::from(micros(self.margin)) {
+            self.step(before, aged, at);
             self.bounds = Bounds::new(answer, received);
-            Observed::Stepped
+            ClockChange::Stepped
         } else {
             self.bounds = bounds;
             if shift > 0 {
-                Observed::Widened
+                ClockChange::Widened
             } else {
-                Observed::Agrees
+                ClockChange::None
             }
         };
-        let offsets = self.bounds.offsets(at).both(told);
+        let offsets = self.bounds.offsets(at).union(aged);
         self.offsets = if received < self.at {
-            offsets.both(before)
+            offsets.union(before)
         } else {
             offsets
         };
         self.at = at;
-        observed
+        change
     }
 
-    /// Records that the clock has stepped between two answers.
+    /// Records a step of the clock between two answers.
     fn step(&mut self, before: Offsets, after: Offsets, at: BootTime) {
-        let mut latest = before.both(after).interval(at).latest;
+        let mut latest = before.union(after).interval(at).latest;
         let mut offset = before.lowest;
         if let Some(earlier) = self.earlier {
             latest = latest.max(earlier.latest);
@@ -124,13 +124,13 @@ impl Clock {
         self.stepped_at = Some(at);
     }
 
-    /// What is known of the store's time at this moment of the boot clock.
+    /// Returns the store's time at this moment of the boot clock, as an interval.
     pub fn interval(&self, boot: BootTime) -> Interval {
         self.offsets.widened(boot.since(self.at)).interval(boot)
     }
 
-    /// Everything that the core asks of time at this moment, with what has been seen of one record's holders.
-    pub fn now<'a>(&self, boot: BootTime, seen: &'a Sightings) -> Now<'a> {
+    /// Returns the time of a decision at this moment of the boot clock, with the observations of one record's holders.
+    pub fn now<'a>(&self, boot: BootTime, observations: &'a Observations) -> Now<'a> {
         Now {
             interval: self.interval(boot),
             boot,
@@ -138,12 +138,12 @@ impl Clock {
             stepped_at: self.stepped_at,
             restarted: self.restarted,
             margin: self.margin,
-            seen,
+            observations,
             high_water: Time::default(),
         }
     }
 
-    /// Returns the present time by the clocks before the last step; `None` if no step was noticed.
+    /// Returns the store's clocks before the last step; `None` if no step was noticed.
     fn earlier_clocks(&self, boot: BootTime) -> Option<EarlierClocks> {
         self.earlier.map(|earlier| EarlierClocks {
             latest: earlier.latest,
@@ -151,19 +151,19 @@ impl Clock {
         })
     }
 
-    /// Whether the store's clock was stepped back and has not caught up yet. Until then a holder may have expired by
-    /// observation although its expiry is ahead.
+    /// Returns whether the store's clock was stepped back and has not caught up yet. Until then a holder may have expired
+    /// by observation although its expiry is in the future.
     pub fn is_behind(&self, boot: BootTime) -> bool {
         let earliest = self.interval(boot).earliest;
         self.earlier
             .is_some_and(|earlier| earliest <= earlier.latest)
     }
 
-    /// Returns the earliest expiry that a live holder may have. An earlier one has passed by every clock that the store
-    /// has shown.
+    /// Returns the earliest expiry that a live holder may have. Every clock that the store has shown is past any earlier
+    /// expiry.
     pub fn earliest_live_expiry(&self, boot: BootTime) -> Time {
         if self.restarted.is_some() {
-            // Expiries from before a restart prove nothing; a record without holders counts as zero.
+            // A holder may outlive an expiry from before the restart. A record without holders counts as zero.
             return Time::from_micros(1);
         }
         let earliest = self.interval(boot).earliest;
@@ -171,12 +171,18 @@ impl Clock {
         earlier.map_or(earliest, |earlier| earlier.earliest.min(earliest))
     }
 
-    /// How long ago the store was last heard of.
+    /// Returns the latest expiry that a writer can give to a lease of this ttl by the present clock. A later expiry belongs
+    /// to a longer ttl, or was written by a clock that has stepped back since.
+    pub fn latest_expiry(&self, boot: BootTime, ttl: Duration) -> Time {
+        self.interval(boot).latest + ttl + self.margin + MAX_CLOCK_UNCERTAINTY
+    }
+
+    /// Returns how long ago the store last answered.
     pub fn age(&self, boot: BootTime) -> Duration {
         boot.since(self.at)
     }
 
-    /// When the store's clock was last seen to step.
+    /// Returns when the last step of the store's clock was noticed.
     pub fn stepped_at(&self) -> Option<BootTime> {
         self.stepped_at
     }
@@ -201,7 +207,7 @@ impl Bound {
     }
 }
 
-/// The strictest bounds that answers have set. Each keeps the moment it was set, so that ageing adds up exactly.
+/// The strictest bounds set by answers. Each bound keeps the moment it was set, so that its ageing is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bounds {
     lower: Bound,
@@ -219,28 +225,28 @@ impl Bounds {
 
     /// Combines these with the bounds of an answer received at `received`: each end is the stricter one as of `at`.
     fn tightened(self, answer: Offsets, received: BootTime, at: BootTime) -> Self {
-        let told = Self::new(answer, received);
+        let new = Self::new(answer, received);
         Self {
-            lower: if told.lower.lower_at(at) >= self.lower.lower_at(at) {
-                told.lower
+            lower: if new.lower.lower_at(at) >= self.lower.lower_at(at) {
+                new.lower
             } else {
                 self.lower
             },
-            upper: if told.upper.upper_at(at) <= self.upper.upper_at(at) {
-                told.upper
+            upper: if new.upper.upper_at(at) <= self.upper.upper_at(at) {
+                new.upper
             } else {
                 self.upper
             },
         }
     }
 
-    /// Returns the least shift of the store's clock between the answers that set these bounds. Zero or less means that
-    /// it need not have shifted.
+    /// Returns the smallest shift of the store's clock that explains these bounds. Zero or less means that the clock need
+    /// not have shifted.
     fn crossed_by(self, at: BootTime) -> i128 {
         self.lower.lower_at(at) - self.upper.upper_at(at)
     }
 
-    /// Returns the offsets between the bounds, crossed or not.
+    /// Returns the offsets between the bounds, whether or not they have crossed.
     fn offsets(self, at: BootTime) -> Offsets {
         let (lower, upper) = (self.lower.lower_at(at), self.upper.upper_at(at));
         Offsets {
@@ -258,8 +264,8 @@ struct Offsets {
 }
 
 impl Offsets {
-    /// What one answer says: its stamp was made somewhere between the send and the receipt.
-    fn told(sent: BootTime, received: BootTime, stamp: Stamp) -> Self {
+    /// Returns the offsets that one answer allows: the store read its clock between the send and the receipt.
+    fn from_answer(sent: BootTime, received: BootTime, stamp: Stamp) -> Self {
         let time = i128::from(stamp.time.as_micros());
         Self {
             lowest: time - i128::from(received.as_micros()),
@@ -275,8 +281,8 @@ impl Offsets {
         }
     }
 
-    /// Everything from the lower end of either to the upper end of either.
-    fn both(self, other: Self) -> Self {
+    /// Returns the smallest range that contains both.
+    fn union(self, other: Self) -> Self {
         Self {
             lowest: self.lowest.min(other.lowest),
             highest: self.highest.max(other.highest),
@@ -302,19 +308,19 @@ fn time_at(boot: BootTime, offset: i128) -> Time {
     Time::from_micros(u64::try_from(time).unwrap_or(u64::MAX))
 }
 
-/// How much before the store's expiry a holder lets go: what the store's clock may step by, and 0.1 % of the ttl
-/// for drift.
+/// Returns how long before the store's expiry a holder stops relying on its lease: the largest unnoticed step of the
+/// store's clock, and 0.1 % of the ttl for drift.
 pub fn holder_margin(store_margin: Duration, ttl: Duration) -> Duration {
     store_margin + ttl / 1_000
 }
 
-/// Returns the shortest ttl on a store with this margin: four margins, of which the holder can use nearly three.
+/// Returns the shortest ttl on a store with this margin: four margins. The holder can use nearly three of them.
 pub fn min_ttl(store_margin: Duration) -> Duration {
     store_margin * 4
 }
 
-/// Until when a holder may believe, by its own boot clock: counted from the moment the granting request was
-/// **sent**, so that a slow answer or a pause never makes it believe too long.
+/// Returns until when a holder may rely on its lease, by its own boot clock. It counts from the moment the granting
+/// request was **sent**, so that neither a slow answer nor a pause extends it.
 pub fn deadline(
     sent: BootTime,
     ttl: Duration,
@@ -322,8 +328,8 @@ pub fn deadline(
     answer: Stamp,
     store_margin: Duration,
 ) -> BootTime {
-    let left = expires_at.since(answer.time + answer.resolution);
+    let remaining = expires_at.since(answer.time + answer.resolution);
     sent + ttl
-        .min(left)
+        .min(remaining)
         .saturating_sub(holder_margin(store_margin, ttl))
 }

@@ -1,29 +1,29 @@
-//! What happened to a record, for those who watch.
+//! Events: the differences between two versions of a record, for subscribers.
 
 use crate::Time;
-use crate::record::{Ended, Fence, Holder, How, Record, State, Text};
+use crate::record::{EndReason, Fence, Holder, LastHolder, Record, State, Text};
 
-/// One thing that happened under a name.
+/// A change of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody got it: this holder. It shows its nonce's hash: drop that before it leaves the process.
+    /// The lease was granted to this holder. It contains the nonce's hash: remove that before it leaves the process.
     Granted(Holder),
-    /// Its holder goes on.
+    /// This holder renewed the lease.
     Renewed(Holder),
-    /// A holder's fence acts no more.
+    /// A holder's fence became invalid.
     Ended {
         /// Its fence.
         fence: Fence,
-        /// Who it was.
+        /// Its owner.
         owner: Text,
-        /// Since when it held; `None` where the record does not tell.
+        /// When it acquired the lease; `None` if the record does not contain it.
         since: Option<Time>,
-        /// How it ended; `None` where the record does not tell (shared holders, and a fence replaced by its nonce).
-        how: Option<How>,
+        /// How it ended; `None` if the record does not contain it (shared holders, and a re-grant by the same nonce).
+        how: Option<EndReason>,
     },
-    /// Body or state changed.
+    /// The body or the state changed.
     Updated {
-        /// The state that it is in now.
+        /// The present state.
         state: Option<Text>,
     },
     /// The record was deleted.
@@ -31,8 +31,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The end of this holder.
-    pub fn ended(holder: &Holder, how: Option<How>) -> Self {
+    /// Returns the event for the end of this holder.
+    pub fn ended(holder: &Holder, how: Option<EndReason>) -> Self {
         Self::Ended {
             fence: holder.fence,
             owner: holder.owner.clone(),
@@ -47,9 +47,9 @@ impl Event {
     }
 }
 
-impl From<&Ended> for Event {
-    /// The end of the last exclusive holder, as its record keeps it.
-    fn from(last: &Ended) -> Self {
+impl From<&LastHolder> for Event {
+    /// Returns the event for the end of the last exclusive holder, from what its record keeps.
+    fn from(last: &LastHolder) -> Self {
         Self::Ended {
             fence: last.fence,
             owner: last.owner.clone(),
@@ -59,7 +59,8 @@ impl From<&Ended> for Event {
     }
 }
 
-/// What happened between two versions of a record: first who ended, then who got it or goes on, then the rest.
+/// Returns the events between two versions of a record: ended holders first, then granted and renewed ones, then
+/// other changes.
 pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
     let old = before.map_or(&[][..], |record| &record.holders);
     let new = after.map_or(&[][..], |record| &record.holders);
@@ -69,7 +70,7 @@ pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
         let is = new.iter().find(|is| is.fence == was.fence);
         let how = match is {
             Some(is) if is.broken.is_none() => continue,
-            Some(_) => Some(How::Broken),
+            Some(_) => Some(EndReason::Broken),
             None => last
                 .filter(|last| last.fence == was.fence)
                 .map(|last| last.how),
@@ -100,7 +101,7 @@ pub fn events(before: Option<&Record>, after: Option<&Record>) -> Vec<Event> {
     events
 }
 
-/// What happened last, as far as a record tells of which no earlier version is known.
+/// Returns the latest event that can be derived from a record without its earlier version.
 pub fn latest(record: Option<&Record>) -> Option<Event> {
     let Some(record) = record else {
         return Some(Event::Purged);
@@ -118,9 +119,9 @@ pub fn latest(record: Option<&Record>) -> Option<Event> {
     let ended = record.last.as_ref().map(|last| (last.at, last.into()));
     let updated = record.state.as_ref();
     let updated = updated.map(|state| (state.since, Event::updated(record)));
-    // Of two at the same moment the later in this order: a handover ends with its grant.
-    let told = [updated, ended, held].into_iter().flatten();
-    told.max_by_key(|(at, _)| *at).map(|(_, event)| event)
+    // Of two at the same time, the later in this order counts: a hand-off ends with its grant.
+    let candidates = [updated, ended, held].into_iter().flatten();
+    candidates.max_by_key(|(at, _)| *at).map(|(_, event)| event)
 }
 
 fn content(record: Option<&Record>) -> (&str, Option<&State>) {

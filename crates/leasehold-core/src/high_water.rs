@@ -1,8 +1,9 @@
-//! The order of what one process writes, although it knows the store's time only as an interval.
+//! Keeps the values that one process writes in order, although it knows the store's time only as an interval.
 //!
-//! The interval narrows and widens with every answer, so its upper end sometimes moves back. Two values must not: the
-//! time at which an item entered its state, because the oldest item is claimed first, and the first fence of a new
-//! record. A process therefore keeps the highest value it has written, its high-water mark, and stays above it.
+//! The interval narrows and widens with every answer, so its upper end sometimes moves back. Two values must never
+//! move back: the time at which an item entered its state, because the oldest item is claimed first, and the first
+//! fence of a new record. A process therefore keeps the highest value it has written, its high-water mark, and stays
+//! above it.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ impl Now<'_> {
     /// Returns the high-water mark of a process that writes this record now.
     ///
     /// A fence counts as the microsecond that it starts from. A value too far ahead was written by a clock that has
-    /// stepped since, and does not count.
+    /// stepped since, and is ignored.
     pub fn high_water_with(&self, record: &Record) -> Time {
         let fence = Time::from_micros(record.fence.get());
         let since = record.state.as_ref().map(|state| state.since);

@@ -5,13 +5,13 @@
 //! randomness, so every decision can be replayed and model-checked.
 //!
 //! ```
-//! use leasehold_core::{Acquire, Clock, Fence, Hash, Mode, Operation, Outcome, Sightings, Stamp, Time, BootTime, apply};
+//! use leasehold_core::{Acquire, Clock, Fence, Hash, Mode, Operation, Outcome, Observations, Stamp, Time, BootTime, apply};
 //! use std::time::Duration;
 //!
 //! let boot = BootTime::from_micros(0);
 //! let stamp = Stamp { time: Time::from_micros(1_700_000_000_000_000), resolution: Duration::ZERO };
 //! let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
-//! let seen = Sightings::none();
+//! let observations = Observations::none();
 //! let acquire = Operation::Acquire(Acquire {
 //!     nonce: Hash::of(&[b"my nonce"]),
 //!     owner: "host:42".into(),
@@ -22,7 +22,7 @@
 //!     floor: Fence::default(),
 //!     in_state: None,
 //! });
-//! let decision = apply(None, &acquire, &clock.now(boot, &seen));
+//! let decision = apply(None, &acquire, &clock.now(boot, &observations));
 //! assert!(matches!(decision.outcome, Outcome::Granted(grant) if grant.fence.get() == 1_700_000_000_000_001));
 //! ```
 
@@ -39,23 +39,27 @@ mod time;
 use std::borrow::Cow;
 
 pub use apply::{Change, Decision, View, apply, view};
-pub use clock::{Clock, EarlierClocks, Now, Observed, Sightings, deadline, holder_margin, min_ttl};
+pub use clock::{
+    Clock, ClockChange, EarlierClocks, Now, Observations, deadline, holder_margin, min_ttl,
+};
 pub use event::{Event, events, latest};
 pub use name::{Kind, Name};
 pub use operation::{
-    Acquire, Break, Grant, Granted, Held, Operation, Outcome, Put, Release, Renew, Renewal,
-    Reserve, Update, Who,
+    Acquire, Break, Grant, GrantKind, Held, HolderRef, Operation, Outcome, Put, Release, Renew,
+    Renewal, Reserve, Update,
 };
-pub use record::{Ended, Fence, Hash, Holder, How, Mode, Nonce, Record, Reservation, State, Text};
+pub use record::{
+    EndReason, Fence, Hash, Holder, LastHolder, Mode, Nonce, Record, Reservation, State, Text,
+};
 pub use time::{BootTime, Interval, Stamp, Time};
 
-/// Input outside its limits. Says what to do about it.
+/// Input outside its limits. The message says what to change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(Cow<'static, str>);
 
 impl Invalid {
-    /// With a message that says what is wrong and what would be right.
+    /// Creates an error from a message that says what is invalid and what would be valid.
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
     }

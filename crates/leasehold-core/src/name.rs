@@ -1,11 +1,11 @@
-//! What leases are called.
+//! Names of leases.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Invalid;
 
-/// What kind of thing a name names. Kinds never meet: a gate and a lock called `device-42` are two records.
+/// What a name stands for. Each kind has its own namespace: a gate and a lock called `device-42` are two records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A lock, or a work item (an item is a lock with a state).
@@ -15,10 +15,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Lock, Self::Gate];
 
-    /// The word for this kind in URLs and in stores: `lock` or `gate`.
+    /// Returns the word for this kind in URLs and in stores: `lock` or `gate`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -26,14 +26,14 @@ impl Kind {
         }
     }
 
-    /// The kind that [`as_str`](Self::as_str) gave this word.
+    /// Parses the word returned by [`as_str`](Self::as_str).
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-/// The name of a lease: 1–512 bytes of UTF-8 without control characters. Everything else is legal and kept as it
-/// is: `/`, spaces, `#`, `..`, emoji. Cheap to clone.
+/// The name of a lease: 1–512 bytes of UTF-8 without control characters. Every other character is legal and kept
+/// unchanged: `/`, spaces, `#`, `..`, emoji. Cheap to clone.
 ///
 /// ```
 /// use leasehold_core::Name;
@@ -51,7 +51,7 @@ impl Name {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 512;
 
-    /// A name of this kind.
+    /// Creates a name of this kind.
     pub fn new(kind: Kind, text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -79,22 +79,22 @@ impl Name {
         })
     }
 
-    /// The name of a lock or a work item.
+    /// Creates the name of a lock or a work item.
     pub fn lock(text: impl AsRef<str>) -> Result<Self, Invalid> {
         Self::new(Kind::Lock, text)
     }
 
-    /// The name of a gate.
+    /// Creates the name of a gate.
     pub fn gate(text: impl AsRef<str>) -> Result<Self, Invalid> {
         Self::new(Kind::Gate, text)
     }
 
-    /// What it names.
+    /// Returns what the name stands for.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The name itself.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,257 +1,257 @@
-//! What can be asked of a record, and what comes of it.
+//! Operations on a record, and their outcomes.
 
 use std::time::Duration;
 
-use crate::record::{Ended, Fence, Hash, Mode, State, Text};
+use crate::record::{Fence, Hash, LastHolder, Mode, State, Text};
 use crate::{Invalid, Kind, Time, limits};
 
-/// What can be asked of a record.
+/// An operation on a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Take the lease, or keep it.
+    /// Acquires the lease, or keeps it.
     Acquire(Acquire),
-    /// Be the next to be granted, for a short while.
+    /// Reserves the next grant for a short time.
     Reserve(Reserve),
-    /// Go on holding.
+    /// Renews the lease.
     Renew(Renew),
-    /// Write the body or the state, and go on holding or let go.
+    /// Writes the body or the state, and renews or releases the lease.
     Update(Update),
-    /// Let go.
+    /// Releases the lease.
     Release(Release),
-    /// End a holder.
+    /// Ends a holder.
     Break(Break),
-    /// Create a work item, or put it into another state.
+    /// Creates a work item, or puts it into another state.
     Put(Put),
-    /// Empty a work item.
+    /// Empties a work item.
     Remove,
-    /// Delete the record if it is free, empty and old.
+    /// Deletes the record if it is free, empty and old.
     Purge {
-        /// How long it must have been unused.
+        /// How long the record must have been unused.
         retention: Duration,
     },
 }
 
-/// Take the lease, or keep it.
+/// Acquires the lease, or keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acquire {
     /// The hash of the nonce of this acquisition.
     pub nonce: Hash,
-    /// Who asks, for people.
+    /// The caller's description, for people.
     pub owner: Text,
-    /// Who asks, as authenticated.
+    /// The authenticated caller.
     pub principal: Option<Text>,
-    /// How long to hold without a renewal.
+    /// How long the lease lasts without a renewal.
     pub ttl: Duration,
     /// Exclusive or shared.
     pub mode: Mode,
     /// The fence that the caller holds already, if it only wants to keep it.
     pub fence: Option<Fence>,
-    /// Grant nothing at or below this fence: set when a first grant turned out to be made by a clock that was off.
+    /// A lower bound: only higher fences are granted. Set after a first grant that was made by a stepped clock.
     pub floor: Fence,
-    /// Only while the work item is in this state.
+    /// Grant only while the work item is in this state.
     pub in_state: Option<Text>,
 }
 
-/// Be the next to be granted.
+/// Reserves the next grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reserve {
     /// The hash of the waiter's nonce.
     pub nonce: Hash,
-    /// What it waits for.
+    /// The mode it waits for.
     pub mode: Mode,
-    /// For how long from now; zero withdraws the reservation.
+    /// How long to reserve, from now on. Zero withdraws the reservation.
     pub span: Duration,
 }
 
-/// Go on holding.
+/// Renews the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renew {
     /// The holder's fence.
     pub fence: Fence,
-    /// Who asks, as authenticated.
+    /// The authenticated caller.
     pub principal: Option<Text>,
-    /// Another ttl than before.
+    /// A new ttl; `None` keeps the present one.
     pub ttl: Option<Duration>,
 }
 
-/// Write the body or the state.
+/// Writes the body or the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Update {
     /// The holder's fence.
     pub fence: Fence,
-    /// Who asks, as authenticated.
+    /// The authenticated caller.
     pub principal: Option<Text>,
-    /// The new body; `None` leaves it.
+    /// The new body; `None` keeps the present one.
     pub body: Option<Text>,
-    /// The new state; `None` leaves it, `Some(None)` clears it.
+    /// The new state; `None` keeps the present one, `Some(None)` clears it.
     pub state: Option<Option<Text>>,
-    /// Let go in the same write, instead of renewing.
+    /// Release the lease in the same write, instead of renewing it.
     pub then_release: bool,
 }
 
-/// Which holder is meant.
+/// Identifies a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
-    /// The one with this fence.
+pub enum HolderRef {
+    /// The holder with this fence.
     Fence(Fence),
-    /// The one that acquired with the nonce of this hash.
+    /// The holder that acquired with the nonce of this hash.
     Nonce(Hash),
 }
 
-/// Let go.
+/// Releases the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Release {
-    /// Which holder.
-    pub who: Who,
-    /// Who asks, as authenticated.
+    /// The holder to release.
+    pub holder: HolderRef,
+    /// The authenticated caller.
     pub principal: Option<Text>,
 }
 
-/// End a holder.
+/// Ends a holder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Break {
-    /// The caller's own: as a release, but an error when it is somebody else's.
+    /// Ends the caller's own holder. Like a release, but an error if the lease is another caller's.
     Own(Release),
-    /// Anybody's.
+    /// Ends the holder of any caller.
     Force {
-        /// Only the holder with this fence; otherwise all of them.
+        /// The holder with this fence; `None` for all holders.
         fence: Option<Fence>,
-        /// Why, for those who look at it later.
+        /// The reason, shown to people later.
         reason: Text,
-        /// Remove the holder at once. **Unsafe**: it may still believe. Otherwise it is marked as broken and stays
-        /// in the way until it expires.
+        /// Removes the holder at once. **Unsafe**: the holder may still rely on its lease. Otherwise it is marked as
+        /// broken and blocks others until it expires.
         now: bool,
     },
 }
 
-/// Create a work item, or put it into another state.
+/// Creates a work item, or puts it into another state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Put {
     /// Its state.
     pub state: Text,
-    /// Its body. `None` keeps the present one; a new item then has an empty one.
+    /// Its body. `None` keeps the present one, which is empty for a new item.
     pub body: Option<Text>,
-    /// The hash of this put's nonce: repeated while it is the last put, it changes nothing.
+    /// The hash of this put's nonce. Repeating the last put changes nothing.
     pub nonce: Option<Hash>,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The lease is the caller's.
+    /// The lease was granted to the caller.
     Granted(Grant),
-    /// Somebody is in the way.
+    /// Another holder or a reservation prevents the grant.
     Held(Held),
-    /// A reservation stands.
+    /// The next grant is reserved.
     Reserved {
-        /// Until then, unless refreshed.
+        /// When the reservation lapses unless it is refreshed.
         until: Time,
     },
-    /// Nothing to reserve: it can be acquired. Or a reservation was withdrawn.
+    /// There is nothing to reserve because the lease can be acquired, or a reservation was withdrawn.
     Free,
     /// Renewed, or updated and renewed.
     Renewed(Renewal),
-    /// Updated and released in one write (now, or by this same call before).
+    /// Updated and released in one write, by this call or by an earlier delivery of it.
     Completed,
-    /// Released (now, or by this same call before).
+    /// Released, by this call or by an earlier delivery of it.
     Released,
-    /// There is nothing to release or break: nobody holds it by that fence or nonce.
+    /// There is nothing to release or break: no holder has that fence or nonce.
     NotHeld,
     /// Broken by force.
     Broken {
-        /// Until when the broken holders stay in the way; `None`: it is free.
+        /// When the last broken holder stops blocking others; `None` if the lease is free.
         until: Option<Time>,
     },
-    /// The item is there.
+    /// The item was put.
     Put,
-    /// The item is empty.
+    /// The item was emptied.
     Removed,
     /// The record may be deleted.
     Purged,
     /// The record is in use, not empty, or too young to be purged.
-    Kept,
-    /// That fence does not hold this lease (any more). Nothing was written.
+    NotPurged,
+    /// That fence does not hold this lease, or does so no longer. Nothing was written.
     Fenced,
     /// That fence has expired. Nothing was written.
     Expired,
-    /// It belongs to another principal. Nothing was written.
+    /// The lease belongs to another principal. Nothing was written.
     Denied,
-    /// The live holders share it with another limit. Nothing was written.
-    OtherLimit {
-        /// Theirs.
+    /// The live holders share the lease with another limit. Nothing was written.
+    LimitMismatch {
+        /// The limit of the live holders.
         limit: Option<u16>,
     },
-    /// The work item is not in the state that was asked for. Nothing was written.
-    OtherState,
-    /// All fences of this name are used up; only a corrupt record gets there.
+    /// The work item is not in the requested state. Nothing was written.
+    StateMismatch,
+    /// All fences of this name are used up, which happens only to a corrupt record.
     Exhausted,
 }
 
-/// How a lease came to be granted.
+/// How a lease was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Granted {
-    /// It was free.
+pub enum GrantKind {
+    /// The lease was free.
     Fresh,
-    /// The caller held it already, by the same nonce; its older fence is dead.
+    /// The caller already held the lease by the same nonce. Its older fence is now refused.
     Again,
-    /// The caller held it already and presented its fence, which it keeps.
+    /// The caller already held the lease and presented its fence, which stays valid.
     Kept,
 }
 
-/// A lease that is the caller's.
+/// A lease that was granted to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The fencing token.
     pub fence: Fence,
-    /// How it came to be granted.
-    pub granted: Granted,
+    /// How it was granted.
+    pub granted: GrantKind,
     /// How long it lasts without a renewal.
     pub ttl: Duration,
-    /// When it was granted, in the store's time.
+    /// When it was granted, in store time.
     pub acquired_at: Time,
-    /// When it is over, in the store's time.
+    /// When it expires, in store time.
     pub expires_at: Time,
-    /// Where the last holder stopped.
+    /// The body that the last holder left.
     pub body: Text,
     /// The work item's state.
     pub state: Option<State>,
-    /// How the last exclusive holder ended.
-    pub last: Option<Ended>,
+    /// The last exclusive holder that ended.
+    pub last: Option<LastHolder>,
 }
 
-/// Somebody is in the way.
+/// The lease is held, or reserved by a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// Who; empty for a waiter that has reserved.
+    /// The holder's owner; empty for a waiter's reservation.
     pub owner: Text,
-    /// Since when.
+    /// When the holder acquired the lease.
     pub since: Time,
-    /// Until it is over, if nobody renews it.
+    /// How long until the lease can be granted, unless it is renewed.
     pub retry_after: Duration,
 }
 
-/// A lease that goes on.
+/// A renewed lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renewal {
-    /// The fencing token: the same.
+    /// The fencing token, unchanged.
     pub fence: Fence,
     /// How long it lasts without another renewal.
     pub ttl: Duration,
     /// When it was granted.
     pub acquired_at: Time,
-    /// When it is over.
+    /// When it expires.
     pub expires_at: Time,
-    /// The body as it now stands.
+    /// The present body.
     pub body: Text,
 }
 
 impl Operation {
-    /// Whether every part of it is within its limits. Asked once, before anything is queued.
+    /// Checks that every part is within its limits. Called once, before the operation is queued.
     pub fn check(&self, kind: Kind) -> Result<(), Invalid> {
         match self {
             Self::Acquire(acquire) => {
                 check_ttl(acquire.ttl, kind)?;
-                check_bytes("owner", &acquire.owner, limits::OWNER_BYTES)?;
+                check_bytes("owner", &acquire.owner, limits::MAX_OWNER_BYTES)?;
                 acquire.in_state.as_deref().map_or(Ok(()), check_state)?;
                 check_mode(acquire.mode)
             }
@@ -268,17 +268,17 @@ impl Operation {
             Self::Break(Break::Force { reason, .. }) => {
                 if reason.is_empty() {
                     return Err(Invalid::new(
-                        "a forced break needs a reason, for those who look at it later",
+                        "a forced break requires a reason: say why, for the people who read it later",
                     ));
                 }
-                check_bytes("reason", reason, limits::REASON_BYTES)
+                check_bytes("reason", reason, limits::MAX_REASON_BYTES)
             }
             Self::Put(put) => {
                 check_state(&put.state)?;
                 put.body.as_deref().map_or(Ok(()), check_body)
             }
             Self::Purge { retention } if *retention < limits::MIN_RETENTION => Err(Invalid::new(
-                "the retention is under an hour: a request may outlive the record that it meant",
+                "the retention is under an hour, and a delayed request may refer to the deleted record: give 1h or more",
             )),
             Self::Release(_) | Self::Break(Break::Own(_)) | Self::Remove | Self::Purge { .. } => {
                 Ok(())
@@ -308,11 +308,11 @@ fn check_ttl(ttl: Duration, kind: Kind) -> Result<(), Invalid> {
 fn check_mode(mode: Mode) -> Result<(), Invalid> {
     match mode {
         Mode::Shared { limit: Some(limit) }
-            if limit == 0 || usize::from(limit) > limits::HOLDERS =>
+            if limit == 0 || usize::from(limit) > limits::MAX_HOLDERS =>
         {
             Err(Invalid::new(format!(
                 "the limit is {limit}: it must be from 1 to {}",
-                limits::HOLDERS
+                limits::MAX_HOLDERS
             )))
         }
         _ => Ok(()),
@@ -330,7 +330,7 @@ fn check_bytes(what: &str, text: &str, max: usize) -> Result<(), Invalid> {
 }
 
 fn check_body(body: &str) -> Result<(), Invalid> {
-    check_bytes("body", body, limits::BODY_BYTES)
+    check_bytes("body", body, limits::MAX_BODY_BYTES)
 }
 
 fn check_state(label: &str) -> Result<(), Invalid> {
@@ -339,5 +339,5 @@ fn check_state(label: &str) -> Result<(), Invalid> {
             "the state is empty or has control characters: give a short label",
         ));
     }
-    check_bytes("state", label, limits::STATE_BYTES)
+    check_bytes("state", label, limits::MAX_STATE_BYTES)
 }

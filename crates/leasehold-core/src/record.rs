@@ -1,4 +1,4 @@
-//! What one name holds.
+//! The record of one name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 use crate::limits;
 use crate::{Invalid, Name, Time};
 
-/// Shared, immutable text: bodies, owners, states. Cheap to clone.
+/// Shared, immutable text, such as a body, an owner or a state. Cheap to clone.
 pub type Text = Arc<str>;
 
-/// A fencing token. Each grant under a name has a higher one than every grant before it, so a resource that
-/// remembers the highest it has seen can refuse a zombie. Zero is never granted.
+/// A fencing token. Each grant of a name has a higher fence than every grant before it. A resource that remembers the
+/// highest fence it has seen can therefore refuse a zombie. Zero is never granted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -22,10 +22,10 @@ pub type Text = Arc<str>;
 pub struct Fence(u64);
 
 impl Fence {
-    /// The highest fence, 2^53 − 1: JSON, Lua and doubles hold it exactly.
+    /// The highest fence, 2^53 − 1. JSON, Lua and doubles represent it exactly.
     pub const MAX: Self = Self((1 << 53) - 1);
 
-    /// This fence, unless it is above [`MAX`](Self::MAX).
+    /// Creates a fence; `None` if the number is above [`MAX`](Self::MAX).
     pub const fn new(number: u64) -> Option<Self> {
         if number <= Self::MAX.0 {
             Some(Self(number))
@@ -34,18 +34,18 @@ impl Fence {
         }
     }
 
-    /// Where the fences of a record that is created at this time start, unless the process has granted higher ones:
-    /// the first grant is one above.
+    /// Returns the base of the fences of a record created at this time. The first grant is one above it, unless the
+    /// process has already granted higher fences.
     pub fn starting_at(time: Time) -> Self {
         Self(time.as_millis().saturating_mul(1_000).min(Self::MAX.0))
     }
 
-    /// The one after this; `None` at the end of all fences.
+    /// Returns the next fence; `None` after [`MAX`](Self::MAX).
     pub(crate) fn next(self) -> Option<Self> {
         Self::new(self.0 + 1)
     }
 
-    /// As a number.
+    /// Returns the fence as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Fence {
 pub struct Hash([u8; 16]);
 
 impl Hash {
-    /// The hash of these parts, in this order; where one part ends matters.
+    /// Hashes these parts, in this order. The boundaries between the parts are part of the input.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut sha = Sha256::new();
         for part in parts {
@@ -74,17 +74,17 @@ impl Hash {
         Self(short)
     }
 
-    /// The hash with these bytes.
+    /// Creates a hash from its bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the hash.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The hash that [`Display`](fmt::Display) wrote like this.
+    /// Parses the form written by [`Display`](fmt::Display).
     pub fn parse(hex: &str) -> Option<Self> {
         if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -94,7 +94,7 @@ impl Hash {
             .map(|number| Self(number.to_be_bytes()))
     }
 
-    /// Its digits. Every record that is written has some of them.
+    /// Returns the hexadecimal digits. Written by hand because every stored record contains hashes.
     fn hex(self) -> [u8; 32] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 32];
@@ -134,8 +134,8 @@ impl<'de> Deserialize<'de> for Hash {
     }
 }
 
-/// What identifies one acquisition, so that it can be repeated: 1–64 characters. A **secret**: whoever knows it can
-/// take the lease over. Only its [`hash`](Self::hash) under a name is ever stored, and it never shows in a log.
+/// Identifies one acquisition, so that it can be repeated: 1–64 characters. A nonce is a **secret**: any process that
+/// knows it can take the lease over. Only its [`hash`](Self::hash) under a name is stored, and it is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Nonce(Box<str>);
 
@@ -143,12 +143,12 @@ impl Nonce {
     /// The longest nonce, in characters.
     pub const MAX_CHARS: usize = 64;
 
-    /// A nonce of 1 to 64 characters.
+    /// Creates a nonce of 1 to 64 characters.
     pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
         let text = text.as_ref();
         match text.chars().count() {
             0 => Err(Invalid::new(
-                "the nonce is empty: give 1 to 64 characters that nobody else uses",
+                "the nonce is empty: give 1 to 64 characters that no other process uses",
             )),
             1..=Self::MAX_CHARS => Ok(Self(text.into())),
             n => Err(Invalid::new(format!(
@@ -159,8 +159,8 @@ impl Nonce {
 
     /// Returns the hash that is stored under this name.
     ///
-    /// It covers the name and its kind. So a table of guesses fits one name only, and equal nonces of two names do not
-    /// show.
+    /// The hash covers the name and its kind, which act as a salt: precomputed guesses apply to one name only, and equal
+    /// nonces of two names have different hashes.
     pub fn hash(&self, name: &Name) -> Hash {
         let (kind, name) = (name.kind().as_str(), name.as_str());
         Hash::of(&[
@@ -171,7 +171,7 @@ impl Nonce {
         ])
     }
 
-    /// The secret itself, to be sent to a service and nowhere else.
+    /// Returns the secret itself. Send it to a service and nowhere else.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -183,132 +183,133 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// How a lease is held: one rule that is a mutex, a reader-writer lock and a semaphore.
+/// How a lease is held. This one rule provides a mutex, a reader-writer lock and a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// No other holder of any mode.
     Exclusive,
-    /// No exclusive holder, and fewer than `limit` shared ones (`None`: as many as a record can hold).
+    /// No exclusive holder, and fewer than `limit` shared holders.
     Shared {
-        /// How many may hold at once. The live holders fix it: another limit is refused.
+        /// The most holders at once; `None` for as many as a record can have. All live holders have the same limit: an
+        /// acquisition with another one is refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u16>,
     },
 }
 
 impl Mode {
-    /// How many holders of this mode there may be at once.
+    /// Returns the most holders of this mode at once.
     pub(crate) fn capacity(self) -> usize {
         match self {
             Self::Exclusive => 1,
-            Self::Shared { limit } => limit.map_or(limits::HOLDERS, usize::from),
+            Self::Shared { limit } => limit.map_or(limits::MAX_HOLDERS, usize::from),
         }
     }
 }
 
 /// One live holder.
 ///
-/// As JSON, the entry of a holder whose fence may act begins `{"fence":N,`, and no other text in a list of holders
-/// does: one that was broken begins with the reason, and within a string the quotes are escaped. So whoever can look
-/// for a text can check a fence.
+/// In JSON, the entry of a holder with a valid fence begins with `{"fence":N,`. No other text in a list of holders
+/// does: the entry of a broken holder begins with the reason, and quotes within strings are escaped. A resource can
+/// therefore check a fence by a text search.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
-    /// Why it was broken, if it was: its fence acts no more, but it stays in the way until it expires.
+    /// The reason, if the holder was broken. Its fence is refused from then on, but it blocks others until it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<Text>,
     /// Its fencing token.
     pub fence: Fence,
-    /// Who it is, for people: `host:pid` by default.
+    /// A description for people: `host:pid` by default.
     pub owner: Text,
-    /// Who authenticated, where access control is on. The lease belongs to it.
+    /// The authenticated caller, where access control is on. The lease belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Text>,
-    /// The hash of the nonce that it was acquired with.
+    /// The hash of the nonce of its acquisition.
     pub nonce: Hash,
     /// Exclusive or shared.
     pub mode: Mode,
-    /// How long each renewal lasts.
+    /// The ttl of each renewal.
     #[serde(rename = "ttl_us", with = "as_micros")]
     pub ttl: Duration,
     /// When it was granted.
     pub acquired_at: Time,
-    /// When it was last renewed. Each renewal is later than the one before, by a microsecond at least.
+    /// When it was last renewed. Each renewal is at least a microsecond later than the previous one.
     pub renewed_at: Time,
-    /// It is over once the store's clock has surely passed this.
+    /// It expires once the store's clock has certainly passed this.
     pub expires_at: Time,
 }
 
 /// How a holder ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum How {
-    /// It let go.
+pub enum EndReason {
+    /// It released the lease.
     Released,
-    /// It wrote its result and let go in one write. The hash tells a repeated call that it had succeeded.
+    /// It wrote its result and released the lease in one write. The hash identifies a repetition of that call.
     Completed(Hash),
-    /// It was not heard of for its whole ttl.
+    /// It did not renew for its whole ttl.
     Expired,
-    /// Somebody with the right to do so ended it.
+    /// It was broken.
     Broken,
 }
 
-/// How the last exclusive holder ended.
+/// The last exclusive holder that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ended {
+pub struct LastHolder {
     /// Its fence.
     pub fence: Fence,
-    /// Who it was.
+    /// Its owner.
     pub owner: Text,
-    /// What became of it.
-    pub how: How,
-    /// When.
+    /// How it ended.
+    pub how: EndReason,
+    /// When it ended.
     pub at: Time,
 }
 
-/// A waiter's short claim to be next: until it lapses nobody else is granted.
+/// A waiter's short reservation of the next grant. Until it lapses, no other caller is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Reservation {
     /// The hash of the waiter's nonce.
     pub nonce: Hash,
-    /// What it waits for.
+    /// The mode it waits for.
     pub mode: Mode,
-    /// When it first reserved: a waiter may refresh for 30 s, then it lapses for as long.
+    /// When the waiter first reserved. It may refresh the reservation for 30 s and is then barred for as long.
     pub since: Time,
-    /// When it lapses unless refreshed.
+    /// When the reservation lapses unless it is refreshed.
     pub until: Time,
 }
 
-/// A work item's state, and since when it has been in it.
+/// A work item's state, and when it entered that state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     /// The label, at most 64 bytes.
     pub label: Text,
-    /// When it was entered: later than the state before it, and than every state that the same process wrote before.
+    /// When it was entered: later than the previous state, and later than every state the same process wrote before.
     pub since: Time,
 }
 
-/// What one name holds.
+/// The record of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
     /// The highest fence ever granted under this name.
     pub fence: Fence,
-    /// Who holds it. Those that are over are pruned by the next write.
+    /// The holders. The next write removes expired ones.
     pub holders: Vec<Holder>,
-    /// How the last exclusive holder ended.
-    pub last: Option<Ended>,
-    /// Who is next.
+    /// The last exclusive holder that ended.
+    pub last: Option<LastHolder>,
+    /// A waiter's reservation.
     pub next: Option<Reservation>,
-    /// Text that survives every change of holder: the next one resumes from it.
+    /// Text that survives a change of holder, so that the next holder can resume from it.
     pub body: Text,
     /// The state of a work item.
     pub state: Option<State>,
-    /// The hash of the nonce that last put this item, so that repeating its last put changes nothing.
+    /// The hash of the nonce of this item's last put, so that repeating that put changes nothing.
     pub put: Option<Hash>,
 }
 
 impl Record {
-    /// A new record without holders, whose fences start here.
+    /// Creates a record without holders. Its first grant is one above this fence.
     pub(crate) fn created(fence: Fence) -> Self {
         Self {
             fence,
@@ -321,18 +322,18 @@ impl Record {
         }
     }
 
-    /// Whether this fence is that of a holder that was not broken. A resource asks this before it accepts a write: a
-    /// grant removes every holder that it replaces, so such a holder has no successor.
+    /// Returns whether this fence belongs to a holder that was not broken. A resource checks this before it accepts a
+    /// write. A grant removes every holder that it replaces, so a holder in the record has no successor.
     pub fn has_holder(&self, fence: Fence) -> bool {
         self.holders
             .iter()
             .any(|holder| holder.fence == fence && holder.broken.is_none())
     }
 
-    /// Whether the numbers in it can be true; a store that reads anything else reports it as corrupt.
+    /// Returns whether the record's numbers are consistent. A store reports any other record as corrupt.
     pub fn is_sound(&self) -> bool {
         self.fence <= Fence::MAX
-            && self.holders.len() <= limits::HOLDERS
+            && self.holders.len() <= limits::MAX_HOLDERS
             && self
                 .holders
                 .iter()

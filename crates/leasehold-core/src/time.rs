@@ -1,4 +1,4 @@
-//! The two kinds of time: the store's, and this machine's since it booted.
+//! The two kinds of time: the store's, and this machine's boot clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 /// A moment of the **store's** time, in microseconds since 1970.
 ///
-/// Every expiry is written in it. No client's wall clock is ever compared with it.
+/// Every expiry is a store time. It is never compared with a client's wall clock.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Time(u64);
 
-/// A moment of **this machine's** boot clock, in microseconds. It runs during suspend, never steps, and means
-/// nothing on another machine.
+/// A moment of **this machine's** boot clock, in microseconds. The clock runs during suspend, never steps, and has no
+/// meaning on another machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootTime(u64);
 
-/// A span as whole microseconds; spans beyond 580,000 years saturate.
+/// Returns a span as whole microseconds. Spans beyond 580,000 years saturate.
 pub(crate) fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
@@ -28,17 +28,17 @@ pub(crate) fn micros(span: Duration) -> u64 {
 macro_rules! moment {
     ($type:ident) => {
         impl $type {
-            /// From microseconds.
+            /// Creates a moment from microseconds.
             pub const fn from_micros(micros: u64) -> Self {
                 Self(micros)
             }
 
-            /// In microseconds.
+            /// Returns the moment in microseconds.
             pub const fn as_micros(self) -> u64 {
                 self.0
             }
 
-            /// How long after `earlier` this is; zero if it is before.
+            /// Returns the time since `earlier`, or zero if this moment is before it.
             pub const fn since(self, earlier: Self) -> Duration {
                 Duration::from_micros(self.0.saturating_sub(earlier.0))
             }
@@ -70,32 +70,32 @@ moment!(Time);
 moment!(BootTime);
 
 impl Time {
-    /// In whole milliseconds, rounded down.
+    /// Returns the moment in whole milliseconds, rounded down.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000
     }
 }
 
-/// The store's time as one of its answers told it: the truth lies in `[time, time + resolution]`.
+/// The store's time in one of its answers: the true time is in `[time, time + resolution]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// What the answer said.
+    /// The time in the answer.
     pub time: Time,
-    /// How coarse the source is: a microsecond, a millisecond, a second for an HTTP `Date`.
+    /// The resolution of the source: a microsecond, a millisecond, or a second for an HTTP `Date`.
     pub resolution: Duration,
 }
 
-/// What is known of the store's present time: it is not before `earliest` and not after `latest`.
+/// The store's present time, as bounds: not before `earliest` and not after `latest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interval {
-    /// The store's clock shows at least this.
+    /// The lower bound of the store's clock.
     pub earliest: Time,
-    /// The store's clock shows at most this.
+    /// The upper bound of the store's clock.
     pub latest: Time,
 }
 
 impl Interval {
-    /// A clock known exactly.
+    /// Returns the interval of a clock that is known exactly.
     pub const fn exactly(time: Time) -> Self {
         Self {
             earliest: time,

@@ -3,20 +3,22 @@
 mod common;
 
 use common::*;
-use leasehold_core::{Acquire, Fence, Granted, How, Mode, Operation, Outcome, Reserve, limits};
+use leasehold_core::{
+    Acquire, EndReason, Fence, GrantKind, Mode, Operation, Outcome, Reserve, limits,
+};
 
 #[test]
-fn the_first_grant_starts_from_the_stores_time() {
+fn first_grant_starts_from_the_store_time() {
     let mut name = Name::default();
     let grant = name.grants(acquire("a"));
-    assert_eq!(grant.granted, Granted::Fresh);
+    assert_eq!(grant.granted, GrantKind::Fresh);
     assert_eq!(grant.fence.get(), at(0).as_millis() * 1_000 + 1);
     assert_eq!((grant.acquired_at, grant.expires_at), (at(0), at(10)));
     assert_eq!((&*grant.body, grant.last), ("", None));
 }
 
 #[test]
-fn the_next_holder_gets_a_higher_fence_the_body_and_how_the_last_one_ended() {
+fn next_holder_gets_a_higher_fence_the_body_and_the_last_end() {
     let mut name = Name::default();
     let first = name.grants(acquire("a")).fence;
     name.does(complete(first, "step 3"));
@@ -25,11 +27,11 @@ fn the_next_holder_gets_a_higher_fence_the_body_and_how_the_last_one_ended() {
     assert_eq!(&*grant.body, "step 3");
     let last = grant.last.expect("somebody held it before");
     assert_eq!((last.fence, &*last.owner), (first, "a"));
-    assert!(matches!(last.how, How::Completed(_)));
+    assert!(matches!(last.how, EndReason::Completed(_)));
 }
 
 #[test]
-fn a_live_holder_is_in_the_way_until_surely_over() {
+fn live_holder_blocks_grants_until_it_has_certainly_expired() {
     let mut name = Name::default();
     let first = name.grants(acquire("a")).fence;
     let held = name.after(4).is_held(acquire("b"));
@@ -43,17 +45,17 @@ fn a_live_holder_is_in_the_way_until_surely_over() {
     let last = grant.last.expect("expired");
     assert_eq!(
         (last.fence, last.how, last.at),
-        (first, How::Expired, at(10))
+        (first, EndReason::Expired, at(10))
     );
     assert_eq!(name.stored().holders.len(), 1);
 }
 
 #[test]
-fn the_same_nonce_is_granted_again_at_once_and_its_older_fence_is_dead() {
+fn same_nonce_is_granted_again_at_once_and_invalidates_the_older_fence() {
     let mut name = Name::default();
     let old = name.grants(acquire("a")).fence;
     let again = name.after(1).grants(acquire("a"));
-    assert_eq!((again.granted, again.fence > old), (Granted::Again, true));
+    assert_eq!((again.granted, again.fence > old), (GrantKind::Again, true));
     assert_eq!(name.stored().holders.len(), 1);
     assert_eq!(name.refuses(renew(old)), Outcome::Fenced);
     assert_eq!(
@@ -63,7 +65,7 @@ fn the_same_nonce_is_granted_again_at_once_and_its_older_fence_is_dead() {
 }
 
 #[test]
-fn whoever_shows_its_fence_keeps_it() {
+fn caller_that_presents_its_fence_keeps_it() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let shown = Acquire {
@@ -71,14 +73,14 @@ fn whoever_shows_its_fence_keeps_it() {
         ..acquire("a")
     };
     let kept = name.after(4).grants(shown.clone());
-    assert_eq!((kept.granted, kept.fence), (Granted::Kept, fence));
+    assert_eq!((kept.granted, kept.fence), (GrantKind::Kept, fence));
     assert_eq!((kept.acquired_at, kept.expires_at), (at(0), at(14)));
     // Once over, the fence is worth nothing: a new one.
     assert!(name.after(20).grants(shown).fence > fence);
 }
 
 #[test]
-fn a_nonce_of_another_principal_is_somebody_else() {
+fn same_nonce_of_another_principal_is_another_caller() {
     let mut name = Name::default();
     name.grants(Acquire {
         principal: Some("alice".into()),
@@ -91,7 +93,7 @@ fn a_nonce_of_another_principal_is_somebody_else() {
 }
 
 #[test]
-fn sharers_up_to_the_limit_and_nobody_alone() {
+fn shared_holders_are_granted_up_to_the_limit_and_block_exclusive_ones() {
     let shared = |owner| Acquire {
         mode: TWO,
         ..acquire(owner)
@@ -112,7 +114,7 @@ fn sharers_up_to_the_limit_and_nobody_alone() {
 }
 
 #[test]
-fn another_limit_is_an_error_never_a_wait() {
+fn different_limit_is_an_error_and_never_waits() {
     let mut name = Name::default();
     name.grants(Acquire {
         mode: TWO,
@@ -124,7 +126,7 @@ fn another_limit_is_an_error_never_a_wait() {
     });
     assert_eq!(
         name.refuses(unlimited),
-        Outcome::OtherLimit { limit: Some(2) }
+        Outcome::LimitMismatch { limit: Some(2) }
     );
     // Its own limit it may change.
     name.grants(Acquire {
@@ -134,7 +136,7 @@ fn another_limit_is_an_error_never_a_wait() {
 }
 
 #[test]
-fn an_exclusive_holder_keeps_sharers_out_and_a_sharer_may_become_exclusive() {
+fn exclusive_holder_blocks_shared_ones_and_a_shared_holder_can_become_exclusive() {
     let mut name = Name::default();
     let shared = |owner| Acquire {
         mode: SHARED,
@@ -143,17 +145,17 @@ fn an_exclusive_holder_keeps_sharers_out_and_a_sharer_may_become_exclusive() {
     name.grants(shared("a"));
     name.grants(shared("b"));
     name.is_held(acquire("a"));
-    name.does(Operation::Release(by(leasehold_core::Who::Nonce(nonce(
-        "b",
-    )))));
-    assert_eq!(name.grants(acquire("a")).granted, Granted::Again);
+    name.does(Operation::Release(by(leasehold_core::HolderRef::Nonce(
+        nonce("b"),
+    ))));
+    assert_eq!(name.grants(acquire("a")).granted, GrantKind::Again);
     name.is_held(shared("b"));
 }
 
 #[test]
-fn no_more_holders_than_a_record_can_hold() {
+fn record_has_a_maximum_number_of_holders() {
     let mut name = Name::default();
-    for n in 0..limits::HOLDERS {
+    for n in 0..limits::MAX_HOLDERS {
         name.grants(Acquire {
             mode: SHARED,
             ..acquire(&n.to_string())
@@ -166,23 +168,23 @@ fn no_more_holders_than_a_record_can_hold() {
 }
 
 #[test]
-fn an_item_is_granted_only_in_the_state_that_was_asked_for() {
+fn item_is_granted_only_in_the_requested_state() {
     let claim = |state: &str| Acquire {
         in_state: Some(state.into()),
         ..acquire("a")
     };
     let mut name = Name::default();
     let refused = name.refuses(Operation::Acquire(claim("NEW")));
-    assert_eq!(refused, Outcome::OtherState, "there is none");
+    assert_eq!(refused, Outcome::StateMismatch, "there is none");
     name.does(put("NEW", "work", None));
     let refused = name.refuses(Operation::Acquire(claim("DONE")));
-    assert_eq!(refused, Outcome::OtherState);
+    assert_eq!(refused, Outcome::StateMismatch);
     assert_eq!(&*name.grants(claim("NEW")).body, "work");
     name.is_held(claim("NEW"));
 }
 
 #[test]
-fn fences_grow_from_a_floor_and_end_somewhere() {
+fn fences_start_above_the_floor_and_can_be_exhausted() {
     let mut name = Name::default();
     let floor = |number| Acquire {
         floor: Fence::new(number).unwrap(),
@@ -194,7 +196,7 @@ fn fences_grow_from_a_floor_and_end_somewhere() {
 }
 
 #[test]
-fn a_reservation_keeps_everybody_else_out() {
+fn reservation_blocks_all_other_callers() {
     let mut name = Name::default();
     assert_eq!(name.refuses(reserve("w")), Outcome::Free);
     let fence = name.grants(acquire("a")).fence;
@@ -208,7 +210,7 @@ fn a_reservation_keeps_everybody_else_out() {
 }
 
 #[test]
-fn a_reservation_lapses_and_can_be_withdrawn() {
+fn reservation_lapses_and_can_be_withdrawn() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     name.does(reserve("w"));
@@ -228,7 +230,7 @@ fn a_reservation_lapses_and_can_be_withdrawn() {
 }
 
 #[test]
-fn a_waiter_reserves_for_thirty_seconds_then_lapses_for_as_long() {
+fn waiter_reserves_for_thirty_seconds_and_is_then_barred_for_as_long() {
     let mut name = Name::default();
     let long = Acquire {
         ttl: secs(1_000),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{TTL, acquire, at, renew, secs};
 use leasehold_core::{
-    BootTime, Change, Clock, Interval, Observed, Operation, Record, Sightings, Stamp, apply,
+    BootTime, Change, Clock, ClockChange, Interval, Observations, Operation, Record, Stamp, apply,
     deadline, holder_margin, limits,
 };
 
@@ -43,54 +43,60 @@ fn perform(
     operation: Operation,
     clock: &Clock,
     second: u64,
-    seen: &Sightings,
+    observations: &Observations,
 ) -> Option<Record> {
-    let decision = apply(record, &operation, &clock.now(boot(second), seen));
+    let decision = apply(record, &operation, &clock.now(boot(second), observations));
     match decision.change {
         Change::Write(record) => Some(record),
         Change::None | Change::Delete => None,
     }
 }
 
-fn take(record: Option<&Record>, who: &str, clock: &Clock, second: u64, seen: &Sightings) -> bool {
+fn take(
+    record: Option<&Record>,
+    who: &str,
+    clock: &Clock,
+    second: u64,
+    observations: &Observations,
+) -> bool {
     perform(
         record,
         Operation::Acquire(acquire(who)),
         clock,
         second,
-        seen,
+        observations,
     )
     .is_some()
 }
 
 fn granted(clock: &Clock, second: u64) -> Record {
     let acquire = Operation::Acquire(acquire("a"));
-    perform(None, acquire, clock, second, &Sightings::none()).expect("free")
+    perform(None, acquire, clock, second, &Observations::none()).expect("free")
 }
 
 #[test]
-fn an_answer_is_as_vague_as_its_round_trip_and_its_resolution() {
+fn interval_of_an_answer_covers_its_round_trip_and_its_resolution() {
     let clock = Clock::new(boot(0), boot(3), coarse(100, 1), secs(0));
     assert_eq!(clock.interval(boot(3)), between(100, 104));
 }
 
 #[test]
-fn it_widens_with_age_and_narrows_with_every_answer() {
+fn interval_widens_with_age_and_narrows_with_each_answer() {
     let mut clock = Clock::new(boot(0), boot(0), stamp(0), secs(0));
     let aged = clock.interval(boot(2_000));
     assert_eq!((aged.earliest, aged.latest), (at(1_999), at(2_001)));
     let observed = clock.observe(boot(2_000), boot(2_000), stamp(2_000));
-    assert_eq!(observed, Observed::Agrees);
+    assert_eq!(observed, ClockChange::None);
     assert_eq!(clock.interval(boot(2_000)), between(2_000, 2_000));
     assert_eq!(clock.age(boot(2_007)), secs(7));
 }
 
 #[test]
-fn within_the_margin_both_may_be_right() {
+fn shift_within_the_margin_widens_the_interval() {
     let mut clock = exact(2);
     assert_eq!(
         clock.observe(boot(1), boot(1), stamp(103)),
-        Observed::Widened
+        ClockChange::Widened
     );
     for second in 1..5 {
         clock.observe(boot(second), boot(second), stamp(102 + second));
@@ -103,12 +109,12 @@ fn within_the_margin_both_may_be_right() {
 }
 
 #[test]
-fn beyond_the_margin_it_is_a_step() {
+fn shift_beyond_the_margin_is_a_step() {
     for after in [90, 110] {
         let mut clock = exact(2);
         assert_eq!(
             clock.observe(boot(1), boot(1), stamp(after)),
-            Observed::Stepped
+            ClockChange::Stepped
         );
         assert_eq!(clock.interval(boot(1)), between(after, after));
         assert_eq!(clock.stepped_at(), Some(boot(1)));
@@ -116,12 +122,12 @@ fn beyond_the_margin_it_is_a_step() {
 }
 
 #[test]
-fn an_answer_too_slow_to_reveal_a_step_does_not_confirm_what_was_known() {
+fn slow_answer_that_may_hide_a_step_widens_the_interval() {
     // The clock has stepped back by 5 s; the answer took 6 s, so it might be right either way.
     let mut clock = exact(0);
     assert_eq!(
         clock.observe(boot(0), boot(6), stamp(101)),
-        Observed::Agrees
+        ClockChange::None
     );
     assert!(
         clock.interval(boot(6)).earliest <= at(101),
@@ -129,17 +135,17 @@ fn an_answer_too_slow_to_reveal_a_step_does_not_confirm_what_was_known() {
     );
     assert_eq!(
         clock.observe(boot(7), boot(7), stamp(102)),
-        Observed::Stepped
+        ClockChange::Stepped
     );
 }
 
 #[test]
-fn an_answer_that_is_looked_at_late_takes_nothing_back() {
+fn answer_processed_late_does_not_narrow_the_interval() {
     let mut clock = exact(0);
     clock.observe(boot(10), boot(10), stamp(110));
     assert_eq!(
         clock.observe(boot(5), boot(6), stamp(105)),
-        Observed::Agrees
+        ClockChange::None
     );
     assert_eq!(clock.age(boot(10)), secs(0));
     let interval = clock.interval(boot(10));
@@ -147,7 +153,7 @@ fn an_answer_that_is_looked_at_late_takes_nothing_back() {
 }
 
 #[test]
-fn times_before_the_epoch_and_after_the_end_saturate() {
+fn times_out_of_range_saturate() {
     let early = Stamp {
         time: leasehold_core::Time::from_micros(1),
         resolution: Duration::ZERO,
@@ -157,7 +163,7 @@ fn times_before_the_epoch_and_after_the_end_saturate() {
 }
 
 #[test]
-fn a_holder_counts_from_the_send_and_lets_go_a_margin_early() {
+fn deadline_counts_from_the_send_and_ends_a_margin_early() {
     let margin = holder_margin(secs(2), TTL);
     assert_eq!(margin, secs(2) + Duration::from_millis(10));
     let until = deadline(boot(50), TTL, at(110), stamp(100), secs(2));
@@ -176,57 +182,60 @@ fn a_holder_counts_from_the_send_and_lets_go_a_margin_early() {
 }
 
 /// Observes an answer that took no time.
-fn hear(clock: &mut Clock, second: u64, store: u64) -> Observed {
+fn hear(clock: &mut Clock, second: u64, store: u64) -> ClockChange {
     clock.observe(boot(second), boot(second), stamp(store))
 }
 
 #[test]
-fn after_a_step_forward_a_holder_keeps_its_remaining_time() {
+fn holder_keeps_its_remaining_time_after_a_step_forward() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 500), Observed::Stepped);
-    let none = Sightings::none();
+    assert_eq!(hear(&mut clock, 1, 500), ClockChange::Stepped);
+    let none = Observations::none();
     assert!(!take(Some(&record), "b", &clock, 1, &none));
     assert!(!take(Some(&record), "b", &clock, 10, &none));
     assert!(take(Some(&record), "b", &clock, 11, &none));
 }
 
 #[test]
-fn after_a_step_back_a_holder_expires_later_by_the_step_at_most() {
+fn holder_expires_later_by_at_most_the_step_after_a_step_back() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 98), Observed::Stepped);
-    let none = Sightings::none();
+    assert_eq!(hear(&mut clock, 1, 98), ClockChange::Stepped);
+    let none = Observations::none();
     assert!(!take(Some(&record), "b", &clock, 13, &none));
     assert!(take(Some(&record), "b", &clock, 14, &none));
 }
 
 #[test]
-fn after_a_long_step_back_a_holder_expires_once_observed_for_its_whole_ttl() {
+fn holder_expires_by_observation_after_a_long_step_back() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 50), Observed::Stepped);
-    let mut seen = Sightings::none();
-    assert!(!take(Some(&record), "b", &clock, 59, &seen), "never seen");
-    seen.note(Some(&record), &clock, boot(1));
-    assert!(!take(Some(&record), "b", &clock, 11, &seen));
-    seen.note(Some(&record), &clock, boot(11));
-    assert!(take(Some(&record), "b", &clock, 12, &seen));
+    assert_eq!(hear(&mut clock, 1, 50), ClockChange::Stepped);
+    let mut observations = Observations::none();
+    assert!(
+        !take(Some(&record), "b", &clock, 59, &observations),
+        "never seen"
+    );
+    observations.update(Some(&record), &clock, boot(1));
+    assert!(!take(Some(&record), "b", &clock, 11, &observations));
+    observations.update(Some(&record), &clock, boot(11));
+    assert!(take(Some(&record), "b", &clock, 12, &observations));
 }
 
 #[test]
-fn a_renewal_restarts_the_observation() {
+fn renewal_restarts_the_observation() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
     hear(&mut clock, 1, 50);
-    let mut seen = Sightings::none();
-    seen.note(Some(&record), &clock, boot(1));
+    let mut observations = Observations::none();
+    observations.update(Some(&record), &clock, boot(1));
     let fence = record.holders[0].fence;
     // Its engine has not noticed the step.
-    let renewed = perform(Some(&record), renew(fence), &exact(0), 8, &seen).expect("live");
-    seen.note(Some(&renewed), &clock, boot(8));
-    assert!(!take(Some(&renewed), "b", &clock, 12, &seen));
-    assert!(take(Some(&renewed), "b", &clock, 19, &seen));
+    let renewed = perform(Some(&record), renew(fence), &exact(0), 8, &observations).expect("live");
+    observations.update(Some(&renewed), &clock, boot(8));
+    assert!(!take(Some(&renewed), "b", &clock, 12, &observations));
+    assert!(take(Some(&renewed), "b", &clock, 19, &observations));
 }
 
 #[test]
@@ -243,24 +252,24 @@ fn lease_of_a_day_is_not_doubled_by_a_small_step() {
             Operation::Acquire(long),
             &clock,
             0,
-            &Sightings::none(),
+            &Observations::none(),
         );
-        assert_eq!(hear(&mut clock, 1, after + 1), Observed::Stepped);
+        assert_eq!(hear(&mut clock, 1, after + 1), ClockChange::Stepped);
         // By 500 ppm the clocks may have drifted apart by 43 s meanwhile.
-        let none = Sightings::none();
+        let none = Observations::none();
         assert!(!take(record.as_ref(), "b", &clock, day + over / 2, &none));
         assert!(take(record.as_ref(), "b", &clock, day + over + 44, &none));
     }
 }
 
 #[test]
-fn after_several_steps_a_holder_is_judged_by_the_slowest_clock_of_all() {
+fn holder_is_judged_by_the_slowest_clock_after_several_steps() {
     let mut clock = exact(0);
     let before = granted(&clock, 0);
     hear(&mut clock, 1, 95);
     let between = granted(&clock, 2);
     hear(&mut clock, 3, 120);
-    let none = Sightings::none();
+    let none = Observations::none();
     // Written as 110 by a clock that showed 94 then, and as 106 by the same that showed 96.
     assert!(!take(Some(&before), "b", &clock, 15, &none));
     assert!(take(Some(&before), "b", &clock, 17, &none));
@@ -269,25 +278,25 @@ fn after_several_steps_a_holder_is_judged_by_the_slowest_clock_of_all() {
 }
 
 #[test]
-fn a_lease_granted_after_the_step_is_judged_by_the_clock_again() {
+fn lease_granted_after_a_step_is_judged_by_the_clock_again() {
     let mut clock = exact(0);
     clock.observe(boot(1), boot(1), stamp(500));
     let record = granted(&clock, 2);
-    assert!(!take(Some(&record), "b", &clock, 12, &Sightings::none()));
-    assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
+    assert!(!take(Some(&record), "b", &clock, 12, &Observations::none()));
+    assert!(take(Some(&record), "b", &clock, 13, &Observations::none()));
 }
 
 #[test]
-fn a_lease_granted_after_a_step_back_is_judged_by_the_present_clock() {
+fn lease_granted_after_a_step_back_is_judged_by_the_present_clock() {
     let mut clock = exact(0);
     hear(&mut clock, 1, 50);
     let record = granted(&clock, 2);
-    assert!(!take(Some(&record), "b", &clock, 12, &Sightings::none()));
-    assert!(take(Some(&record), "b", &clock, 13, &Sightings::none()));
+    assert!(!take(Some(&record), "b", &clock, 12, &Observations::none()));
+    assert!(take(Some(&record), "b", &clock, 13, &Observations::none()));
 }
 
 #[test]
-fn shifts_below_the_margin_add_up() {
+fn shifts_below_the_margin_accumulate_to_a_step() {
     for direction in [1, -1] {
         let mut clock = exact(10);
         let mut shown = 100;
@@ -303,35 +312,39 @@ fn shifts_below_the_margin_add_up() {
             .collect();
         assert_eq!(
             heard,
-            [Observed::Widened, Observed::Widened, Observed::Stepped]
+            [
+                ClockChange::Widened,
+                ClockChange::Widened,
+                ClockChange::Stepped
+            ]
         );
     }
 }
 
 #[test]
-fn shift_to_and_fro_beyond_the_margin_is_a_step() {
+fn shift_back_and_forth_beyond_the_margin_is_a_step() {
     let mut clock = exact(10);
-    assert_eq!(hear(&mut clock, 1, 101 - 8), Observed::Widened);
-    assert_eq!(hear(&mut clock, 2, 102 + 1), Observed::Widened);
-    assert_eq!(hear(&mut clock, 3, 103 + 8), Observed::Stepped);
+    assert_eq!(hear(&mut clock, 1, 101 - 8), ClockChange::Widened);
+    assert_eq!(hear(&mut clock, 2, 102 + 1), ClockChange::Widened);
+    assert_eq!(hear(&mut clock, 3, 103 + 8), ClockChange::Stepped);
 }
 
 #[test]
-fn a_clock_that_was_once_years_ahead_locks_nothing_for_years() {
+fn expiry_written_by_a_clock_years_ahead_does_not_block_the_name() {
     let year = 365 * 24 * 3_600;
     let ahead = Clock::new(boot(0), boot(0), stamp(year), secs(0));
     let record = granted(&ahead, 0);
-    // Somebody who never saw the step: the expiry itself proves it.
+    // For a process that did not notice the step, the expiry itself proves it.
     let clock = exact(0);
-    let mut seen = Sightings::none();
-    seen.note(Some(&record), &clock, boot(0));
-    assert!(!take(Some(&record), "b", &clock, 10, &seen));
-    assert!(take(Some(&record), "b", &clock, 11, &seen));
+    let mut observations = Observations::none();
+    observations.update(Some(&record), &clock, boot(0));
+    assert!(!take(Some(&record), "b", &clock, 10, &observations));
+    assert!(take(Some(&record), "b", &clock, 11, &observations));
     // It stays over while the clock comes near that expiry.
-    assert!(take(Some(&record), "b", &clock, year - 101, &seen));
+    assert!(take(Some(&record), "b", &clock, year - 101, &observations));
     // A renewal mends the expiry.
     let fence = record.holders[0].fence;
-    let mended = perform(Some(&record), renew(fence), &clock, 5, &seen).expect("live");
+    let mended = perform(Some(&record), renew(fence), &clock, 5, &observations).expect("live");
     assert_eq!(
         mended.holders[0].expires_at,
         at(115) + Duration::from_micros(2_500)
@@ -339,37 +352,44 @@ fn a_clock_that_was_once_years_ahead_locks_nothing_for_years() {
 }
 
 #[test]
-fn whoever_knew_the_time_less_well_has_its_whole_lease() {
+fn holder_with_a_wide_interval_keeps_its_whole_ttl() {
     let mut clock = Clock::new(boot(0), boot(2), stamp(100), secs(0));
     let record = granted(&clock, 2);
     assert_eq!(record.holders[0].expires_at, at(112));
     // The answer to the write was quick: the time is known exactly, and two seconds behind what was written.
     clock.observe(boot(2), boot(2), stamp(100));
-    let mut seen = Sightings::none();
-    seen.note(Some(&record), &clock, boot(2));
-    assert!(!take(Some(&record), "b", &clock, 14, &seen));
-    assert!(take(Some(&record), "b", &clock, 15, &seen));
+    let mut observations = Observations::none();
+    observations.update(Some(&record), &clock, boot(2));
+    assert!(!take(Some(&record), "b", &clock, 14, &observations));
+    assert!(take(Some(&record), "b", &clock, 15, &observations));
 }
 
 #[test]
-fn nothing_is_purged_within_a_retention_of_a_step() {
+fn no_record_is_purged_within_a_retention_of_a_step() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
     clock.observe(boot(1), boot(1), stamp(20_000));
-    let mut seen = Sightings::none();
-    seen.note(Some(&record), &clock, boot(1));
+    let mut observations = Observations::none();
+    observations.update(Some(&record), &clock, boot(1));
     let purge = Operation::Purge {
         retention: limits::MIN_RETENTION,
     };
-    let purged = |second| apply(Some(&record), &purge, &clock.now(boot(second), &seen)).change;
+    let purged = |second| {
+        apply(
+            Some(&record),
+            &purge,
+            &clock.now(boot(second), &observations),
+        )
+        .change
+    };
     assert_eq!(purged(3_601), Change::None);
     assert_eq!(purged(3_602), Change::Delete);
 }
 
 #[test]
-fn a_reservation_of_a_clock_that_was_ahead_means_nothing() {
+fn reservation_written_by_a_clock_ahead_is_ignored() {
     let ahead = Clock::new(boot(0), boot(0), stamp(1_000), secs(0));
-    let none = Sightings::none();
+    let none = Observations::none();
     let held = granted(&ahead, 0);
     let mut record = perform(Some(&held), common::reserve("w"), &ahead, 0, &none).expect("held");
     record.holders.clear();

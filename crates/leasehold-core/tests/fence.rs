@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use common::*;
 use leasehold_core::{
-    Acquire, Fence, Granted, Hash, Holder, Mode, Operation, Outcome, Record, Who,
+    Acquire, Fence, GrantKind, Hash, Holder, HolderRef, Mode, Operation, Outcome, Record,
 };
 
 /// Whether a resource that finds these holders lets this fence write.
@@ -18,10 +18,10 @@ fn passes(name: &Name, fence: Fence) -> bool {
 
 /// What has become of every fence that was ever granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum Expected {
     Holds(Mode, Hash),
-    /// Let go, broken, or somebody was granted whom it would be in the way of.
-    Over,
+    /// Released, broken, or replaced by a conflicting grant.
+    Ended,
 }
 
 /// Numbers that a seed repeats.
@@ -37,10 +37,10 @@ impl Random {
     }
 }
 
-/// The check is safe: it refuses whoever was replaced, released or broken. And it is no stricter than the core: whoever
-/// may renew passes. In between is a holder whose time is over, but whom nobody has replaced: it passes, and harms nobody.
+/// The check is safe: it refuses holders that were replaced, released or broken. It is no stricter than the core: every
+/// holder that may renew passes. An expired holder without a successor passes too, which is harmless.
 #[test]
-fn the_text_says_what_the_core_says() {
+fn text_search_for_a_fence_agrees_with_the_core() {
     let mut checked = [0_u32; 3];
     for seed in 0..200 {
         let mut random = Random(seed);
@@ -60,13 +60,13 @@ fn the_text_says_what_the_core_says() {
                 let told = format!("seed {seed}, step {step}, {operation:?}: {fence} {fate:?}");
                 match (may_renew, fate) {
                     (true, _) => assert!(passes, "a live holder is refused: {told}"),
-                    (false, Fate::Over) => assert!(!passes, "a zombie passes: {told}"),
-                    (false, Fate::Holds(..)) => {}
+                    (false, Expected::Ended) => assert!(!passes, "a zombie passes: {told}"),
+                    (false, Expected::Holds(..)) => {}
                 }
                 checked[if may_renew {
                     0
                 } else {
-                    1 + usize::from(fate == Fate::Over)
+                    1 + usize::from(fate == Expected::Ended)
                 }] += 1;
             }
         }
@@ -107,7 +107,7 @@ fn any_operation(random: &mut Random, fences: &[Fence]) -> Operation {
 
 /// Notes what a change means to those who hold, or held.
 fn follow(
-    fates: &mut BTreeMap<Fence, Fate>,
+    fates: &mut BTreeMap<Fence, Expected>,
     name: &Name,
     operation: &Operation,
     outcome: &Outcome,
@@ -116,36 +116,36 @@ fn follow(
         (Operation::Acquire(acquire), Outcome::Granted(grant)) => {
             for fate in fates.values_mut() {
                 let stays = match *fate {
-                    Fate::Holds(mode, nonce) => {
+                    Expected::Holds(mode, nonce) => {
                         mode == acquire.mode
                             && mode != Mode::Exclusive
-                            && (nonce != acquire.nonce || grant.granted == Granted::Fresh)
+                            && (nonce != acquire.nonce || grant.granted == GrantKind::Fresh)
                     }
-                    Fate::Over => false,
+                    Expected::Ended => false,
                 };
                 if !stays {
-                    *fate = Fate::Over;
+                    *fate = Expected::Ended;
                 }
             }
-            fates.insert(grant.fence, Fate::Holds(acquire.mode, acquire.nonce));
+            fates.insert(grant.fence, Expected::Holds(acquire.mode, acquire.nonce));
         }
         (_, Outcome::Released | Outcome::Completed) => {
             let own = match operation {
-                Operation::Release(release) => match release.who {
-                    Who::Fence(fence) => fence,
-                    Who::Nonce(_) => unreachable!("nothing here releases by nonce"),
+                Operation::Release(release) => match release.holder {
+                    HolderRef::Fence(fence) => fence,
+                    HolderRef::Nonce(_) => unreachable!("nothing here releases by nonce"),
                 },
                 Operation::Update(update) => update.fence,
                 other => unreachable!("{other:?}"),
             };
-            fates.insert(own, Fate::Over);
+            fates.insert(own, Expected::Ended);
         }
         (Operation::Break(_), Outcome::Broken { .. }) => {
             let record = name.record.as_ref().expect("it was broken");
             for (fence, fate) in fates.iter_mut() {
                 let acting = |holder: &Holder| holder.fence == *fence && holder.broken.is_none();
                 if !record.holders.iter().any(acting) {
-                    *fate = Fate::Over;
+                    *fate = Expected::Ended;
                 }
             }
         }

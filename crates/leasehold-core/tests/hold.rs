@@ -4,11 +4,11 @@ mod common;
 
 use common::*;
 use leasehold_core::{
-    Acquire, Break, How, Operation, Outcome, Put, Release, Renew, Update, Who, limits,
+    Acquire, Break, EndReason, HolderRef, Operation, Outcome, Put, Release, Renew, Update, limits,
 };
 
 #[test]
-fn a_renewal_keeps_the_fence_and_moves_the_expiry() {
+fn renewal_keeps_the_fence_and_moves_the_expiry() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let renewal = name.after(4).renews(renew(fence));
@@ -17,7 +17,7 @@ fn a_renewal_keeps_the_fence_and_moves_the_expiry() {
 }
 
 #[test]
-fn a_shorter_ttl_never_brings_the_expiry_forward() {
+fn shorter_ttl_never_moves_the_expiry_back() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let short = Operation::Renew(Renew {
@@ -33,17 +33,17 @@ fn a_shorter_ttl_never_brings_the_expiry_forward() {
 }
 
 #[test]
-fn who_knows_the_time_better_never_brings_the_expiry_forward() {
+fn narrower_interval_never_moves_the_expiry_back() {
     let mut name = Name::default();
     let granted = name.after(3).grants(acquire("a"));
-    // It was granted by somebody who took it to be three seconds later than it was.
+    // The writer's interval was three seconds ahead.
     name.second = 0;
     let renewal = name.renews(renew(granted.fence));
     assert_eq!(renewal.expires_at, granted.expires_at);
 }
 
 #[test]
-fn every_renewal_changes_the_entry() {
+fn each_renewal_changes_the_holder_entry() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let before = name.stored().holders[0].clone();
@@ -52,7 +52,7 @@ fn every_renewal_changes_the_entry() {
 }
 
 #[test]
-fn a_wrong_fence_is_fenced_and_an_old_one_expired() {
+fn wrong_fence_is_fenced_and_the_last_expired_one_is_expired() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let wrong = leasehold_core::Fence::new(7).unwrap();
@@ -65,7 +65,7 @@ fn a_wrong_fence_is_fenced_and_an_old_one_expired() {
 }
 
 #[test]
-fn a_lease_belongs_to_its_principal() {
+fn lease_belongs_to_its_principal() {
     let mut name = Name::default();
     let alice = Some("alice".into());
     let fence = name
@@ -77,7 +77,7 @@ fn a_lease_belongs_to_its_principal() {
     assert_eq!(name.refuses(renew(fence)), Outcome::Denied);
     assert_eq!(name.refuses(release(fence)), Outcome::NotHeld);
     let own = Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     };
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_lease_belongs_to_its_principal() {
 }
 
 #[test]
-fn an_update_writes_and_renews() {
+fn update_writes_and_renews() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     let both = Update {
@@ -116,7 +116,7 @@ fn an_update_writes_and_renews() {
 }
 
 #[test]
-fn completing_is_idempotent_for_the_same_result_only() {
+fn completion_is_idempotent_for_the_same_result_only() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     assert_eq!(name.does(complete(fence, "done")), Outcome::Completed);
@@ -131,7 +131,7 @@ fn completing_is_idempotent_for_the_same_result_only() {
 }
 
 #[test]
-fn releasing_is_idempotent_and_never_an_error() {
+fn release_is_idempotent_and_never_an_error() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     assert_eq!(Name::default().refuses(release(fence)), Outcome::NotHeld);
@@ -144,7 +144,7 @@ fn releasing_is_idempotent_and_never_an_error() {
 }
 
 #[test]
-fn releasing_by_nonce_ends_only_the_callers_own() {
+fn release_by_nonce_ends_only_the_callers_lease() {
     let mut name = Name::default();
     for owner in ["a", "b"] {
         name.grants(Acquire {
@@ -152,15 +152,15 @@ fn releasing_by_nonce_ends_only_the_callers_own() {
             ..acquire(owner)
         });
     }
-    let by_nonce = |owner| Operation::Release(by(Who::Nonce(nonce(owner))));
+    let by_nonce = |owner| Operation::Release(by(HolderRef::Nonce(nonce(owner))));
     assert_eq!(name.refuses(by_nonce("c")), Outcome::NotHeld);
     assert_eq!(name.does(by_nonce("b")), Outcome::Released);
     assert_eq!(&*name.stored().holders[0].owner, "a");
 }
 
 #[test]
-fn breaking_ones_own_is_an_error_when_it_is_somebody_elses() {
-    let own = |fence| Operation::Break(Break::Own(by(Who::Fence(fence))));
+fn breaking_an_own_lease_that_is_another_callers_is_an_error() {
+    let own = |fence| Operation::Break(Break::Own(by(HolderRef::Fence(fence))));
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     assert_eq!(name.does(own(fence)), Outcome::Released);
@@ -171,7 +171,7 @@ fn breaking_ones_own_is_an_error_when_it_is_somebody_elses() {
 }
 
 #[test]
-fn a_broken_holder_acts_no_more_but_stays_in_the_way() {
+fn broken_holder_is_refused_and_blocks_others_until_its_expiry() {
     let mut name = Name::default();
     assert_eq!(name.refuses(force(None, false)), Outcome::NotHeld);
     let fence = name.grants(acquire("a")).fence;
@@ -181,20 +181,23 @@ fn a_broken_holder_acts_no_more_but_stays_in_the_way() {
     name.is_held(acquire("b"));
     name.is_held(acquire("a"));
     let last = name.after(11).grants(acquire("b")).last.unwrap();
-    assert_eq!((last.fence, last.how), (fence, How::Broken));
+    assert_eq!((last.fence, last.how), (fence, EndReason::Broken));
 }
 
 #[test]
-fn a_broken_holder_that_lets_go_frees_the_lease() {
+fn broken_holder_that_releases_frees_the_lease() {
     let mut name = Name::default();
     let fence = name.grants(acquire("a")).fence;
     name.does(force(Some(fence), false));
     assert_eq!(name.does(release(fence)), Outcome::Released);
-    assert_eq!(name.grants(acquire("b")).last.unwrap().how, How::Broken);
+    assert_eq!(
+        name.grants(acquire("b")).last.unwrap().how,
+        EndReason::Broken
+    );
 }
 
 #[test]
-fn breaking_at_once_frees_it_now() {
+fn immediate_break_frees_the_lease_at_once() {
     let mut name = Name::default();
     name.grants(acquire("a"));
     let stranger = leasehold_core::Fence::new(7);
@@ -207,7 +210,7 @@ fn breaking_at_once_frees_it_now() {
 }
 
 #[test]
-fn a_put_without_a_body_keeps_the_one_that_is_there() {
+fn put_without_a_body_keeps_the_present_one() {
     let mut name = Name::default();
     let bodiless = || {
         Operation::Put(Put {
@@ -226,7 +229,7 @@ fn a_put_without_a_body_keeps_the_one_that_is_there() {
 }
 
 #[test]
-fn an_item_is_put_once_per_nonce_and_never_while_leased() {
+fn item_is_put_once_per_nonce_and_never_while_leased() {
     let mut name = Name::default();
     assert_eq!(name.does(put("NEW", "1", Some("p"))), Outcome::Put);
     assert_eq!(name.refuses(put("NEW", "2", Some("p"))), Outcome::Put);
@@ -253,7 +256,7 @@ fn an_item_is_put_once_per_nonce_and_never_while_leased() {
 }
 
 #[test]
-fn removing_empties_an_item_and_a_late_put_does_not_bring_it_back() {
+fn removal_empties_an_item_and_a_late_put_does_not_restore_it() {
     let mut name = Name::default();
     assert_eq!(name.refuses(Operation::Remove), Outcome::Removed);
     name.does(put("NEW", "1", Some("p")));
@@ -263,7 +266,7 @@ fn removing_empties_an_item_and_a_late_put_does_not_bring_it_back() {
 }
 
 #[test]
-fn only_what_is_free_empty_and_old_is_purged() {
+fn only_free_empty_and_old_records_are_purged() {
     let purge = Operation::Purge {
         retention: limits::MIN_RETENTION,
     };
@@ -276,14 +279,14 @@ fn only_what_is_free_empty_and_old_is_purged() {
     let fence = name.grants(day).fence;
     assert_eq!(
         name.after(7_200).refuses(purge.clone()),
-        Outcome::Kept,
+        Outcome::NotPurged,
         "held"
     );
     name.renews(Operation::Update(write(fence, "body")));
     name.does(complete(fence, ""));
     assert_eq!(
         name.after(3_600).refuses(purge.clone()),
-        Outcome::Kept,
+        Outcome::NotPurged,
         "ended lately"
     );
     assert_eq!(name.after(1).does(purge.clone()), Outcome::Purged);
@@ -291,5 +294,5 @@ fn only_what_is_free_empty_and_old_is_purged() {
     let again = name.after(1).grants(acquire("a"));
     assert!(again.fence > fence, "fences grow over a purge");
     name.does(complete(again.fence, "not empty"));
-    assert_eq!(name.after(9_999).refuses(purge), Outcome::Kept);
+    assert_eq!(name.after(9_999).refuses(purge), Outcome::NotPurged);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use leasehold_core::{Acquire, Grant, Granted, Holder, Operation, Outcome, Time, Update};
+use leasehold_core::{Acquire, Grant, GrantKind, Holder, Operation, Outcome, Time, Update};
 
 fn grants_within(name: &mut Name, width: u64, acquire: Acquire) -> Grant {
     match name.does_within(secs(width), Operation::Acquire(acquire)) {
@@ -21,7 +21,7 @@ fn regrant_by_a_narrower_clock_does_not_end_earlier() {
     let mut name = Name::default();
     let first = grants_within(&mut name, 2, acquire("a"));
     let again = name.after(1).grants(acquire("a"));
-    assert_eq!(again.granted, Granted::Again);
+    assert_eq!(again.granted, GrantKind::Again);
     assert!(again.fence > first.fence);
     assert_eq!(again.expires_at, first.expires_at);
     // Counted from the moment that the first was counted from: otherwise it would look like a clock that stepped.
@@ -79,14 +79,14 @@ fn items_of_one_process_are_dated_in_the_order_of_their_puts() {
     let mut third = same_process(&second);
     third.does(put("NEW", "", None));
     assert!(since(&third) > since(&second));
-    // Once the store's time is surely past all that, it counts again.
+    // Once the store's time is certainly past all of that, a shorter ttl counts again.
     let mut later = same_process(third.after(2));
     later.does(put("NEW", "", None));
     assert_eq!(since(&later), at(3));
 }
 
 #[test]
-fn an_item_that_moves_on_is_dated_after_the_items_before_it() {
+fn item_that_changes_state_is_dated_after_earlier_items() {
     let mut first = Name::default();
     first.does_within(secs(2), put("NEW", "", None));
     let mut second = same_process(&first);
@@ -99,7 +99,7 @@ fn an_item_that_moves_on_is_dated_after_the_items_before_it() {
 }
 
 #[test]
-fn the_state_of_one_record_is_never_entered_before_the_state_before_it() {
+fn state_is_never_entered_before_the_previous_state() {
     let mut name = Name::default();
     name.does_within(secs(2), put("NEW", "", None));
     let before = since(&name);
@@ -142,7 +142,7 @@ fn deleted_record_restarts_above_the_fences_that_the_process_granted() {
 }
 
 #[test]
-fn other_process_starts_above_once_the_stores_time_has_passed_the_last_write() {
+fn another_process_grants_higher_fences_once_the_store_time_passed_the_last_write() {
     let mut name = Name::default();
     let first = grants_within(&mut name, 2, acquire("a")).fence;
     let mut other = Name::default();

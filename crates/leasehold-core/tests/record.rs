@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use leasehold_core::{
-    Acquire, Event, Fence, Hash, How, Kind, Mode, Name as LeaseName, Nonce, Operation, Put, Record,
-    Reserve, Update, events, latest, limits, view,
+    Acquire, EndReason, Event, Fence, Hash, Kind, Mode, Name as LeaseName, Nonce, Operation, Put,
+    Record, Reserve, Update, events, latest, limits, view,
 };
 
 #[test]
@@ -26,7 +26,7 @@ fn names_are_any_text_without_control_characters() {
 }
 
 #[test]
-fn a_gate_and_a_lock_never_meet() {
+fn gates_and_locks_have_separate_namespaces() {
     let (gate, lock) = (LeaseName::gate("x").unwrap(), LeaseName::lock("x").unwrap());
     assert_ne!(gate, lock);
     for kind in Kind::ALL {
@@ -36,7 +36,7 @@ fn a_gate_and_a_lock_never_meet() {
 }
 
 #[test]
-fn nonces_have_1_to_64_characters_and_never_show() {
+fn nonces_have_1_to_64_characters_and_are_never_printed() {
     assert!(Nonce::new("").is_err());
     assert!(Nonce::new("é".repeat(64)).is_ok());
     assert!(Nonce::new("x".repeat(65)).is_err());
@@ -60,7 +60,7 @@ fn nonce_has_another_hash_under_every_name_and_kind() {
 }
 
 #[test]
-fn hashes_tell_parts_apart_and_read_back() {
+fn hashes_depend_on_part_boundaries_and_parse_again() {
     assert_ne!(Hash::of(&[b"ab", b"c"]), Hash::of(&[b"a", b"bc"]));
     let hash = Hash::of(&[b"x"]);
     assert_eq!(Hash::parse(&hash.to_string()), Some(hash));
@@ -137,7 +137,7 @@ fn told(name: &mut Name, operation: impl Into<Operation>) -> Vec<Event> {
 }
 
 #[test]
-fn events_tell_what_happened() {
+fn events_follow_from_two_versions_of_a_record() {
     let mut name = Name::default();
     let granted = told(&mut name, Operation::Acquire(acquire("a")));
     let holder = |name: &Name| name.stored().holders[0].clone();
@@ -152,17 +152,17 @@ fn events_tell_what_happened() {
         updated,
         [Event::Renewed(holder(&name)), Event::Updated { state }]
     );
-    let broken = Event::ended(&first, Some(How::Broken));
+    let broken = Event::ended(&first, Some(EndReason::Broken));
     assert_eq!(told(&mut name, force(None, false)), [broken]);
     assert_eq!(told(&mut name, release(fence)), [], "it had ended already");
     assert_eq!(told(&mut name, release(fence)), []);
 }
 
 #[test]
-fn events_tell_of_a_holder_that_expired_and_of_the_next() {
+fn events_include_an_expired_holder_and_its_successor() {
     let mut name = Name::default();
     name.grants(acquire("a"));
-    let expired = Event::ended(&name.stored().holders[0], Some(How::Expired));
+    let expired = Event::ended(&name.stored().holders[0], Some(EndReason::Expired));
     let next = told(name.after(11), Operation::Acquire(acquire("b")));
     let granted = Event::Granted(name.stored().holders[0].clone());
     assert_eq!(next, [expired, granted]);
@@ -184,7 +184,7 @@ fn hold_between_two_versions_is_reported_by_its_end() {
             fence,
             owner: "a".into(),
             since: None,
-            how: Some(How::Released),
+            how: Some(EndReason::Released),
         };
         assert_eq!(events(before.as_ref(), name.record.as_ref()), [ended]);
         before = name.record.clone();
@@ -193,7 +193,7 @@ fn hold_between_two_versions_is_reported_by_its_end() {
 }
 
 #[test]
-fn a_record_alone_tells_what_happened_last() {
+fn latest_event_follows_from_a_record_alone() {
     let mut name = Name::default();
     let told = |name: &Name| latest(name.record.as_ref());
     assert_eq!(told(&name), Some(Event::Purged));
@@ -207,7 +207,7 @@ fn a_record_alone_tells_what_happened_last() {
         fence,
         owner: "a".into(),
         since: None,
-        how: Some(How::Released),
+        how: Some(EndReason::Released),
     };
     assert_eq!(told(&name), Some(released));
     name.after(1).does(Operation::Put(Put {
@@ -220,7 +220,7 @@ fn a_record_alone_tells_what_happened_last() {
 }
 
 #[test]
-fn a_view_shows_who_holds_and_for_how_long() {
+fn view_shows_holders_and_their_remaining_time() {
     let mut name = Name::default();
     name.grants(Acquire {
         mode: SHARED,
@@ -236,18 +236,21 @@ fn a_view_shows_who_holds_and_for_how_long() {
     };
     let boot = leasehold_core::BootTime::from_micros(0);
     let clock = leasehold_core::Clock::new(boot, boot, stamp, secs(0));
-    let none = leasehold_core::Sightings::none();
+    let none = leasehold_core::Observations::none();
     let view = view(name.stored(), &clock.now(boot, &none));
     assert_eq!(view.record.holders.len(), 1);
     assert_eq!(
         (&*view.record.holders[0].owner, view.reserved),
         ("b", false)
     );
-    assert_eq!(view.left, [secs(4) + std::time::Duration::from_micros(1)]);
+    assert_eq!(
+        view.remaining,
+        [secs(4) + std::time::Duration::from_micros(1)]
+    );
 }
 
 #[test]
-fn a_record_reads_back_as_it_was_written() {
+fn record_survives_serialisation() {
     let mut name = Name::default();
     name.does(put("NEW", "body \u{1f512}", Some("p")));
     let fence = name

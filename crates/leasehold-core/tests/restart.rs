@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{TTL, acquire, at, force, renew, secs};
 use leasehold_core::{
-    BootTime, Change, Clock, Decision, Kind, Operation, Outcome, Record, Renew, Sightings, Stamp,
-    apply,
+    BootTime, Change, Clock, Decision, Kind, Observations, Operation, Outcome, Record, Renew,
+    Stamp, apply,
 };
 
 fn boot(second: u64) -> BootTime {
@@ -36,8 +36,12 @@ fn perform(
     second: u64,
     kind: Kind,
 ) -> Decision {
-    let seen = Sightings::none();
-    apply(record, operation, &clock.now(boot(second), &seen).of(kind))
+    let observations = Observations::none();
+    apply(
+        record,
+        operation,
+        &clock.now(boot(second), &observations).for_kind(kind),
+    )
 }
 
 /// Granted at second 100, for ten seconds.

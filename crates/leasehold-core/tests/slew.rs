@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{acquire, at, secs};
 use leasehold_core::{
-    BootTime, Change, Clock, Observed, Operation, Sightings, Stamp, apply, deadline,
+    BootTime, Change, Clock, ClockChange, Observations, Operation, Stamp, apply, deadline,
 };
 
 const START: BootTime = BootTime::from_micros(0);
@@ -33,7 +33,7 @@ fn slew_beyond_the_margin_is_a_step() {
         let mut answers = (5..200_000).step_by(5);
         let noticed = answers.find(|millis| {
             let now = boot_millis(*millis);
-            clock.observe(now, now, slewed(*millis, per_million)) == Observed::Stepped
+            clock.observe(now, now, slewed(*millis, per_million)) == ClockChange::Stepped
         });
         let shifted = noticed.expect("in bounded time") * per_million.unsigned_abs() / 1_000;
         // The bounds of the first answer have aged by 500 ppm.
@@ -54,7 +54,7 @@ fn obeying_holder_is_not_overlapped_while_the_clock_is_slewed() {
             ttl,
             ..acquire("a")
         };
-        let none = Sightings::none();
+        let none = Observations::none();
         let granted = apply(None, &Operation::Acquire(long), &clock.now(START, &none));
         let Change::Write(record) = granted.change else {
             panic!("it is free: {granted:?}");
@@ -62,13 +62,13 @@ fn obeying_holder_is_not_overlapped_while_the_clock_is_slewed() {
         let expires_at = record.holders[0].expires_at;
         let until = deadline(START, ttl, expires_at, slewed(0, per_million), margin);
         // The contender asks all the time, and is 5 ms away.
-        let mut seen = Sightings::none();
+        let mut observations = Observations::none();
         let taken = (5..60_000).step_by(5).find(|millis| {
             let (sent, now) = (boot_millis(*millis - 5), boot_millis(*millis));
             clock.observe(sent, now, slewed(*millis - 2, per_million));
-            seen.note(Some(&record), &clock, now);
+            observations.update(Some(&record), &clock, now);
             let acquire = Operation::Acquire(acquire("b"));
-            let decision = apply(Some(&record), &acquire, &clock.now(now, &seen));
+            let decision = apply(Some(&record), &acquire, &clock.now(now, &observations));
             decision.change != Change::None
         });
         let taken = boot_millis(taken.expect("in bounded time"));
@@ -88,7 +88,7 @@ fn drift_is_never_taken_for_a_step() {
         for millis in (1..20_000).chain((20_000..2_000_000).step_by(777)) {
             let now = boot_millis(millis);
             let observed = clock.observe(now, now, stamp(millis));
-            assert_eq!(observed, Observed::Agrees, "after {millis} ms");
+            assert_eq!(observed, ClockChange::None, "after {millis} ms");
         }
     }
 }

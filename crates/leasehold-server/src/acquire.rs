@@ -8,6 +8,7 @@ use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
 use leasehold::{AcquireAllRequest, Error, Result};
 
 use crate::access::Right;
+use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::audit::Change;
 use crate::body;
@@ -33,7 +34,7 @@ impl Service {
         };
         let (arrival, reply) = self.ask(call, name, acquire).await?;
         match lease(arrival, &reply) {
-            Some(lease) => Ok(answer::telling(reply, lease.to_json())),
+            Some(lease) => Ok(answer::telling(name, reply, lease.to_json())),
             None => Err(refuse(reply)),
         }
     }
@@ -48,7 +49,7 @@ impl Service {
         let acquire = exclusively(&call, self.nonce_or_new(&call)?.hash(gate), every);
         let (arrival, reply) = self.ask(call, gate, acquire).await?;
         match (lease(arrival, &reply), reply.outcome()) {
-            (Some(lease), _) => Ok(answer::telling(reply, lease.to_json())),
+            (Some(lease), _) => Ok(answer::telling(gate, reply, lease.to_json())),
             (None, Outcome::Held(held)) => Err(Problem::throttled(held).into()),
             (None, _) => Err(refuse(reply)),
         }
@@ -77,18 +78,22 @@ impl Service {
         } else if !text.trim_ascii().is_empty() {
             return Err(Error::invalid("names as parameters and a body: give one of them").into());
         }
-        for name in &request.names {
-            call.caller.check(&[Right::Acquire], name)?;
-        }
+        let names = request.names.clone();
+        let may_take = |caller: &Caller| caller.check_all(&[Right::Acquire], &names);
+        may_take(&call.caller)?;
+        self.charge(&call.caller, names.len());
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let entry = self.begin(&call.caller, || {
-            let names = request.names.iter();
             names
+                .iter()
                 .map(|name| Change::new("acquire", Some(name)))
                 .collect()
         })?;
-        let several = self.engine.acquire_all(request, principal).await;
+        let acquiring = self.engine.acquire_all(request, principal);
+        let several = self
+            .while_entitled(&call.caller, may_take, acquiring)
+            .await?;
         self.waited(call.arrival, wait).await;
         match several {
             Ok(Several::Granted(granted)) => {
@@ -121,10 +126,17 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = call
             .body
-            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let operation = Operation::Acquire(acquire);
-        let reply = self.perform(&call.caller, name, operation, patience).await;
+        let acquiring = self.perform(&call.caller, name, operation, patience);
+        let reply = match patience.wait.is_zero() {
+            true => acquiring.await,
+            false => {
+                let may_take = |caller: &Caller| caller.check(&[Right::Acquire], name);
+                Box::pin(self.while_entitled(&call.caller, may_take, acquiring)).await?
+            }
+        };
         self.waited(call.arrival, patience.wait).await;
         Ok((call.arrival, reply?))
     }

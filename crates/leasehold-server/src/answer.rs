@@ -15,7 +15,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
-use leasehold::core::{BootTime, Name};
+use leasehold::core::{BootTime, Name, Outcome};
 use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
@@ -27,9 +27,9 @@ use crate::refused::Refused;
 pub(crate) struct AnswerBody {
     json: Cow<'static, [u8]>,
     /// The reply that the answer tells,
-    reply: Option<Reply>,
+    reply: Option<(Name, Reply)>,
     /// or several. Dropped with an answer that nobody reads, they give fresh grants back.
-    replies: Vec<Reply>,
+    replies: Vec<(Name, Reply)>,
     /// What is sent instead, for as long as somebody reads.
     stream: Option<Box<Stream>>,
 }
@@ -37,17 +37,27 @@ pub(crate) struct AnswerBody {
 impl AnswerBody {
     /// When the store was called for what it tells, from the first call to the last.
     pub(crate) fn called(&self) -> Option<Called> {
-        let calls = self.reply.iter().chain(&self.replies);
-        let calls = calls.filter_map(Reply::called);
+        let calls = self.replies().filter_map(|(_, reply)| reply.called());
         calls.reduce(|one, other| Called {
             sent: one.sent.min(other.sent),
             received: one.received.max(other.received),
         })
     }
 
+    /// What it grants.
+    pub(crate) fn granted(&self) -> impl Iterator<Item = &Name> {
+        let is_grant = |reply: &Reply| matches!(reply.outcome(), Outcome::Granted(_));
+        let grants = self.replies().filter(move |(_, reply)| is_grant(reply));
+        grants.map(|(name, _)| name)
+    }
+
+    fn replies(&self) -> impl Iterator<Item = &(Name, Reply)> {
+        self.reply.iter().chain(&self.replies)
+    }
+
     /// Its first byte is about to be written, or has just been: what it tells is the caller's.
     pub(crate) fn take(&mut self) {
-        for reply in self.reply.take().into_iter().chain(self.replies.drain(..)) {
+        for (_, reply) in self.reply.take().into_iter().chain(self.replies.drain(..)) {
             let _ = reply.take();
         }
     }
@@ -215,16 +225,16 @@ pub(crate) fn ok(value: &impl Serialize) -> Answer {
 }
 
 /// An answer that tells a reply, and takes it only when it is written.
-pub(crate) fn telling(reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
+pub(crate) fn telling(name: &Name, reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
     let mut answer = Answer::new(json.into(), JSON);
-    answer.body.reply = Some(reply);
+    answer.body.reply = Some((name.clone(), reply));
     answer
 }
 
 /// The same with several replies.
 pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
-    answer.body.replies = replies.into_iter().map(|(_, reply)| reply).collect();
+    answer.body.replies = replies;
     answer
 }
 

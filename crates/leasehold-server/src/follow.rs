@@ -1,5 +1,6 @@
 //! Files that may change while the service runs.
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -21,16 +22,6 @@ impl Followed {
         Self { paths, seen }
     }
 
-    /// Whether one of them is another file than at the last look, or none.
-    pub(crate) fn were_replaced(&self) -> bool {
-        let now = stamps(&self.paths);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = |stamp: &Option<Stamp>| stamp.as_ref().map(|stamp| stamp.file);
-        let replaced = !seen.iter().map(file).eq(now.iter().map(file));
-        *seen = now;
-        replaced
-    }
-
     /// Whether one of them has changed since the last look.
     pub(crate) fn have_changed(&self) -> bool {
         let now = stamps(&self.paths);
@@ -39,6 +30,14 @@ impl Followed {
         *seen = now;
         changed
     }
+}
+
+/// Reads a file. One that is not regular is refused: opening a named pipe waits for its writer, perhaps for ever.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    std::fs::read(path)
 }
 
 /// Looks again and again for as long as it is polled, where nobody has to wait for a slow disk.

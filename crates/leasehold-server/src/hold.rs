@@ -41,7 +41,7 @@ impl Service {
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
-        renewed(call.arrival, reply)
+        renewed(call.arrival, name, reply)
     }
 
     pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Refused> {
@@ -55,6 +55,7 @@ impl Service {
             .read_text(HEARTBEATS_BYTES, self.config.body_timeout)
             .await?;
         let asked = heartbeats(&text, call.caller.principal())?;
+        self.charge(&call.caller, asked.len());
         let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
         let allowed: Vec<_> = asked.iter().map(may).collect();
         self.refuse_renewals(&call.caller, asked.iter().filter(|one| !may(one)));
@@ -105,7 +106,7 @@ impl Service {
         let keep = keep_body(query)?;
         let text = call
             .body
-            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         if keep && !text.is_empty() {
             return Err(Error::invalid("`body=keep` and a body: give one of them").into());
@@ -123,17 +124,18 @@ impl Service {
             .await?;
         match reply.outcome() {
             Outcome::Completed => Ok(answer::telling(
+                name,
                 reply,
                 Released { released: true }.to_json(),
             )),
-            _ => renewed(call.arrival, reply),
+            _ => renewed(call.arrival, name, reply),
         }
     }
 }
 
-fn renewed(arrival: BootTime, reply: Reply) -> Result<Answer, Refused> {
+fn renewed(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Refused> {
     match lease(arrival, &reply) {
-        Some(lease) => Ok(answer::telling(reply, lease.to_json())),
+        Some(lease) => Ok(answer::telling(name, reply, lease.to_json())),
         None => Err(refuse(reply)),
     }
 }

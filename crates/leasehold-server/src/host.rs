@@ -26,10 +26,10 @@ pub(crate) enum Host<'a> {
 impl<'a> Host<'a> {
     pub(crate) fn of(parts: &'a Parts) -> Self {
         match Self::header(&parts.headers) {
-            // A target that names a host overrides the header.
+            // A target that names a host overrides the header, which must be valid all the same.
             Self::Named(header) => Self::Named(match parts.uri.authority() {
-                Some(authority) => authority.as_str().as_bytes(),
-                None => header,
+                Some(authority) if parse(header).is_some() => authority.as_str().as_bytes(),
+                _ => header,
             }),
             Self::Missing if parts.version < Version::HTTP_11 => Self::NotRequired,
             invalid => invalid,

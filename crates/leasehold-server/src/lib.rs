@@ -1,6 +1,6 @@
 //! Leasehold as an HTTP service: [`serve`] an engine on a listener.
 //!
-//! The service keeps nothing of its own that a lease depends on. Every route is described in `docs/api.md`; what is
+//! The service keeps nothing of its own that a lease depends on. Every route is described in `docs/reference/http.md`; what is
 //! said on the wire is in [`leasehold::wire`].
 //!
 //! ```no_run
@@ -17,12 +17,14 @@
 
 pub mod access;
 mod acquire;
+mod admission;
 mod answer;
 mod audit;
 mod awake;
 mod body;
 mod connections;
 mod dashboard;
+mod entitlement;
 mod events;
 mod follow;
 mod history;

@@ -1,6 +1,6 @@
 //! Letting go, and ending somebody's lease.
 
-use leasehold::core::{Break, Fence, Name, Operation, Outcome, Release, Who, limits};
+use leasehold::core::{Break, Fence, HolderRef, Name, Operation, Outcome, Release, limits};
 use leasehold::engine::Patience;
 use leasehold::wire::{BreakHow, Broken, Released};
 use leasehold::{BreakRequest, Error, Result};
@@ -20,7 +20,7 @@ impl Service {
         fence: Option<Fence>,
     ) -> Result<Answer, Refused> {
         let operation = Operation::Release(Release {
-            who: holder(&call, name, fence)?,
+            holder: holder(&call, name, fence)?,
             principal: call.caller.principal(),
         });
         let reply = self
@@ -31,7 +31,11 @@ impl Service {
             Outcome::NotHeld => false,
             _ => return Err(refuse(reply)),
         };
-        Ok(answer::telling(reply, Released { released }.to_json()))
+        Ok(answer::telling(
+            name,
+            reply,
+            Released { released }.to_json(),
+        ))
     }
 
     pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -40,7 +44,7 @@ impl Service {
         let parameters = parameters(&call)?;
         let text = call
             .body
-            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let how = match (parameters, text.trim_ascii().is_empty()) {
             (Some(how), true) => how,
@@ -52,7 +56,7 @@ impl Service {
         };
         let how = match BreakRequest::try_from(how)? {
             BreakRequest::Own(holding) => Break::Own(Release {
-                who: holding.into_who(name),
+                holder: holding.into_holder_ref(name),
                 principal: call.caller.principal(),
             }),
             force => force.into_break(name),
@@ -69,7 +73,7 @@ impl Service {
             _ => return Err(refuse(reply)),
         };
         let json = answer::to_json(&Broken { broken, until });
-        Ok(answer::telling(reply, json))
+        Ok(answer::telling(name, reply, json))
     }
 }
 
@@ -83,16 +87,16 @@ fn right_to(how: &Break) -> Right {
 }
 
 /// Whose lease it is: by the fence in the path, or else by the nonce.
-fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<Who> {
+fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<HolderRef> {
     if let Some(fence) = fence {
         call.query.only(&["name"])?;
-        return Ok(Who::Fence(fence));
+        return Ok(HolderRef::Fence(fence));
     }
     call.query.only(&["name", "nonce"])?;
     let nonce = call
         .nonce()?
         .ok_or_else(|| Error::invalid("whose? Give the fence in the path, or `nonce=`"))?;
-    Ok(Who::Nonce(nonce.hash(name)))
+    Ok(HolderRef::Nonce(nonce.hash(name)))
 }
 
 /// What the parameters say; `None` if they say nothing.

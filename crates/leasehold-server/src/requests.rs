@@ -53,7 +53,8 @@ impl Service {
                 arrival: call.arrival,
             })
         });
-        Ok(answer::many(side_by_side(answers).await))
+        let answers = side_by_side(answers).await;
+        Ok(answer::many(self.deliverable(&call.caller, answers)))
     }
 
     async fn answer_among(&self, among: Among<'_>) -> Answer {
@@ -66,11 +67,13 @@ impl Service {
     }
 
     async fn dispatch_among(&self, among: Among<'_>, asked: &mut Asked) -> Result<Answer, Refused> {
+        among.caller.count(&self.config.limits)?;
         let Single {
             method,
             target,
             body,
         } = among.single;
+        service::check_fragment(&target)?;
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (&*target, None),

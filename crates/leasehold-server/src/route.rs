@@ -57,9 +57,9 @@ pub(crate) enum Route {
     OpenApi,
     /// The same for people.
     Docs(Part),
-    /// Turn a token into a cookie.
+    /// Open a session for a token, as a cookie.
     LogIn,
-    /// Forget it.
+    /// End it.
     LogOut,
     /// Who asks.
     WhoAmI,

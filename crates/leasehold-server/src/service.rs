@@ -12,8 +12,7 @@ use leasehold::wire::{NONCE_HEADER, Sharing, Trouble};
 use leasehold::{Error, Result};
 
 use crate::Config;
-use crate::access::caller::{Caller, Need};
-use crate::access::meter::Waiting;
+use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry, Witness};
 use crate::awake::Awake;
@@ -24,12 +23,12 @@ use crate::history::Deed;
 use crate::host::{AllowedHosts, Host};
 use crate::http1::FRAGMENT;
 use crate::metrics::{Asked, Metrics};
-use crate::origin;
 use crate::query::Query;
 use crate::readiness::Readiness;
 use crate::refused::Refused;
 use crate::requests;
 use crate::route::Route;
+use crate::tls::ClientCertificate;
 use crate::traces::Traced;
 
 /// Browsers use TLS for this host from then on, for a year.
@@ -92,8 +91,8 @@ pub(crate) struct Peer {
     pub(crate) address: Text,
     /// The address by which its connections are counted.
     pub(crate) counted_as: ClientAddress,
-    /// What the certificate that it showed calls it.
-    pub(crate) certificate: Option<Arc<[String]>>,
+    /// The certificate that it has shown.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Service {
@@ -145,13 +144,10 @@ impl Service {
         asked: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
-        if head.path.contains(FRAGMENT) {
-            let detail = "the request target has a fragment: write `#` as `%23`";
-            return Err(Refused::new(Trouble::BadRequest, detail));
-        }
-        self.hosts.check(head.host)?;
-        let query = Query::parse(head.query)?;
-        let route = Route::find(head.method, head.path, &query)?;
+        let (query, route) = match self.parse(head) {
+            Ok(parsed) => parsed,
+            Err(refused) => return Err(self.count_invalid(head, peer, refused)),
+        };
         *asked = Asked::from(&route);
         if let Some(traced) = traced {
             traced.asks(*asked, &route);
@@ -161,6 +157,7 @@ impl Service {
                 witness.tell(refused);
             }
         })?;
+        caller.count(&self.config.limits)?;
         let call = Call {
             query,
             caller,
@@ -178,9 +175,26 @@ impl Service {
         answer
     }
 
+    fn parse<'a>(&self, head: Head<'a>) -> Result<(Query<'a>, Route), Refused> {
+        check_fragment(head.path)?;
+        self.hosts.check(head.host)?;
+        let query = Query::parse(head.query)?;
+        let route = Route::find(head.method, head.path, &query)?;
+        Ok((query, route))
+    }
+
     /// Answers one request, which came by itself or among others.
     pub(crate) async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
         let _waiting = self.permit(&route, &call)?;
+        let known = (!call.caller.is_anybody()).then(|| call.caller.clone());
+        let answer = self.perform_route(route, call).await?;
+        if let Some(caller) = known {
+            self.check_delivery(&caller, &answer)?;
+        }
+        Ok(answer)
+    }
+
+    async fn perform_route(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
             Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
@@ -229,32 +243,6 @@ impl Service {
     pub(crate) fn witness(&self, route: &Route, who: &Caller) -> Option<Witness<'_>> {
         let audit = self.config.audit.as_ref()?;
         Some(Witness::new(audit, route, who))
-    }
-
-    /// Who asks.
-    fn identify(&self, head: Head<'_>, peer: &Peer, route: &Route) -> Result<Caller, Refused> {
-        origin::check(head.method, head.headers)?;
-        match &self.config.access {
-            Some(access) if !matches!(route.need(), Need::Nothing) => {
-                access.identify(head.headers, peer)
-            }
-            _ => Ok(Caller::anybody(peer)),
-        }
-    }
-
-    /// Whether they may ask for this, and so much. Counted among those who wait, if they do, until what it gives is
-    /// dropped.
-    fn permit(&self, route: &Route, call: &Call<'_>) -> Result<Option<Waiting>, Refused> {
-        let Call { caller, query, .. } = call;
-        if caller.is_anybody() {
-            return Ok(None);
-        }
-        caller.count(&self.config.limits)?;
-        route.need().check(caller)?;
-        match query.has("wait") {
-            true => caller.wait(&self.config.limits),
-            false => Ok(None),
-        }
     }
 
     /// Records changes before they are carried out, where there is an audit log.
@@ -334,6 +322,17 @@ impl Call<'_> {
     pub(crate) fn owner(&self) -> Text {
         let owner = self.query.get("owner");
         owner.map_or_else(|| self.caller.address.clone(), Into::into)
+    }
+}
+
+/// Refuses a request target with a fragment: no target has one, and some parsers drop it in silence.
+pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
+    match target.contains(FRAGMENT) {
+        true => Err(Refused::new(
+            Trouble::BadRequest,
+            "the request target has a fragment: write `#` as `%23`",
+        )),
+        false => Ok(()),
     }
 }
 

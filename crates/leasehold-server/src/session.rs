@@ -1,4 +1,4 @@
-//! For browsers: a token as a cookie that no script can read, and who is signed in.
+//! For browsers: a session in a cookie that no script can read, and who is signed in.
 
 use hyper::HeaderMap;
 use hyper::header::{COOKIE, HeaderValue, SET_COOKIE};
@@ -11,8 +11,10 @@ use crate::body;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// What the cookie is called.
-const NAME: &str = "leasehold-token";
+/// What the cookie is called, because every port of a host gets it…
+const NAME: &str = "leasehold-session";
+/// …and with TLS: browsers send and accept it over TLS only, and from and for this host only.
+const TLS_NAME: &str = "__Host-leasehold-session";
 /// Bytes of a body with a token.
 const LOGIN_BYTES: usize = 1024;
 
@@ -44,8 +46,7 @@ impl Myself {
 }
 
 impl Service {
-    /// Turns a token into a cookie. It is the token itself, so that every service on the same file knows it, and that it
-    /// ends when the token does.
+    /// Opens a session, which ends with the token, and gives the browser its name.
     pub(crate) async fn log_in(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         let text = call
@@ -57,13 +58,17 @@ impl Service {
             return Ok(answer::ok(&Myself::of(&call.caller)));
         };
         let caller = access.sign_in(&token, call.caller.address.clone())?;
-        let cookie = self.cookie(&token, "");
+        caller.count(&self.config.limits)?;
+        let cookie = self.cookie(&access.open_session(&caller)?, "");
         Ok(with_cookie(answer::ok(&Myself::of(&caller)), cookie))
     }
 
-    /// Makes a browser forget the cookie.
+    /// Ends a session, and makes the browser forget the cookie.
     pub(crate) fn log_out(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
+        if let (Some(access), Some(session)) = (&self.config.access, self.session(call.headers)) {
+            access.close_session(session);
+        }
         let cookie = self.cookie("", "; Max-Age=0");
         let nobody = Myself {
             principal: None,
@@ -79,29 +84,37 @@ impl Service {
     }
 
     /// Sent by the browser to nobody but this service, from no page but its own, and shown to no script.
-    fn cookie(&self, token: &str, more: &str) -> String {
+    fn cookie(&self, session: &str, more: &str) -> String {
+        let name = self.cookie_name();
         let secure = if self.config.tls.is_some() {
             "; Secure"
         } else {
             ""
         };
-        format!("{NAME}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{more}")
+        format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict{secure}{more}")
+    }
+
+    fn cookie_name(&self) -> &'static str {
+        match self.config.tls {
+            Some(_) => TLS_NAME,
+            None => NAME,
+        }
+    }
+
+    /// The session that the cookie names, if there is one.
+    pub(crate) fn session<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        let name = self.cookie_name();
+        let cookies = headers.get_all(COOKIE).into_iter();
+        let cookies = cookies.filter_map(|line| line.to_str().ok());
+        let mut pairs = cookies.flat_map(|line| line.split(';'));
+        pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix('='))
     }
 }
 
 fn with_cookie(mut answer: Answer, cookie: String) -> Answer {
-    // A token that was let in has only characters that a header may have.
     if let Ok(mut value) = HeaderValue::try_from(cookie) {
         value.set_sensitive(true);
         answer.headers.push((SET_COOKIE, value));
     }
     answer
-}
-
-/// The token of the cookie, if there is one.
-pub(crate) fn token(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(COOKIE).into_iter();
-    let cookies = cookies.filter_map(|line| line.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';'));
-    pairs.find_map(|pair| pair.trim_ascii().strip_prefix(NAME)?.strip_prefix('='))
 }

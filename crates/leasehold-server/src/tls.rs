@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use leasehold::{Error, Result};
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -17,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
+use crate::access::Lifetime;
 use crate::follow::{self, Followed};
 
 /// How long a client may take to agree on a connection.
@@ -32,6 +34,16 @@ pub struct TlsFiles {
     /// The authorities whose certificates clients may show, if they may. What such a certificate allows is said by the
     /// [access file](crate::access).
     pub client_authorities: Option<PathBuf>,
+}
+
+/// What a client has shown.
+#[derive(Debug)]
+pub(crate) struct ClientCertificate {
+    /// What it calls its owner: the subject's common name, and the alternative names.
+    pub(crate) names: Vec<String>,
+    /// Until it or one that it rests on expires. A connection may last longer, and so may a session of TLS that a client
+    /// resumes without showing its certificate again.
+    pub(crate) lifetime: Arc<Lifetime>,
 }
 
 /// TLS as these files say, and as they say again whenever they change. Cheap to clone.
@@ -81,17 +93,17 @@ impl Tls {
         }
     }
 
-    /// Agrees with a client on a connection; also what the certificate that it showed calls it.
+    /// Agrees with a client on a connection; also the certificate that it has shown.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<(TlsStream<TcpStream>, Option<Arc<[String]>>)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Arc<ClientCertificate>>)> {
         let acceptor = self.inner.acceptor.read();
         let acceptor = acceptor.unwrap_or_else(PoisonError::into_inner).clone();
         let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
         let shown = stream.get_ref().1.peer_certificates();
-        let names = shown.and_then(|chain| names(chain.first()?));
-        Ok((stream, names))
+        let certificate = shown.and_then(ClientCertificate::of).map(Arc::new);
+        Ok((stream, certificate))
     }
 }
 
@@ -119,7 +131,7 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
             config.with_client_cert_verifier(verifier.map_err(|error| wrong(&error))?)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&files.key)
+    let key = read_key(&files.key)
         .map_err(|error| wrong(&format!("no key in {}: {error}", files.key.display())))?;
     let mut config = config
         .with_single_cert(certificates(&files.certificate)?, key)
@@ -129,9 +141,7 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let why = match certificates {
+    let why = match read_certificates(path) {
         Ok(found) if !found.is_empty() => return Ok(found),
         Ok(_) => "there is none".to_owned(),
         Err(error) => error.to_string(),
@@ -142,9 +152,34 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     )))
 }
 
-/// What a certificate calls its owner: the subject's common name, and the alternative names.
-fn names(certificate: &CertificateDer<'_>) -> Option<Arc<[String]>> {
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, pem::Error> {
+    let bytes = follow::read(path).map_err(pem::Error::Io)?;
+    PrivateKeyDer::from_pem_slice(&bytes)
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    let bytes = follow::read(path).map_err(pem::Error::Io)?;
+    CertificateDer::pem_slice_iter(&bytes).collect()
+}
+
+impl ClientCertificate {
+    /// Of a chain that was verified.
+    fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
+        let mut until = Timestamp::MAX;
+        for certificate in chain {
+            let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+            let expires = certificate.validity().not_after.timestamp();
+            until = until.min(Timestamp::from_second(expires).unwrap_or(Timestamp::MAX));
+        }
+        Some(Self {
+            names: names(&certificate),
+            lifetime: Arc::new(Lifetime::new(Some(until))),
+        })
+    }
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let common = certificate.subject().iter_common_name();
     let mut names: Vec<_> = common
         .filter_map(|name| Some(name.as_str().ok()?.to_owned()))
@@ -162,5 +197,5 @@ fn names(certificate: &CertificateDer<'_>) -> Option<Arc<[String]>> {
             });
         names.extend(texts);
     }
-    Some(names.into())
+    names
 }

@@ -6,6 +6,7 @@ use leasehold::wire::{Items, Removed, Stored};
 use leasehold::{ClaimRequest, Error, Result};
 
 use crate::access::Right;
+use crate::access::caller::Caller;
 use crate::acquire;
 use crate::answer::{self, Answer};
 use crate::audit::Change;
@@ -23,7 +24,7 @@ impl Service {
         let nonce = call.nonce()?.map(|nonce| nonce.hash(name));
         let text = call
             .body
-            .read_text(limits::BODY_BYTES, self.config.body_timeout)
+            .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         if empty && !text.is_empty() {
             return Err(Error::invalid("`body=empty` and a body: give one of them").into());
@@ -36,7 +37,7 @@ impl Service {
         match reply.outcome() {
             Outcome::Put => {
                 let json = answer::to_json(&Stored { stored: true });
-                Ok(answer::telling(reply, json))
+                Ok(answer::telling(name, reply, json))
             }
             _ => Err(refuse(reply)),
         }
@@ -49,7 +50,7 @@ impl Service {
         match reply.outcome() {
             Outcome::Removed => {
                 let json = answer::to_json(&Removed { removed: true });
-                Ok(answer::telling(reply, json))
+                Ok(answer::telling(name, reply, json))
             }
             _ => Err(refuse(reply)),
         }
@@ -72,12 +73,17 @@ impl Service {
         // An unread body would hide that the caller has gone.
         let _ = call
             .body
-            .read(limits::BODY_BYTES, self.config.body_timeout)
+            .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
         let entry = self.begin(&call.caller, || vec![Change::new("claim", None)])?;
-        let claimed = self.engine.claim(request, principal).await;
+        let prefix = request.prefix.clone();
+        let claiming = self.engine.claim(request, principal);
+        let may_claim = |caller: &Caller| caller.check_prefix(Right::Acquire, &prefix);
+        let claimed = self
+            .while_entitled(&call.caller, may_claim, claiming)
+            .await?;
         self.waited(call.arrival, wait).await;
         let claimed = match claimed {
             Ok(claimed) => claimed,
@@ -87,6 +93,7 @@ impl Service {
             }
         };
         self.granted(entry, &owner, &claimed)?;
+        self.charge(&call.caller, claimed.len());
         let items = acquire::leases(call.arrival, &claimed);
         Ok(answer::telling_all(claimed, &Items { items }))
     }

@@ -45,4 +45,4 @@ pub use proxy::{Proxy, Traffic};
 pub use recipes::SERVERS;
 pub use server::{Builder, Server};
 pub use shared::{installed, shared, url};
-pub use tls::{self_signed, tls_only};
+pub use tls::{certificates, self_signed, tls_only};

@@ -48,6 +48,11 @@ impl Files {
     }
 }
 
+/// Writes `ca.pem`, and `cert.pem` and `key.pem` for a server on `localhost` and `127.0.0.1`, into this folder.
+pub fn certificates(folder: &Path) -> io::Result<()> {
+    Files::of(folder).write(false)
+}
+
 /// A self-signed certificate for `localhost` and `127.0.0.1`, as PEM.
 pub fn self_signed() -> &'static str {
     &identity().self_signed

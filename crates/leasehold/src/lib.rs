@@ -150,11 +150,6 @@
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
 
-/// The examples of README, run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
 #[doc(hidden)]
 pub mod awake;
 pub mod client;
@@ -168,6 +163,8 @@ pub mod health;
 pub mod host;
 mod leases;
 pub mod measure;
+#[cfg(doctest)]
+mod pages;
 #[cfg(feature = "http")]
 mod remote;
 mod side_by_side;

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::core::{Event, How, Mode, Name, Time};
+use leasehold::core::{EndReason, Event, Mode, Name, Time};
 use leasehold::engine::Engine;
 use leasehold::store::{Changes, Store};
 use leasehold::{AcquireRequest, BreakRequest, Leases as _, PutRequest};
@@ -128,7 +128,7 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
         let is_broken = matches!(
             event,
             Event::Ended {
-                how: Some(How::Broken),
+                how: Some(EndReason::Broken),
                 ..
             }
         );

@@ -6,7 +6,9 @@ mod sqlite_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::core::{Acquire, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Who};
+use leasehold::core::{
+    Acquire, Fence, Grant, Hash, HolderRef, Mode, Name, Operation, Outcome, Release,
+};
 use leasehold::engine::{Engine, Patience};
 use leasehold::{Leases as _, RenewRequest};
 use sqlite_support::{Folder, open};
@@ -42,7 +44,7 @@ async fn take(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Gran
 
 async fn release(engine: &Engine, name: &Name, fence: Fence) {
     let release = Operation::Release(Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     });
     let patience = Patience {

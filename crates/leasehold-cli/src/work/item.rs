@@ -163,7 +163,7 @@ fn file_of(text: &str) -> io::Result<File> {
 /// the command does not block.
 async fn collect(mut pipe: pipe::Receiver) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let most = limits::BODY_BYTES as u64 + 1;
+    let most = limits::MAX_BODY_BYTES as u64 + 1;
     (&mut pipe).take(most).read_to_end(&mut bytes).await?;
     copy(&mut pipe, &mut sink()).await?;
     Ok(bytes)

@@ -100,6 +100,38 @@ fn full_audit_file_refuses_changes_until_it_is_moved() {
 }
 
 #[test]
+fn service_stays_unready_while_only_short_lines_fit_into_the_log() {
+    const LIMIT: u64 = 4 * 1024;
+    let home = Home::new();
+    let file = home.file("audit.jsonl");
+    let service = Service::start(&home, 4, &["--audit", "audit.jsonl"]);
+    let room = || LIMIT - std::fs::metadata(&file).unwrap().len();
+    for number in 0.. {
+        if room() < 1_200 {
+            break;
+        }
+        let granted = service.send(&format!("POST /locks/job-{number}?nonce=n"));
+        assert_eq!(granted.0, 200, "{granted:?}");
+    }
+    // A line of 100 bytes or more for each of these.
+    let names: String = (0..12).map(|number| format!("name={number}&")).collect();
+    assert_eq!(service.send(&format!("POST /locks?{names}nonce=n")).0, 503);
+    assert!(room() > 200, "a short line fits");
+    let failures = || {
+        let metrics = service.send("GET /metrics").1;
+        let mut lines = metrics.lines();
+        let found = lines.find_map(|line| line.strip_prefix("leasehold_audit_failures_total "));
+        found.unwrap().parse::<u64>().unwrap()
+    };
+    eventually("more failures", || {
+        assert_eq!(service.send("GET /readyz").0, 503);
+        (failures() >= 3).then_some(())
+    });
+    std::fs::rename(&file, home.file("old.jsonl")).unwrap();
+    service.wait_for_readyz(200);
+}
+
+#[test]
 fn sighup_reopens_the_audit_log_and_the_service_continues() {
     let home = Home::new();
     let (file, old) = (home.file("audit.jsonl"), home.file("old.jsonl"));

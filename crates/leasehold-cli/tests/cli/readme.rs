@@ -1,79 +1,20 @@
-//! Every shell example of README that needs nothing but this machine does what the text around it says.
+//! The examples of README do what the text around them says.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::pages::{Page, User, keys};
 use crate::service::Service;
-use crate::support::{Home, LEASEHOLD, Ran, Running, eventually};
+use crate::support::{Home, eventually};
 
-const README: &str = include_str!("../../../../README.md");
-
-/// The shell example of README that contains these words.
-#[track_caller]
-fn example(words: &str) -> String {
-    let blocks = README.split("```sh\n").skip(1);
-    let mut blocks = blocks.filter_map(|rest| rest.split("```").next());
-    let found = blocks.find(|block| block.contains(words));
-    found
-        .unwrap_or_else(|| panic!("README has no example with {words:?}"))
-        .to_owned()
+fn readme() -> Page {
+    Page::read("README.md")
 }
-
-/// The line of that example that contains these words.
-#[track_caller]
-fn line(block: &str, words: &str) -> String {
-    let found = block.lines().find(|line| line.contains(words));
-    found
-        .unwrap_or_else(|| panic!("README has no line with {words:?}: {block}"))
-        .to_owned()
-}
-
-/// A user's home, with `leasehold` on the path.
-struct User(Home);
-
-impl User {
-    fn new() -> Self {
-        Self(Home::new())
-    }
-
-    /// A script of the user's own.
-    fn script(&self, name: &str, text: &str) {
-        let file = self.0.file(name);
-        std::fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn shell(&self, script: &str) -> std::process::Command {
-        let programs = Path::new(LEASEHOLD).parent().unwrap().display();
-        let path = std::env::var("PATH").unwrap();
-        let mut shell = self.0.program("bash");
-        shell
-            .args(["-c", script])
-            .env("PATH", format!("{programs}:{path}"));
-        shell
-    }
-
-    fn run(&self, script: &str) -> Ran {
-        Ran::from(self.shell(script).output().unwrap())
-    }
-
-    fn start(&self, script: &str) -> Running {
-        // So that signals reach `leasehold` and not a shell around it.
-        Running::start(&mut self.shell(&format!("exec {script}")))
-    }
-}
-
-/// Prints its name, and ends when its input is closed.
-const UNTIL_CLOSED: &str = "echo \"$0 runs\"; cat >/dev/null";
 
 #[test]
 fn the_first_example_needs_no_set_up() {
     let user = User::new();
-    let first = line(&example("cargo run -q"), "cargo run")
+    let first = readme()
+        .line("cargo run -q")
         .replace("cargo run -q -p leasehold-cli --", "leasehold");
     assert_eq!(user.run(&first).ok().stdout, "only one of us runs this\n");
     // Started in two shells, the second waits for the first.
@@ -89,158 +30,22 @@ fn the_first_example_needs_no_set_up() {
 }
 
 #[test]
-fn the_second_waits_or_gives_up() {
+fn the_lock_in_the_shell_waits_for_its_turn() {
     let user = User::new();
-    user.script("report.sh", UNTIL_CLOSED);
-    let block = example("like flock(1)");
-    let mut holder = user.start(&line(&block, "like flock"));
+    user.script("report.sh", "echo \"$0 runs\"; cat >/dev/null");
+    let run = readme().line("leasehold run nightly");
+    let mut holder = user.start(&run);
     holder.expect("./report.sh runs");
-    let mut waiters = ["like flock", "-w 10s"].map(|words| user.start(&line(&block, words)));
-    for waiter in &mut waiters {
-        waiter.expect("waiting for nightly");
-    }
-    user.run(&line(&block, "-n --"))
-        .failed(75, "nightly is held");
-    let listed = user.run(&line(&block, "who holds what")).ok().stdout;
-    assert!(listed.contains("nightly"), "{listed}");
-    let shown = user.run(&line(&block, "leasehold show")).ok().stdout;
-    assert!(shown.contains("nightly"), "{shown}");
+    let mut waiter = user.start(&run);
+    waiter.expect("waiting for nightly");
     holder.ends_with(0);
+    waiter.expect("./report.sh runs");
+    waiter.ends_with(0);
 }
 
 #[test]
-fn four_share_and_both_are_held_or_neither() {
-    let user = User::new();
-    user.script("train.sh", UNTIL_CLOSED);
-    user.script("transfer.sh", UNTIL_CLOSED);
-    let block = example("like flock(1)");
-    let train = line(&block, "--limit 4");
-    let _four = [(); 4].map(|()| {
-        let mut running = user.start(&train);
-        running.expect("./train.sh runs");
-        running
-    });
-    user.start(&train).expect("waiting for gpu");
-
-    let both = line(&block, "--also bob");
-    let mut holder = user.start(&both);
-    holder.expect("./transfer.sh runs");
-    for name in ["ada", "bob"] {
-        assert!(user.0.is_held(name));
-    }
-    user.start(&both).expect("waiting for ada, bob");
-    holder.ends_with(0);
-}
-
-#[test]
-fn watching_shows_what_happens() {
-    let user = User::new();
-    let mut watching = user.start(&line(&example("like flock(1)"), "leasehold watch"));
-    std::thread::scope(|scope| {
-        let seen = scope.spawn(|| watching.expect("nightly"));
-        while !seen.is_finished() {
-            user.run("leasehold run nightly -- true").ok();
-        }
-        seen.join().unwrap();
-    });
-    // Two runs within one look at the store: the end of the second shows.
-    for _ in 0..2 {
-        user.run("leasehold run nightly -- true").ok();
-    }
-    let fence = user.0.show("nightly")["fence"].to_string();
-    while !watching.expect("completed  nightly").ends_with(&fence) {}
-    watching.signal(Signal::SIGINT);
-    watching.ends_with(0);
-}
-
-#[test]
-fn a_failed_job_resumes_where_it_stopped() {
-    let user = User::new();
-    let job = example("resuming after");
-    let first = user.run(&job);
-    assert_eq!(first.code, Some(1), "{first:?}");
-    assert!(first.stdout.starts_with("resuming after: \n"), "{first:?}");
-    let second = user.run(&job);
-    assert!(
-        second.stdout.starts_with("resuming after: step 3\n"),
-        "{second:?}"
-    );
-    // One that ends with 0 clears the body.
-    let last = job.replace("false", "true");
-    assert!(
-        user.run(&last)
-            .ok()
-            .stdout
-            .starts_with("resuming after: step 3\n")
-    );
-    assert!(
-        user.run(&last)
-            .ok()
-            .stdout
-            .starts_with("resuming after: \n")
-    );
-}
-
-#[test]
-fn a_gate_passes_once_per_period_and_opens_again_if_the_command_fails() {
-    let user = User::new();
-    let gate = example("leasehold gate");
-    user.script("notify.sh", "echo notified; exit 3");
-    assert_eq!(user.run(&gate).code, Some(3));
-    user.script("notify.sh", "echo notified");
-    assert_eq!(user.run(&gate).ok().stdout, "notified\n");
-    user.run(&gate).failed(75, "device-42 is shut");
-}
-
-#[test]
-fn items_move_on_by_exit_code() {
-    let user = User::new();
-    user.script(
-        "pack.sh",
-        "read -r fruit; echo \"packing $fruit\"; test \"$fruit\" != stones",
-    );
-    let block = example("leasehold put order-17");
-    let [put, work, claim, list] = [
-        "leasehold put",
-        "leasehold work",
-        "leasehold claim",
-        "leasehold list",
-    ]
-    .map(|words| line(&block, words));
-    user.run(&put).ok();
-    user.run("leasehold put order-18 --state REQUESTED --body stones")
-        .ok();
-    let working = user.start(&work);
-    let state = |name| user.0.show(name)["state"].clone();
-    eventually("both items", || {
-        (state("order-17") == "DONE" && state("order-18") == "FAILED").then_some(())
-    });
-    working.signal(Signal::SIGINT);
-    // Four at once, so in any order.
-    let lines = working.ends_with(1);
-    for body in ["three apples", "stones"] {
-        let packed = format!("packing {body}");
-        assert!(lines.contains(&packed), "{packed}: {lines:?}");
-    }
-    let failed = user.run(&list).ok().stdout;
-    assert!(
-        failed.contains("order-18") && !failed.contains("order-17"),
-        "{failed}"
-    );
-
-    user.run(&put.replace("17", "19")).ok();
-    let claimed: Value = serde_json::from_str(&user.run(&claim).ok().stdout).unwrap();
-    assert_eq!(
-        (&claimed["name"], &claimed["body"]),
-        (&"order-19".into(), &"three apples".into())
-    );
-
-    user.run(&line(&block, "once more")).ok();
-    let shown = user.0.show("order-17");
-    assert_eq!(
-        (&shown["state"], &shown["body"]),
-        (&"REQUESTED".into(), &"three apples".into())
-    );
+fn readme_is_short() {
+    assert!(readme().text.lines().count() <= 200);
 }
 
 /// The default features in a manifest.
@@ -254,12 +59,13 @@ fn default_features(manifest: &str) -> Vec<&str> {
 
 #[test]
 fn default_features_are_those_of_the_library_and_of_the_command() {
+    let readme = readme().text;
     let library = default_features(include_str!("../../../leasehold/Cargo.toml"));
     let library = format!("Its default features are `{}`;", library.join("` and `"));
-    assert!(README.contains(&library), "{library}");
+    assert!(readme.contains(&library), "{library}");
 
     let command = default_features(include_str!("../../Cargo.toml"));
-    for row in README.lines().filter(|line| line.starts_with("| [`")) {
+    for row in readme.lines().filter(|line| line.starts_with("| [`")) {
         let (scheme, _) = row["| [`".len()..].split_once(':').expect("a URL");
         let build = match scheme == "sqlite" || command.contains(&scheme) {
             true => "yes".to_owned(),
@@ -271,51 +77,41 @@ fn default_features_are_those_of_the_library_and_of_the_command() {
 
 #[test]
 fn the_service_answers_as_shown() {
+    let page = readme();
     let home = Home::new();
     let service = Service::start(&home);
-    let address = service.url().replace("http://", "");
     let user = User(home);
     let curl = |line: &str| {
-        let line = line.replace("localhost:12345", &address);
+        let line = line.replace("localhost:12345", &service.address);
         let ran = user.run(&line.replace("curl ", "curl -sS ")).ok();
         serde_json::from_str::<Value>(&ran.stdout).unwrap_or_default()
     };
-    let lock = curl(&line(&example("nonce=my-job-17"), "curl"));
-    let shown = README
-        .split("```json\n")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
+    let lock = curl(&page.line("nonce=my-job-17"));
+    let blocks = page.blocks();
+    let shown = blocks
+        .iter()
+        .find(|block| block.language == "json")
         .unwrap();
-    let shown: Value = serde_json::from_str(shown).unwrap();
-    let keys = |value: &Value| {
-        value
-            .as_object()
-            .unwrap()
-            .keys()
-            .cloned()
-            .collect::<Vec<_>>()
-    };
+    let shown: Value = serde_json::from_str(shown.text).unwrap();
     assert_eq!(keys(&lock), keys(&shown));
     assert_eq!(
         (&lock["granted"], &lock["ttl"]),
         (&shown["granted"], &shown["ttl"])
     );
 
-    let block =
-        example("/heartbeat").replace(&shown["fence"].to_string(), &lock["fence"].to_string());
-    let renewed = curl(&line(&block, "/heartbeat"));
+    let with_fence = |words| {
+        page.line(words)
+            .replace(&shown["fence"].to_string(), &lock["fence"].to_string())
+    };
+    let renewed = curl(&with_fence("/heartbeat"));
     assert!(
         renewed["expireTime"].as_str() > lock["expireTime"].as_str(),
         "{renewed}"
     );
-    curl(&line(&block, "step 3"));
-    assert_eq!(user.0.show("nightly")["body"], "step 3");
-    curl(&line(&block, "DELETE"));
+    curl(&with_fence("DELETE"));
     assert!(!user.0.is_held("nightly"));
     // A repeated nonce gets the lease again at once, with a higher fence.
-    let acquire = line(&example("nonce=my-job-17"), "curl");
+    let acquire = page.line("nonce=my-job-17");
     let fences = [curl(&acquire), curl(&acquire)].map(|lock| lock["fence"].as_u64().unwrap());
     assert!(fences[0] < fences[1], "{fences:?}");
 }

@@ -99,8 +99,42 @@ fn secret_files_that_others_can_read_cause_a_warning() {
         .iter()
         .any(|line| line.contains("access.toml can be read by every user"));
     assert!(is_warned, "{log:?}");
+    file(&home, "key.pem", "", 0o644);
+    home.run(["serve", "--tls-cert=cert.pem", "--tls-key=key.pem"])
+        .failed(77, "key.pem can be read by every user");
     let ran = home.run(["list", "--store", &service.url(), "--token", &token]);
     assert!(ran.ok().stderr.contains("token can be read by every user"));
+}
+
+#[test]
+fn tls_keys_that_others_can_read_cause_a_warning() {
+    let home = Home::new();
+    let (path, _) = file(&home, "key.pem", "", 0o644);
+    let postgres = "postgres://127.0.0.1:1/app?key=key.pem&cert=key.pem";
+    let https = "https://127.0.0.1:1?key=key.pem&cert=key.pem";
+    let listen = ["serve", "--listen", "127.0.0.1:0"];
+    let commands = [
+        [
+            &listen[..],
+            &["--tls-key", "key.pem", "--tls-cert", "key.pem"],
+        ]
+        .concat(),
+        [&listen[..], &["--store", postgres]].concat(),
+        vec!["list", "--store", https],
+        vec!["doctor", "--store", postgres],
+    ];
+    // Every command fails with an empty key, after the warning.
+    let is_warned = |command: &[&str]| {
+        let ran = home.run(command);
+        ran.stderr.contains("key.pem can be read by every user")
+    };
+    for command in &commands {
+        assert!(is_warned(command), "{command:?}");
+    }
+    fs::set_permissions(path, Permissions::from_mode(0o640)).unwrap();
+    for command in &commands {
+        assert!(!is_warned(command), "{command:?}");
+    }
 }
 
 #[test]

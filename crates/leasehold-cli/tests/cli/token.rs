@@ -125,6 +125,24 @@ fn invalid_files_and_scopes_are_explained() {
     assert_invalid_file_is_not_changed(&home);
 }
 
+#[test]
+fn older_file_is_refused_until_it_is_migrated() {
+    let home = Home::new();
+    let (_, id) = create(&home, "ci", &["acquire:ci/"]);
+    let file = home.file("access.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("expires = \"never\"\n", "")).unwrap();
+    for command in [["token", "list"], ["serve", "--store=memory:"]] {
+        let refused = home.run(command.into_iter().chain(["--access", "access.toml"]));
+        refused.failed(77, "leasehold token migrate");
+    }
+    let migrate = ["token", "migrate", "--access", "access.toml"];
+    assert!(home.run(migrate).ok().stderr.contains(&id));
+    assert_eq!(tokens(&home).len(), 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    assert!(home.run(migrate).ok().stderr.contains("nothing to do"));
+}
+
 fn assert_invalid_file_is_not_changed(home: &Home) {
     home.run([
         "token",

@@ -1,21 +1,21 @@
-//! Taking a lease.
+//! Acquiring a lease.
 
+use super::conflict::conflict;
 use super::hold::{extend, prolong};
-use super::obstacle::obstacle;
 use super::{Decision, pruned};
 use crate::clock::Now;
-use crate::operation::{Acquire, Grant, Granted, Outcome};
+use crate::operation::{Acquire, Grant, GrantKind, Outcome};
 use crate::record::{Fence, Holder, Record, Text};
 
 pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>) -> Decision {
     if let Some(wanted) = &acquire.in_state
         && record.and_then(label) != Some(wanted)
     {
-        return Decision::unchanged(Outcome::OtherState);
+        return Decision::unchanged(Outcome::StateMismatch);
     }
     let own = match acquire.in_state {
         None => record.and_then(|record| own_holder(record, acquire, now)),
-        // A claim never gets what its caller holds already: two claims do not overlap, whatever their nonces.
+        // A claim never returns an item that its caller already holds, so claims do not overlap whatever their nonces.
         Some(_) => None,
     };
     if let Some(own) = own
@@ -25,8 +25,8 @@ pub(super) fn acquire(record: Option<&Record>, acquire: &Acquire, now: &Now<'_>)
         return keep(record, own.fence, acquire, now);
     }
     let own = own.map(|holder| holder.fence);
-    let in_the_way = |record| obstacle(record, acquire.nonce, acquire.mode, own, now);
-    match record.and_then(in_the_way) {
+    let conflict = |record| conflict(record, acquire.nonce, acquire.mode, own, now);
+    match record.and_then(conflict) {
         Some(refusal) => Decision::unchanged(refusal),
         None => grant(pruned(record, now), own, acquire, now),
     }
@@ -36,31 +36,31 @@ fn label(record: &Record) -> Option<&Text> {
     record.state.as_ref().map(|state| &state.label)
 }
 
-/// The caller's own live holder. A broken one is nobody's: it only stands in the way.
+/// Returns the caller's own live holder. A broken holder belongs to no caller; it only blocks others.
 fn own_holder<'r>(record: &'r Record, acquire: &Acquire, now: &Now<'_>) -> Option<&'r Holder> {
     record.holders.iter().find(|holder| {
         holder.nonce == acquire.nonce
             && holder.principal == acquire.principal
             && holder.broken.is_none()
-            && !now.is_over(holder)
+            && !now.is_expired(holder)
     })
 }
 
-/// Grants a new fence; that of the caller's earlier self is dead.
+/// Grants a new fence. The caller's earlier fence, if any, becomes invalid.
 fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>) -> Decision {
     let Some(fence) = next.fence.max(acquire.floor).next() else {
         return Decision::unchanged(Outcome::Exhausted);
     };
     next.fence = fence;
-    // Its turn has come.
+    // The caller's reservation is used up.
     next.next = next.next.filter(|waiter| waiter.nonce != acquire.nonce);
     let own = own.and_then(|own| next.holders.iter().position(|holder| holder.fence == own));
     let (granted, holder) = match own {
         Some(own) => {
             let earlier = next.holders.remove(own);
-            (Granted::Again, holder_again(earlier, fence, acquire, now))
+            (GrantKind::Again, holder_again(earlier, fence, acquire, now))
         }
-        None => (Granted::Fresh, holder(fence, acquire, now)),
+        None => (GrantKind::Fresh, holder(fence, acquire, now)),
     };
     let grant = Grant {
         fence,
@@ -72,7 +72,7 @@ fn grant(mut next: Record, own: Option<Fence>, acquire: &Acquire, now: &Now<'_>)
         state: next.state.clone(),
         last: next.last.clone(),
     };
-    // Most records have one holder; a list that grows by itself makes room for four, in every store's and engine's memory.
+    // Most records have one holder. Without this, the list would allocate room for four, in every cached record.
     next.holders.reserve_exact(1);
     next.holders.push(holder);
     Decision::write(next, Outcome::Granted(grant))
@@ -108,13 +108,13 @@ fn holder_again(earlier: Holder, fence: Fence, acquire: &Acquire, now: &Now<'_>)
     holder
 }
 
-/// The caller holds it and shows its fence: a renewal that keeps the fence.
+/// Renews the lease of a caller that presents its fence. The fence stays the same.
 fn keep(record: Option<&Record>, own: Fence, acquire: &Acquire, now: &Now<'_>) -> Decision {
     let mut next = pruned(record, now);
     let renewal = extend(&mut next, own, Some(acquire.ttl), now);
     let grant = Grant {
         fence: renewal.fence,
-        granted: Granted::Kept,
+        granted: GrantKind::Kept,
         ttl: renewal.ttl,
         acquired_at: renewal.acquired_at,
         expires_at: renewal.expires_at,

@@ -1,11 +1,11 @@
-//! Going on holding.
+//! Renewing and updating a held lease.
 
 use std::time::Duration;
 
 use super::{Decision, end, pruned};
 use crate::clock::{MAX_CLOCK_UNCERTAINTY, Now};
 use crate::operation::{Outcome, Renew, Renewal, Update};
-use crate::record::{Fence, Hash, Holder, How, Record, Text};
+use crate::record::{EndReason, Fence, Hash, Holder, Record, Text};
 
 pub(super) fn renew(record: Option<&Record>, renew: &Renew, now: &Now<'_>) -> Decision {
     if let Some(refusal) = refusal(record, renew.fence, renew.principal.as_ref(), now) {
@@ -34,7 +34,7 @@ pub(super) fn update(record: Option<&Record>, update: &Update, now: &Now<'_>) ->
         next.state = label.clone().map(|label| now.enter(label, before.as_ref()));
     }
     if update.then_release {
-        let how = How::Completed(result_hash(update));
+        let how = EndReason::Completed(result_hash(update));
         end(&mut next, update.fence, how, now);
         return Decision::write(next, Outcome::Completed);
     }
@@ -42,16 +42,17 @@ pub(super) fn update(record: Option<&Record>, update: &Update, now: &Now<'_>) ->
     Decision::write(next, Outcome::Renewed(renewal))
 }
 
-/// Whether the last exclusive holder ended with just this update: then it is a repetition, and had succeeded.
+/// Returns whether the last exclusive holder ended with exactly this update: then the call is a repetition of one that
+/// succeeded.
 fn completed_before(record: Option<&Record>, update: &Update) -> bool {
     record
         .and_then(|record| record.last.as_ref())
         .is_some_and(|last| {
-            last.fence == update.fence && last.how == How::Completed(result_hash(update))
+            last.fence == update.fence && last.how == EndReason::Completed(result_hash(update))
         })
 }
 
-/// What an update wrote, in short, so that its repetition can be told from another one.
+/// Returns a hash of what an update writes, which distinguishes a repetition from another update.
 fn result_hash(update: &Update) -> Hash {
     let body = update.body.as_deref().map(str::as_bytes);
     let state = update
@@ -62,7 +63,8 @@ fn result_hash(update: &Update) -> Hash {
     Hash::of(&[&tags, body.unwrap_or_default(), state.unwrap_or_default()])
 }
 
-/// Why this fence may not act on the record: only a live, unbroken holder's may, for the principal it belongs to.
+/// Returns why this fence may not change the record. Only the fence of a live, unbroken holder may, and only for the
+/// holder's principal.
 fn refusal(
     record: Option<&Record>,
     fence: Fence,
@@ -72,7 +74,8 @@ fn refusal(
     let holders = record.map_or(&[][..], |record| &record.holders);
     let Some(holder) = holders.iter().find(|holder| holder.fence == fence) else {
         let last = record.and_then(|record| record.last.as_ref());
-        let expired = last.is_some_and(|last| last.fence == fence && last.how == How::Expired);
+        let expired =
+            last.is_some_and(|last| last.fence == fence && last.how == EndReason::Expired);
         return Some(if expired {
             Outcome::Expired
         } else {
@@ -83,14 +86,14 @@ fn refusal(
         Some(Outcome::Denied)
     } else if holder.broken.is_some() {
         Some(Outcome::Fenced)
-    } else if now.is_over(holder) {
+    } else if now.is_expired(holder) {
         Some(Outcome::Expired)
     } else {
         None
     }
 }
 
-/// Renews a holder that is there, for another ttl or for the one it has.
+/// Renews an existing holder, with a new ttl or with its present one.
 pub(super) fn extend(
     record: &mut Record,
     fence: Fence,
@@ -112,15 +115,15 @@ pub(super) fn extend(
     }
 }
 
-/// Moves a holder's expiry to a ttl from now, but never back: the holder may rely on its present expiry, and may not
-/// get the answer to this call. A shorter ttl therefore counts only once the longer one would be over.
+/// Moves a holder's expiry to a ttl from now, but never back: the holder may rely on its present expiry and never
+/// receive the answer to this call. A shorter ttl therefore takes effect only once the longer one has run out.
 pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
     let latest = now.interval.latest;
     holder.expires_at = now.expiry(holder);
-    if now.doubts(holder) {
-        // The clock has stepped since that expiry was written: nobody knows how much of the ttl has run, and keeping
-        // the expiry might lock the name for years. By a little it may only have been written by somebody who knew
-        // the time less well: then it stays.
+    if now.is_uncertain(holder) {
+        // The clock has stepped since the expiry was written, so it is unknown how much of the ttl has run, and keeping
+        // the expiry might lock the name for years. A small difference may come from a writer with a wider interval:
+        // then the expiry stays.
         holder.ttl = holder.ttl.max(ttl);
         let expires_at = latest + holder.ttl;
         if expires_at > holder.expires_at
@@ -132,6 +135,6 @@ pub(super) fn prolong(holder: &mut Holder, ttl: Duration, now: &Now<'_>) {
         holder.ttl = ttl;
         holder.expires_at = latest + ttl;
     }
-    // Another moment each time, so that whoever watches this entry sees that its holder lives.
+    // A different value each time, so that observers of this entry see that its holder is alive.
     holder.renewed_at = latest.max(holder.renewed_at + Duration::from_micros(1));
 }

@@ -1,8 +1,8 @@
-//! Work items, and deleting what nobody needs.
+//! Putting and removing work items, and purging records.
 
 use std::time::Duration;
 
-use super::obstacle::{leased, live_reservation};
+use super::conflict::{leased, live_reservation};
 use super::{Change, Decision, pruned};
 use crate::clock::Now;
 use crate::operation::{Outcome, Put};
@@ -24,7 +24,7 @@ pub(super) fn put(record: Option<&Record>, put: &Put, now: &Now<'_>) -> Decision
     Decision::write(next, Outcome::Put)
 }
 
-/// Empties an item. Its last `put` stays known, so that a late repetition does not bring it back.
+/// Empties an item. The record keeps the nonce of the last `put`, so that a late repetition does not restore the item.
 pub(super) fn remove(record: Option<&Record>, now: &Now<'_>) -> Decision {
     let Some(record) = record else {
         return Decision::unchanged(Outcome::Removed);
@@ -41,20 +41,21 @@ pub(super) fn remove(record: Option<&Record>, now: &Now<'_>) -> Decision {
     Decision::write(next, Outcome::Removed)
 }
 
-/// Deletes a record that is free, empty and old. A name that comes back starts from the store's time, which by then
-/// is above every fence that was ever granted: so no purge while the clock has stepped less than a retention ago.
+/// Deletes a record that is free, empty and old. If the name is used again, its fences start from the store's time,
+/// which is above every fence granted before. A clock step could break that, so there is no purge within a retention
+/// of a step.
 pub(super) fn purge(record: Option<&Record>, retention: Duration, now: &Now<'_>) -> Decision {
     let Some(record) = record else {
         return Decision::unchanged(Outcome::Purged);
     };
     let oldest = now.interval.earliest - retention;
-    let in_use = record.holders.iter().any(|holder| !now.is_over(holder))
+    let in_use = record.holders.iter().any(|holder| !now.is_expired(holder))
         || live_reservation(record, now).is_some();
-    // How the last holder ended is what a repeated call learns from.
+    // A repeated release or completion is recognised by how the last holder ended.
     let ended_lately = record.last.as_ref().is_some_and(|last| last.at >= oldest);
     let young = record.fence >= Fence::starting_at(oldest) || ended_lately;
     if in_use || young || !is_empty(record) || now.stepped_within(retention) {
-        return Decision::unchanged(Outcome::Kept);
+        return Decision::unchanged(Outcome::NotPurged);
     }
     Decision {
         change: Change::Delete,

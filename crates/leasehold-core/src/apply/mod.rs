@@ -1,9 +1,9 @@
-//! The one place where leases are decided.
+//! Decides what an operation does to a record. No other code makes decisions about leases.
 
 mod acquire;
+mod conflict;
 mod hold;
 mod item;
-mod obstacle;
 mod release;
 mod reserve;
 mod view;
@@ -13,25 +13,25 @@ pub use view::{View, view};
 use crate::clock::Now;
 use crate::limits;
 use crate::operation::{Break, Operation, Outcome};
-use crate::record::{Ended, Fence, How, Mode, Record};
+use crate::record::{EndReason, Fence, LastHolder, Mode, Record};
 
-/// What is to be done with the record.
+/// The change to make to the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing: it stays as it is.
+    /// The record stays unchanged.
     None,
-    /// This is written in its place.
+    /// The record is replaced by this one.
     Write(Record),
-    /// It is deleted.
+    /// The record is deleted.
     Delete,
 }
 
-/// What [`apply`] decided.
+/// The decision of [`apply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What is to be done with the record. The outcome is true only once that is done.
+    /// The change to make to the record. The outcome is valid only once the change is durable.
     pub change: Change,
-    /// What the caller is told then.
+    /// The outcome for the caller.
     pub outcome: Outcome,
 }
 
@@ -51,9 +51,9 @@ impl Decision {
     }
 }
 
-/// Decides what an operation does to a record (`None`: there is none under this name) at this time.
+/// Decides what an operation does to a record at this time. `None` means that the name has no record.
 ///
-/// Pure: the same arguments always give the same decision.
+/// The function is pure: the same arguments always give the same decision.
 pub fn apply(record: Option<&Record>, operation: &Operation, now: &Now<'_>) -> Decision {
     match operation {
         Operation::Acquire(acquire) => acquire::acquire(record, acquire, now),
@@ -73,35 +73,39 @@ pub fn apply(record: Option<&Record>, operation: &Operation, now: &Now<'_>) -> D
     }
 }
 
-/// The record to write next: a new one if there is none, otherwise this one without the holders that are over.
+/// Returns the record to change and write: a new one if there is none, otherwise a copy without expired holders.
 fn pruned(record: Option<&Record>, now: &Now<'_>) -> Record {
     let Some(record) = record else {
         return Record::created(now.first_fence());
     };
     let mut next = record.clone();
-    for over in record.holders.iter().filter(|holder| now.is_over(holder)) {
-        let how = if over.broken.is_some() {
-            How::Broken
+    for expired in record
+        .holders
+        .iter()
+        .filter(|holder| now.is_expired(holder))
+    {
+        let how = if expired.broken.is_some() {
+            EndReason::Broken
         } else {
-            How::Expired
+            EndReason::Expired
         };
-        end(&mut next, over.fence, how, now);
+        end(&mut next, expired.fence, how, now);
     }
-    // A lapsed reservation is remembered for as long as its waiter may not reserve again.
-    let remembered = |since| now.interval.earliest <= since + limits::RESERVATIONS * 2;
+    // A lapsed reservation stays in the record while its waiter is barred from reserving again.
+    let remembered = |since| now.interval.earliest <= since + limits::MAX_RESERVING * 2;
     next.next = next.next.filter(|next| remembered(next.since));
     next
 }
 
-/// Removes a holder, and remembers how it ended if it was exclusive.
-fn end(record: &mut Record, fence: Fence, how: How, now: &Now<'_>) {
+/// Removes a holder, and records how it ended if it was exclusive.
+fn end(record: &mut Record, fence: Fence, how: EndReason, now: &Now<'_>) {
     let position = record.holders.iter().position(|h| h.fence == fence);
     let Some(index) = position else { return };
     let holder = record.holders.remove(index);
     if holder.mode == Mode::Exclusive {
-        // Nothing ends in the future, nor later than it expired.
+        // A hold ends neither in the future nor after its expiry.
         let at = now.interval.latest.min(holder.expires_at);
-        record.last = Some(Ended {
+        record.last = Some(LastHolder {
             fence,
             owner: holder.owner,
             how,

@@ -1,19 +1,21 @@
-//! Letting go, and being made to.
+//! Releasing and breaking a lease.
 
 use super::{Decision, end, pruned};
 use crate::clock::Now;
-use crate::operation::{Outcome, Release, Who};
-use crate::record::{Fence, Holder, How, Record, Text};
+use crate::operation::{HolderRef, Outcome, Release};
+use crate::record::{EndReason, Fence, Holder, Record, Text};
 
 pub(super) fn release(record: Option<&Record>, release: &Release, now: &Now<'_>) -> Decision {
     let Some(record) = record else {
         return Decision::unchanged(Outcome::NotHeld);
     };
     let own = |holder: &&Holder| {
-        means(release.who, holder) && holder.principal == release.principal && !now.is_over(holder)
+        matches_ref(release.holder, holder)
+            && holder.principal == release.principal
+            && !now.is_expired(holder)
     };
     if !record.holders.iter().any(|holder| own(&holder)) {
-        let repeated = released_before(record, release.who);
+        let repeated = released_before(record, release.holder);
         return Decision::unchanged(if repeated {
             Outcome::Released
         } else {
@@ -22,18 +24,18 @@ pub(super) fn release(record: Option<&Record>, release: &Release, now: &Now<'_>)
     }
     let mut next = pruned(Some(record), now);
     for holder in record.holders.iter().filter(own) {
-        // A broken holder that lets go believes no more, so it need not stay in the way.
+        // A broken holder that releases no longer relies on its lease, so it need not block others until its expiry.
         let how = if holder.broken.is_some() {
-            How::Broken
+            EndReason::Broken
         } else {
-            How::Released
+            EndReason::Released
         };
         end(&mut next, holder.fence, how, now);
     }
     Decision::write(next, Outcome::Released)
 }
 
-/// As a release, but it is an error to name a lease that is somebody else's.
+/// Releases the caller's own lease. Unlike a release, it is an error if the lease is another caller's.
 pub(super) fn break_own(record: Option<&Record>, own: &Release, now: &Now<'_>) -> Decision {
     let decision = release(record, own, now);
     if decision.outcome != Outcome::NotHeld {
@@ -42,11 +44,11 @@ pub(super) fn break_own(record: Option<&Record>, own: &Release, now: &Now<'_>) -
     let holders = record.map_or(&[][..], |record| &record.holders);
     let mut live = holders
         .iter()
-        .filter(|holder| !now.is_over(holder))
+        .filter(|holder| !now.is_expired(holder))
         .peekable();
     Decision::unchanged(if live.peek().is_none() {
         Outcome::NotHeld
-    } else if live.any(|theirs| means(own.who, theirs)) {
+    } else if live.any(|other| matches_ref(own.holder, other)) {
         Outcome::Denied
     } else {
         Outcome::Fenced
@@ -64,33 +66,35 @@ pub(super) fn break_force(
         return Decision::unchanged(Outcome::NotHeld);
     };
     let mut next = pruned(Some(record), now);
-    let meant = |holder: &Holder| fence.is_none_or(|fence| fence == holder.fence);
-    let until = next.holders.iter().filter(|holder| meant(holder));
+    let is_target = |holder: &Holder| fence.is_none_or(|fence| fence == holder.fence);
+    let until = next.holders.iter().filter(|holder| is_target(holder));
     let Some(until) = until.map(|holder| now.expiry(holder)).max() else {
         return Decision::unchanged(Outcome::NotHeld);
     };
     if at_once {
-        for holder in record.holders.iter().filter(|holder| meant(holder)) {
-            end(&mut next, holder.fence, How::Broken, now);
+        for holder in record.holders.iter().filter(|holder| is_target(holder)) {
+            end(&mut next, holder.fence, EndReason::Broken, now);
         }
         return Decision::write(next, Outcome::Broken { until: None });
     }
-    for holder in next.holders.iter_mut().filter(|holder| meant(holder)) {
+    for holder in next.holders.iter_mut().filter(|holder| is_target(holder)) {
         holder.broken.get_or_insert_with(|| reason.clone());
     }
     Decision::write(next, Outcome::Broken { until: Some(until) })
 }
 
-fn means(who: Who, holder: &Holder) -> bool {
-    match who {
-        Who::Fence(fence) => holder.fence == fence,
-        Who::Nonce(nonce) => holder.nonce == nonce,
+fn matches_ref(target: HolderRef, holder: &Holder) -> bool {
+    match target {
+        HolderRef::Fence(fence) => holder.fence == fence,
+        HolderRef::Nonce(nonce) => holder.nonce == nonce,
     }
 }
 
-/// Whether the last exclusive holder was this one, and let go by itself: then a repeated release had succeeded.
-fn released_before(record: &Record, who: Who) -> bool {
+/// Returns whether this was the last exclusive holder and it released the lease itself: then the call repeats a release
+/// that succeeded.
+fn released_before(record: &Record, holder: HolderRef) -> bool {
     record.last.as_ref().is_some_and(|last| {
-        who == Who::Fence(last.fence) && matches!(last.how, How::Released | How::Completed(_))
+        holder == HolderRef::Fence(last.fence)
+            && matches!(last.how, EndReason::Released | EndReason::Completed(_))
     })
 }

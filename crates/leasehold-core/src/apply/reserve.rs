@@ -1,6 +1,6 @@
-//! Being next.
+//! Reserving the next grant.
 
-use super::obstacle::{live_reservation, obstacle};
+use super::conflict::{conflict, live_reservation};
 use super::{Decision, pruned};
 use crate::clock::Now;
 use crate::operation::{Outcome, Reserve};
@@ -16,7 +16,7 @@ pub(super) fn reserve(record: Option<&Record>, reserve: &Reserve, now: &Now<'_>)
     if reserve.span.is_zero() {
         return withdraw(record, mine, now);
     }
-    let held = match obstacle(record, reserve.nonce, reserve.mode, None, now) {
+    let held = match conflict(record, reserve.nonce, reserve.mode, None, now) {
         None => return Decision::unchanged(Outcome::Free),
         Some(Outcome::Held(held)) => held,
         Some(refusal) => return Decision::unchanged(refusal),
@@ -25,8 +25,9 @@ pub(super) fn reserve(record: Option<&Record>, reserve: &Reserve, now: &Now<'_>)
         return Decision::unchanged(Outcome::Held(held));
     }
     let latest = now.interval.latest;
-    let since = mine.map_or(latest, |mine| spell_start(mine.since, now));
-    let until = (latest + reserve.span.min(limits::RESERVATION)).min(since + limits::RESERVATIONS);
+    let since = mine.map_or(latest, |mine| reserving_since(mine.since, now));
+    let until =
+        (latest + reserve.span.min(limits::MAX_RESERVATION)).min(since + limits::MAX_RESERVING);
     if until <= latest {
         return Decision::unchanged(Outcome::Held(held));
     }
@@ -40,11 +41,11 @@ pub(super) fn reserve(record: Option<&Record>, reserve: &Reserve, now: &Now<'_>)
     Decision::write(next, Outcome::Reserved { until })
 }
 
-/// Since when a waiter that first reserved at `since` counts as having reserved: since then, unless it has been
-/// lapsed for long enough to start anew, or a clock that has stepped back wrote a moment that is yet to come.
-fn spell_start(since: Time, now: &Now<'_>) -> Time {
-    let anew = now.interval.earliest > since + limits::RESERVATIONS * 2;
-    if anew {
+/// Returns the start of a waiter's reservations, given that it first reserved at `since`. They start again once the
+/// waiter has been barred for long enough. A time in the future was written by a clock that has stepped back since.
+fn reserving_since(since: Time, now: &Now<'_>) -> Time {
+    let may_start_again = now.interval.earliest > since + limits::MAX_RESERVING * 2;
+    if may_start_again {
         now.interval.latest
     } else {
         since.min(now.interval.latest)

@@ -1,35 +1,35 @@
-//! Looking at a record.
+//! The view of a record at a moment.
 
 use std::time::Duration;
 
-use super::obstacle::live_reservation;
+use super::conflict::live_reservation;
 use super::pruned;
 use crate::clock::Now;
 use crate::record::Record;
 
-/// A record as it stands at a moment: holders that are over do not show, except as how the last one ended.
+/// A record at a moment, without expired holders. Only the last one that ended is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// The record, pruned. It shows nonces' hashes: drop them before it leaves the process.
+    /// The record without expired holders. It contains the hashes of nonces: remove them before it leaves the process.
     pub record: Record,
-    /// How long each of the holders still has, in the same order, if nobody renews it.
-    pub left: Vec<Duration>,
-    /// Whether a waiter has reserved it.
+    /// The remaining time of each holder, in the same order, unless it is renewed.
+    pub remaining: Vec<Duration>,
+    /// Whether a waiter has reserved the next grant.
     pub reserved: bool,
 }
 
-/// Looks at a record.
+/// Returns the view of a record at this time.
 pub fn view(record: &Record, now: &Now<'_>) -> View {
     let record = pruned(Some(record), now);
-    let left = record
+    let remaining = record
         .holders
         .iter()
-        .map(|holder| now.left(holder).unwrap_or_default())
+        .map(|holder| now.remaining(holder).unwrap_or_default())
         .collect();
     let reserved = live_reservation(&record, now).is_some();
     View {
         record,
-        left,
+        remaining,
         reserved,
     }
 }

@@ -1,4 +1,4 @@
-//! When a holder is over: by the store's clock, by its clocks before a step, or by observation.
+//! When a holder expires: by the store's clock, by its clocks before a step, or by observation.
 
 use std::time::Duration;
 
@@ -6,84 +6,85 @@ use super::{Clock, drift};
 use crate::record::{Fence, Holder, Record};
 use crate::{BootTime, Interval, Kind, Time};
 
-/// The most by which two writers that both know the store's time may differ in it. An answer's bounds on the time are
-/// as wide as the call was long, and a call may take seconds.
+/// The largest difference between two writers' bounds of the store's time. An answer's bounds are as wide as the call
+/// was long, and a call may take seconds.
 pub(crate) const MAX_CLOCK_UNCERTAINTY: Duration = Duration::from_secs(5);
 
-/// All that the core asks of time.
+/// The time of a decision: everything that the core knows about time.
 #[derive(Clone, Copy, Debug)]
 pub struct Now<'a> {
     /// The store's time.
     pub interval: Interval,
     /// This machine's boot clock.
     pub boot: BootTime,
-    /// The store's clocks before its last step, if this process saw one.
+    /// The store's clocks before its last step, if this process noticed one.
     pub earlier: Option<EarlierClocks>,
-    /// When the store's clock was last seen to step, by this machine's boot clock.
+    /// When the last step of the store's clock was noticed, by this machine's boot clock.
     pub stepped_at: Option<BootTime>,
     /// When the store resumed its own clock after an interruption of unknown length.
     pub restarted: Option<Time>,
     /// The largest step of the store's clock that may go unnoticed.
     pub margin: Duration,
-    /// Since when this process has seen the holders in doubt.
-    pub seen: &'a Sightings,
-    /// The highest moment that this process has written, by [`high_water_with`](Self::high_water_with).
+    /// Since when this process has observed holders with an uncertain expiry.
+    pub observations: &'a Observations,
+    /// The process's high-water mark: see [`high_water_with`](Self::high_water_with).
     pub high_water: Time,
 }
 
-/// The store's clocks before its last step, and the present time by them.
+/// The store's clocks before its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlierClocks {
-    /// The latest time that any of them showed: an expiry counted from this or before may have been written by any.
+    /// The latest time shown by any of them. Each of them may have written an expiry that counts from then or before.
     pub latest: Time,
-    /// The earliest present time by any of them.
+    /// The earliest present time according to any of them.
     pub earliest: Time,
 }
 
 impl Now<'_> {
-    /// The same for a record of this kind. A gate has no holder that could outlive a restart of the store's clock: it
+    /// Returns the time for a record of this kind. No holder of a gate outlives a restart of the store's clock, so a gate
     /// opens by the store's time alone.
-    pub fn of(self, kind: Kind) -> Self {
+    pub fn for_kind(self, kind: Kind) -> Self {
         Self {
             restarted: self.restarted.filter(|_| kind == Kind::Lock),
             ..self
         }
     }
 
-    /// When this holder is over by the store's clock.
+    /// Returns when this holder expires by the store's clock.
     ///
-    /// It may have been renewed just before the clock was restarted, so it has a whole ttl from then on. A later
-    /// renewal always counts from later.
+    /// It may have been renewed just before the clock was restarted, so it keeps a whole ttl from the restart.
     pub(crate) fn expiry(&self, holder: &Holder) -> Time {
         let since_restart = self.restarted.map(|restarted| restarted + holder.ttl);
         holder.expires_at.max(since_restart.unwrap_or_default())
     }
 
-    /// How long until this holder is surely over; `None` once it is.
+    /// Returns how long until this holder has certainly expired; `None` once it has.
     ///
-    /// Either every clock that its expiry may have been counted by has passed it, or the holder was seen unchanged
-    /// for its whole ttl.
-    pub fn left(&self, holder: &Holder) -> Option<Duration> {
+    /// A holder has expired once every clock that may have written its expiry has passed it, or once it was observed
+    /// unchanged for its whole ttl.
+    pub fn remaining(&self, holder: &Holder) -> Option<Duration> {
         let unexpired = self.until_expired(holder);
-        let since = self.seen.since(holder);
-        if since.is_none() && !self.doubts(holder) {
+        let since = self.observations.since(holder);
+        if since.is_none() && !self.is_uncertain(holder) {
             return unexpired;
         }
         let whole = holder.ttl + drift(holder.ttl) + Duration::from_micros(1);
         let observed = since.map_or(Duration::ZERO, |since| self.boot.since(since));
-        let unobserved = whole.checked_sub(observed).filter(|left| !left.is_zero());
+        let unobserved = whole
+            .checked_sub(observed)
+            .filter(|remaining| !remaining.is_zero());
         unexpired.min(unobserved)
     }
 
-    /// Whether this holder is over.
-    pub fn is_over(&self, holder: &Holder) -> bool {
-        self.left(holder).is_none()
+    /// Returns whether this holder has certainly expired.
+    pub fn is_expired(&self, holder: &Holder) -> bool {
+        self.remaining(holder).is_none()
     }
 
-    /// How long until every clock that this holder's expiry may have been counted by has passed it.
+    /// Returns how long until every clock that may have written this holder's expiry has passed it.
     ///
-    /// Where the clock was stepped forward, that is the one from before: by the present one the holder might be over
-    /// too early. Where it was stepped back, it is the present one: the holder waits longer, by the step at most.
+    /// After a step forward, the clock from before decides: by the present one the holder might expire too early. After
+    /// a step back, the present clock decides: the holder lasts longer, by the step at most.
     fn until_expired(&self, holder: &Holder) -> Option<Duration> {
         let earlier = self
             .earlier
@@ -93,80 +94,80 @@ impl Now<'_> {
         until_past(self.expiry(holder), earliest)
     }
 
-    /// How long until the store's clock has surely passed this moment; `None` once it has.
+    /// Returns how long until the store's clock has certainly passed this moment; `None` once it has.
     pub(crate) fn until_past(&self, moment: Time) -> Option<Duration> {
         until_past(moment, self.interval.earliest)
     }
 
-    /// Whether the clock that this holder's expiry was counted by may have stepped since: this process saw it step,
-    /// or no renewal by the present clock could have put the expiry that far ahead, even by a writer that knew the
-    /// time less well.
-    pub(crate) fn doubts(&self, holder: &Holder) -> bool {
+    /// Returns whether the clock that wrote this holder's expiry may have stepped since. Either this process noticed the
+    /// step, or the expiry is further ahead than any writer could have put it by the present clock.
+    pub(crate) fn is_uncertain(&self, holder: &Holder) -> bool {
         let counted_from = counted_from(holder);
         self.earlier
             .is_some_and(|earlier| counted_from <= earlier.latest)
             || counted_from > self.interval.latest + self.margin + MAX_CLOCK_UNCERTAINTY
     }
 
-    /// Whether the store's clock was seen to step in this last span.
+    /// Returns whether a step of the store's clock was noticed within this last span.
     pub(crate) fn stepped_within(&self, span: Duration) -> bool {
         self.stepped_at
             .is_some_and(|stepped| self.boot.since(stepped) <= span)
     }
 }
 
-/// The store's time that this holder's expiry was counted from.
+/// Returns the store time that this holder's expiry counts from.
 fn counted_from(holder: &Holder) -> Time {
     holder.expires_at - holder.ttl
 }
 
-/// How long until a clock that shows `earliest` has passed this moment; `None` once it has.
+/// Returns how long until a clock that shows `earliest` has passed this moment; `None` once it has.
 fn until_past(moment: Time, earliest: Time) -> Option<Duration> {
     (earliest <= moment).then(|| moment.since(earliest) + Duration::from_micros(1))
 }
 
-/// Since when this process has itself seen holders whose written expiry is in doubt, as entries of one record.
+/// Observations of one record's holders whose written expiry is uncertain, and when this process made them first.
 ///
-/// A holder that is seen unchanged for its whole ttl is over, whatever any clock says: its own deadline counts from
-/// a send that was before the first sighting, and a renewal always changes `renewed_at`.
+/// A holder that was observed unchanged for its whole ttl has expired, whatever any clock says: its own deadline counts
+/// from a send before the first observation, and a renewal always changes `renewed_at`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Sightings(Vec<Sighting>);
+pub struct Observations(Vec<Observation>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Sighting {
+struct Observation {
     fence: Fence,
     renewed_at: Time,
     since: BootTime,
 }
 
-impl Sightings {
-    /// Nothing seen.
+impl Observations {
+    /// Returns an empty set of observations.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Notes who is in doubt in a record that was received from the store at this moment, and forgets who is gone.
-    pub fn note(&mut self, record: Option<&Record>, clock: &Clock, received: BootTime) {
+    /// Adds the uncertain holders of a record that was received from the store at this moment, and drops holders that are
+    /// no longer in it.
+    pub fn update(&mut self, record: Option<&Record>, clock: &Clock, received: BootTime) {
         let holders = record.map_or(&[][..], |record| &record.holders);
         if self.0.is_empty() && holders.is_empty() {
             return;
         }
         let now = clock.now(received, self);
-        let seen = holders
+        let observations = holders
             .iter()
             .filter_map(|holder| {
-                let doubted = now.doubts(holder).then_some(received);
-                Some(Sighting {
+                let first = now.is_uncertain(holder).then_some(received);
+                Some(Observation {
                     fence: holder.fence,
                     renewed_at: holder.renewed_at,
-                    since: self.since(holder).or(doubted)?,
+                    since: self.since(holder).or(first)?,
                 })
             })
             .collect();
-        self.0 = seen;
+        self.0 = observations;
     }
 
-    /// Whether no holder in doubt was seen.
+    /// Returns whether no uncertain holder was observed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -174,7 +175,7 @@ impl Sightings {
     fn since(&self, holder: &Holder) -> Option<BootTime> {
         self.0
             .iter()
-            .find(|seen| seen.fence == holder.fence && seen.renewed_at == holder.renewed_at)
-            .map(|seen| seen.since)
+            .find(|one| one.fence == holder.fence && one.renewed_at == holder.renewed_at)
+            .map(|one| one.since)
     }
 }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BootTime, Break, Change, Clock, Fence, Grant, Hash, Mode, Now, Operation, Outcome,
-    Put, Record, Release, Renew, Renewal, Reserve, Sightings, Stamp, Time, Update, Who, apply,
+    Acquire, BootTime, Break, Change, Clock, Fence, Grant, Hash, HolderRef, Mode, Now,
+    Observations, Operation, Outcome, Put, Record, Release, Renew, Renewal, Reserve, Stamp, Time,
+    Update, apply,
 };
 
 pub(crate) const SHARED: Mode = Mode::Shared { limit: None };
@@ -63,15 +64,15 @@ pub(crate) fn complete(fence: Fence, body: &str) -> Operation {
     })
 }
 
-pub(crate) fn by(who: Who) -> Release {
+pub(crate) fn by(holder: HolderRef) -> Release {
     Release {
-        who,
+        holder,
         principal: None,
     }
 }
 
 pub(crate) fn release(fence: Fence) -> Operation {
-    Operation::Release(by(Who::Fence(fence)))
+    Operation::Release(by(HolderRef::Fence(fence)))
 }
 
 pub(crate) fn force(fence: Option<Fence>, now: bool) -> Operation {
@@ -125,7 +126,7 @@ impl Name {
             resolution: width,
         };
         let clock = Clock::new(boot, boot, stamp, Duration::ZERO);
-        let seen = Sightings::none();
+        let seen = Observations::none();
         let now = Now {
             high_water: self.high_water,
             ..clock.now(boot, &seen)

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use leasehold_core::{
-    Acquire, BootTime, Break, Change, Clock, Fence, Observed, Operation, Release, Renew, Reserve,
-    Sightings, Stamp, Time, Update, Who, limits,
+    Acquire, BootTime, Break, Change, Clock, ClockChange, Fence, HolderRef, Observations,
+    Operation, Release, Renew, Reserve, Stamp, Time, Update, limits,
 };
 
 use crate::model::{Leases, Pause};
@@ -38,7 +38,7 @@ impl Leases {
                 None
             }
         };
-        // Whoever lets go has stopped working before.
+        // A client stops working before it releases.
         if let (Act::Release | Act::Complete, Some(belief)) = (act, &mut me.belief) {
             belief.until = BootTime::default();
         }
@@ -83,7 +83,7 @@ impl Leases {
         self.learn(me, sent, received, stamp, restarted);
         if let Some(clock) = &me.clock {
             let record = found.as_ref().map(|found| &*found.record);
-            me.seen.note(record, clock, received);
+            me.observations.update(record, clock, received);
         }
         let version = found.as_ref().map(|found| found.version);
         match unsure {
@@ -111,9 +111,9 @@ impl Leases {
                 me.clock = Some(clock.restarted(restarted));
             }
             Some(clock) => match (self.config.rules.observe)(clock, sent, received, stamp) {
-                Observed::Agrees => {}
-                Observed::Widened => self.saw(Witness::Widened),
-                Observed::Stepped => self.saw(Witness::Stepped),
+                ClockChange::None => {}
+                ClockChange::Widened => self.saw(Witness::Widened),
+                ClockChange::Stepped => self.saw(Witness::Stepped),
             },
         }
     }
@@ -148,7 +148,7 @@ impl Leases {
         let operation = self.operation(client, act, &world);
         let me = &world.clients[client];
         let clock = me.clock.as_ref().expect("known since the first answer");
-        let now = clock.now(boot, &me.seen);
+        let now = clock.now(boot, &me.observations);
         let record = found.as_ref().map(|found| &*found.record);
         let decision = (self.config.rules.apply)(record, &operation, &now);
         witness::outcome(&decision.outcome, record, &now, |it| self.saw(it));
@@ -227,7 +227,7 @@ impl Leases {
         world
     }
 
-    /// A client learns what came of its operation: from then on it believes, or has let go.
+    /// Delivers an operation's outcome to a client, which from then on relies on its lease or has released it.
     fn told(
         &self,
         me: &mut Client,
@@ -263,7 +263,7 @@ impl Leases {
         }
     }
 
-    /// A client dies and starts anew, knowing nothing but perhaps its nonce.
+    /// A client crashes and restarts. At most it still has its nonce.
     pub(crate) fn crash(&self, mut world: World, client: usize, same_nonce: bool) -> World {
         world.crashes -= 1;
         let me = &mut world.clients[client];
@@ -276,7 +276,7 @@ impl Leases {
             nonce,
             begun: true,
             clock: None,
-            seen: Sightings::none(),
+            observations: Observations::none(),
             belief: None,
             phase: Phase::Idle,
         };
@@ -290,7 +290,7 @@ impl Leases {
         world.flights.clear();
         for me in &mut world.clients {
             me.clock = None;
-            me.seen = Sightings::none();
+            me.observations = Observations::none();
             me.phase = Phase::Idle;
         }
         world
@@ -326,13 +326,13 @@ impl Leases {
                 then_release: act == Act::Complete,
             }),
             Act::Release => Operation::Release(Release {
-                who: Who::Fence(fence),
+                holder: HolderRef::Fence(fence),
                 principal,
             }),
             Act::Reserve => Operation::Reserve(Reserve {
                 nonce,
                 mode: config.modes[client],
-                span: limits::RESERVATION,
+                span: limits::MAX_RESERVATION,
             }),
             Act::Purge => Operation::Purge {
                 retention: self.span(config.retention),

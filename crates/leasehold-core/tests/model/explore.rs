@@ -65,8 +65,8 @@ impl Hasher for AsIs {
 #[allow(clippy::disallowed_types)]
 type Visited = std::collections::HashSet<u64, BuildHasherDefault<AsIs>>;
 
-/// Folds what it is given into 64 bits by multiplication: much faster than the standard library's hasher, and good
-/// enough where nobody chooses the input in order to collide.
+/// Folds its input into 64 bits by multiplication. It is much faster than the standard library's hasher, and no attacker
+/// chooses the input.
 #[derive(Default)]
 struct Folding(u64);
 

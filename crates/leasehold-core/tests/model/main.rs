@@ -4,7 +4,7 @@
 //! what an exploration must have met, `explore` visits every state. Here are the configurations, each explored to its
 //! end; `mutants` are rules that are broken on purpose, which the checker has to catch.
 //!
-//! See `docs/decisions/0008-the-core-is-model-checked.md`.
+//! See `docs/decisions/0001-a-pure-function-decides.md`.
 
 mod client;
 mod explore;
@@ -99,7 +99,7 @@ const SENT_LATE: Config = Config {
     ..CALM
 };
 
-/// Answers take long, so the store's time is known as a wide interval; it is told coarsely, too.
+/// Answers are slow and their times are coarse, so the interval of the store's time is wide.
 const SLOW: Config = Config {
     menu: &[Act::Acquire, Act::Renew],
     resolution: 2,
@@ -118,7 +118,7 @@ const SHORTER: Config = Config {
     ..CALM
 };
 
-/// Holders write, also those whose time is over; two clients use the same nonce.
+/// Holders write, expired ones too. Two clients use the same nonce.
 const ZOMBIE: Config = Config {
     menu: &[Act::Acquire, Act::Update, Act::Complete],
     nonces: [0, 0, 1],
@@ -221,7 +221,7 @@ const SLEW: Config = Config {
     ..CALM
 };
 
-/// The machine of an embedded store reboots, and its time goes on from a wall clock that is ahead by anything.
+/// The machine of an embedded store reboots, and the store resumes its time from a wall clock that may be ahead.
 const REBOOT: Config = Config {
     menu: &[Act::Acquire, Act::Renew],
     steps: &[0, 1, 5],

@@ -1,13 +1,13 @@
-//! What can happen: time passes, messages arrive late, twice or never, clients pause and crash, the store's clock
-//! steps.
+//! The transitions of the model: time passes, messages arrive late, twice or never, clients pause and crash, and the
+//! store's clock steps.
 //!
-//! What a client does on its own touches nobody else, so within a tick it might as well happen at once, or (after a
-//! pause) when the tick begins: only then is it explored. Reads and writes of the store are explored in every order.
+//! The local steps of a client do not affect other clients. So within a tick they are explored only at one moment: at
+//! once, or at the start of the tick after a pause. Reads and writes of the store are explored in every order.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Clock, Fence, Hash, Sightings, Stamp, Text, Time};
+use leasehold_core::{BootTime, Clock, Fence, Hash, Observations, Stamp, Text, Time};
 
 use crate::explore::{Broken, Model};
 use crate::properties;
@@ -36,7 +36,7 @@ pub(crate) enum Step {
         act: Act,
         pause: Pause,
     },
-    /// A paused client, or a late answer, goes on.
+    /// A paused client or a delayed answer continues.
     GoOn {
         client: usize,
         pause: Pause,
@@ -108,7 +108,7 @@ impl Leases {
         BootTime::from_micros((real.as_micros() as i64 + fast / 1_000_000) as u64)
     }
 
-    /// The store's time, as a node tells it that is `ahead` by so many ticks.
+    /// Returns the time of a node whose clock is this many ticks `ahead`.
     pub(crate) fn store_time(&self, world: &World, ahead: i64) -> Time {
         let ticks = BASE + world.tick as i64 + world.stepped + ahead;
         Time::from_micros(0) + self.span(ticks as u64)
@@ -285,7 +285,7 @@ impl Leases {
             }
             if retired {
                 me.clock = None;
-                me.seen = Sightings::none();
+                me.observations = Observations::none();
             }
         }
         let purges = self.config.menu.contains(&Act::Purge);
@@ -330,7 +330,7 @@ impl Model for Leases {
             nonce: config.nonces[client],
             begun: false,
             clock: None,
-            seen: Sightings::none(),
+            observations: Observations::none(),
             belief: None,
             phase: Phase::Idle,
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Break, Change, Clock, Decision, Fence, Interval, Mode, Now, Observed, Operation,
+    BootTime, Break, Change, Clock, ClockChange, Decision, Fence, Interval, Mode, Now, Operation,
     Outcome, Record, apply, deadline,
 };
 
@@ -125,7 +125,7 @@ fn restarts_ignored() {
 fn shifts_compared_with_the_last_answer_only() {
     let following = |clock: &mut Clock, sent, received, stamp| {
         let observed = clock.observe(sent, received, stamp);
-        if observed == Observed::Widened {
+        if observed == ClockChange::Widened {
             *clock = Clock::new(sent, received, stamp, SLEW.tick * SLEW.margin as u32);
         }
         observed

@@ -1,7 +1,7 @@
 //! What must hold, whatever happens.
 
 use leasehold_core::{
-    Acquire, BootTime, Clock, Fence, Interval, Mode, Now, Operation, Outcome, Record, Sightings,
+    Acquire, BootTime, Clock, Fence, Interval, Mode, Now, Observations, Operation, Outcome, Record,
     Stamp, limits,
 };
 
@@ -10,7 +10,7 @@ use crate::model::Leases;
 use crate::witness::Witness;
 use crate::world::{CLIENTS, Flight, World};
 
-/// In every state: whoever believes, believes alone, or shares within the limit.
+/// In every state, a client that relies on a lease is its only holder, or shares it within the limit.
 pub(crate) fn state(model: &Leases, world: &World) -> Result<(), Broken> {
     let believes = |client: usize| {
         let belief = world.clients[client].belief.as_ref();
@@ -47,14 +47,14 @@ pub(crate) fn state(model: &Leases, world: &World) -> Result<(), Broken> {
     }
 }
 
-/// Whoever repeats a nonce says that its earlier self is gone: nothing is promised to it.
+/// A caller that repeats a nonce declares its earlier process dead, so nothing is promised to that process.
 fn nonce_used_elsewhere(world: &World, client: usize) -> bool {
     let nonce = world.clients[client].nonce;
     let mut others = (0..CLIENTS).filter(|other| *other != client);
     others.any(|other| world.clients[other].nonce == nonce)
 }
 
-/// When a write lands: fences grow, nobody jumps the queue, and a stale fence writes nothing.
+/// When a write lands, fences grow, no contender overtakes a reservation, and a stale fence writes nothing.
 pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Result<(), Broken> {
     let Some(new) = &flight.put else {
         return Ok(());
@@ -93,7 +93,7 @@ pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Res
     Ok(())
 }
 
-/// Whether somebody else's reservation stands, by the store's own clock.
+/// Returns another waiter's live reservation, by the store's own clock.
 fn reserved_by_another(
     model: &Leases,
     world: &World,
@@ -102,19 +102,19 @@ fn reserved_by_another(
 ) -> Option<String> {
     let now = model.store_time(world, 0);
     let next = old.next.as_ref()?;
-    let stands = next.until >= now && next.until <= now + limits::RESERVATION;
+    let stands = next.until >= now && next.until <= now + limits::MAX_RESERVATION;
     let held = old.holders.iter().any(|holder| holder.nonce == nonce);
     (stands && next.nonce != nonce && !held).then(|| format!("reserved until {}", next.until))
 }
 
-/// Of the record as it is stored: what is free can be taken, whoever has reserved is next, and nothing lasts for ever.
+/// For the stored record: a free lease can be acquired, a waiter with a reservation is next, and no hold lasts for ever.
 pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
     let Some(stored) = &world.stored else {
         return Ok(());
     };
     let record = &*stored.record;
     let time = model.store_time(world, 0);
-    let none = Sightings::none();
+    let none = Observations::none();
     let exactly = Now {
         interval: Interval::exactly(time),
         boot: BootTime::default(),
@@ -122,7 +122,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         stepped_at: None,
         restarted: world.restarted,
         margin: model.span(model.config.margin),
-        seen: &none,
+        observations: &none,
         high_water: leasehold_core::Time::default(),
     };
     let newcomer = Operation::Acquire(acquire(model, 15));
@@ -139,7 +139,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
     let reserved = record
         .next
         .as_ref()
-        .filter(|next| next.until >= time && next.until <= time + limits::RESERVATION);
+        .filter(|next| next.until >= time && next.until <= time + limits::MAX_RESERVATION);
     if !held && reserved.is_none() && !granted(record, &newcomer, &exactly) {
         return Err("free and unreserved, but cannot be taken".to_owned());
     }
@@ -160,7 +160,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         }
     }
 
-    // Somebody who looks now, and again once all that may stand can only be over, gets it.
+    // A contender that observes the record now, and again once every holder must have expired, is granted the lease.
     let margin = model.span(model.config.margin);
     let boot = BootTime::default();
     let stamp = Stamp {
@@ -168,12 +168,12 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         resolution: std::time::Duration::ZERO,
     };
     let clock = Clock::new(boot, boot, stamp, margin).restarted(world.restarted);
-    let mut seen = Sightings::none();
-    seen.note(Some(record), &clock, boot);
+    let mut observations = Observations::none();
+    observations.update(Some(record), &clock, boot);
     let ttl = model.span(model.config.ttl.max(model.config.renewed_ttl));
     let later =
-        boot + (ttl.max(limits::RESERVATION) + margin + model.span(model.config.horizon + 1));
-    if !granted(record, &newcomer, &clock.now(later, &seen)) {
+        boot + (ttl.max(limits::MAX_RESERVATION) + margin + model.span(model.config.horizon + 1));
+    if !granted(record, &newcomer, &clock.now(later, &observations)) {
         return Err("still not free after everything must have ended".to_owned());
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What an exploration must have met, so that it cannot pass by seeing nothing.
 
-use leasehold_core::{Granted, How, Now, Outcome, Record};
+use leasehold_core::{EndReason, GrantKind, Now, Outcome, Record};
 
 /// Something that was met on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(crate) enum Witness {
     Granted,
     GrantedAgain,
     Kept,
-    /// Granted although a holder had not let go.
+    /// Granted although a holder had not released.
     TookOver,
     /// Granted although a holder's expiry was yet to come: judged by observation.
     Observed,
@@ -45,15 +45,15 @@ pub(crate) fn outcome(
     match outcome {
         Outcome::Granted(grant) => {
             saw(match grant.granted {
-                Granted::Fresh => Witness::Granted,
-                Granted::Again => Witness::GrantedAgain,
-                Granted::Kept => Witness::Kept,
+                GrantKind::Fresh => Witness::Granted,
+                GrantKind::Again => Witness::GrantedAgain,
+                GrantKind::Kept => Witness::Kept,
             });
-            if grant.granted == Granted::Fresh {
+            if grant.granted == GrantKind::Fresh {
                 if grant
                     .last
                     .as_ref()
-                    .is_some_and(|last| last.how == How::Expired)
+                    .is_some_and(|last| last.how == EndReason::Expired)
                 {
                     saw(Witness::TookOver);
                 }

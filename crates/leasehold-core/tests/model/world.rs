@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Clock, Decision, Fence, Mode, Now, Observed, Operation, Outcome, Record, Sightings,
-    Stamp, Time,
+    BootTime, Clock, ClockChange, Decision, Fence, Mode, Now, Observations, Operation, Outcome,
+    Record, Stamp, Time,
 };
 
 pub(crate) const CLIENTS: usize = 3;
@@ -24,7 +24,7 @@ pub(crate) struct Config {
     /// The ttl that a renewal asks for.
     pub(crate) renewed_ttl: u64,
     pub(crate) margin: u64,
-    /// How coarse the store tells its time.
+    /// The resolution of the store's time.
     pub(crate) resolution: u64,
     pub(crate) modes: [Mode; CLIENTS],
     /// Clients with the same number share a nonce.
@@ -66,7 +66,7 @@ pub(crate) struct Config {
 pub(crate) struct Rules {
     pub(crate) apply: fn(Option<&Record>, &Operation, &Now<'_>) -> Decision,
     pub(crate) deadline: fn(&Answered) -> BootTime,
-    pub(crate) observe: fn(&mut Clock, BootTime, BootTime, Stamp) -> Observed,
+    pub(crate) observe: fn(&mut Clock, BootTime, BootTime, Stamp) -> ClockChange,
     /// Versions that count from 1 again after a delete.
     pub(crate) versions_return: bool,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Snapshot {
     pub(crate) record: Rc<Record>,
 }
 
-/// What a client was told that it holds.
+/// The lease that a client relies on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Belief {
     pub(crate) fence: Fence,
@@ -121,7 +121,7 @@ pub(crate) struct Unsure {
     pub(crate) outcome: Told,
 }
 
-/// What a client will be told once its write is confirmed.
+/// The outcome that a client gets once its write is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Told {
     Holds {
@@ -180,7 +180,7 @@ pub(crate) struct Client {
     /// Whether it has ever begun anything.
     pub(crate) begun: bool,
     pub(crate) clock: Option<Clock>,
-    pub(crate) seen: Sightings,
+    pub(crate) observations: Observations,
     pub(crate) belief: Option<Belief>,
     pub(crate) phase: Phase,
 }

@@ -1,75 +1,47 @@
 //! Who asks, and what they may do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use leasehold::core::{Name, Text};
 use leasehold::wire::{Problem, Trouble};
 
-use super::meter::{Limits, Meter, Waiting};
+use super::credential::Credential;
+use super::lifetime::Lifetime;
+use super::meter::{Limits, Waiting};
 use super::scope::{self, Right, Scope};
 use crate::refused::Refused;
 use crate::route::Route;
 use crate::service::Peer;
 
-/// What a token or a certificate stands for.
-#[derive(Debug)]
-pub(crate) struct Credential {
-    /// The token's id, or the certificate's name: no secret.
-    pub(crate) id: Text,
-    pub(crate) principal: Text,
-    pub(crate) scopes: Vec<Scope>,
-    pub(crate) expires: Option<Timestamp>,
-    /// How much it has asked for; it outlives a change of the file.
-    pub(crate) meter: Arc<Meter>,
-    /// Whether the file has been read again since.
-    retired: AtomicBool,
-}
-
-impl Credential {
-    pub(crate) fn new(
-        id: &str,
-        principal: String,
-        scopes: Vec<Scope>,
-        expires: Option<Timestamp>,
-        meter: Arc<Meter>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            id: id.into(),
-            meter,
-            principal: principal.into(),
-            scopes,
-            expires,
-            retired: AtomicBool::new(false),
-        })
-    }
-
-    /// Says that it may allow something else now: what goes on by it must end, and ask again.
-    pub(crate) fn retire(&self) {
-        self.retired.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_expired(&self) -> bool {
-        self.expires
-            .is_some_and(|expires| expires <= Timestamp::now())
-    }
-}
-
 /// Who asks. Where access control is off that is anybody, who may do everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller {
     pub(crate) credential: Option<Arc<Credential>>,
+    /// What shows the credential, if that ends by itself: a session, or a certificate.
+    pub(super) proof: Option<Arc<Lifetime>>,
     /// Where from.
     pub(crate) address: Text,
 }
 
 impl Caller {
+    pub(super) fn new(
+        credential: Arc<Credential>,
+        proof: Option<Arc<Lifetime>>,
+        address: Text,
+    ) -> Self {
+        Self {
+            credential: Some(credential),
+            proof,
+            address,
+        }
+    }
+
     /// Somebody whom nobody has asked who they are.
     pub(crate) fn anybody(peer: &Peer) -> Self {
         Self {
             credential: None,
+            proof: None,
             address: peer.address.clone(),
         }
     }
@@ -79,10 +51,24 @@ impl Caller {
         self.credential.is_none()
     }
 
-    /// Whether what it stood for may have changed since, or its time is over.
+    /// Whether its rights have ended, or are others now.
     pub(crate) fn is_over(&self) -> bool {
-        let known = self.credential.as_deref();
-        known.is_some_and(|known| known.retired.load(Ordering::Relaxed) || known.is_expired())
+        self.lifetimes().any(Lifetime::is_over)
+    }
+
+    /// Waits until its rights end, or are others.
+    pub(crate) async fn over(&self) {
+        let mut lifetimes = self.lifetimes();
+        let (one, other) = (lifetimes.next(), lifetimes.next());
+        tokio::select! {
+            () = over(one) => {}
+            () = over(other) => {}
+        }
+    }
+
+    fn lifetimes(&self) -> impl Iterator<Item = &Lifetime> {
+        let credential = self.credential.as_deref().map(|known| &known.lifetime);
+        credential.into_iter().chain(self.proof.as_deref())
     }
 
     /// Whom leases belong to.
@@ -101,6 +87,13 @@ impl Caller {
                 let detail = format!("more than {} requests a second of this token", limits.rate);
                 too_many(detail, early)
             })
+    }
+
+    /// Counts so many more for a request that was admitted.
+    pub(crate) fn charge(&self, limits: &Limits, more: usize) {
+        if let Some(known) = &self.credential {
+            known.meter.charge(limits, more);
+        }
     }
 
     /// Counts one that waits, until what this gives is dropped.
@@ -133,20 +126,30 @@ impl Caller {
         Err(missing(rights).into())
     }
 
+    /// The same for each of these names.
+    pub(crate) fn check_all<'n>(
+        &self,
+        rights: &[Right],
+        names: impl IntoIterator<Item = &'n Name>,
+    ) -> Result<(), Refused> {
+        let mut names = names.into_iter();
+        names.try_for_each(|name| self.check(rights, name))
+    }
+
+    /// The same for every name that starts like this.
+    pub(crate) fn check_prefix(&self, right: Right, prefix: &str) -> Result<(), Refused> {
+        if self.scopes_allow(|scope| scope.allows(right, prefix)) {
+            return Ok(());
+        }
+        Err(missing(&[right]).into())
+    }
+
     /// The same for names that are not known yet: whether there are any.
     fn check_some(&self, rights: &[Right]) -> Result<(), Refused> {
         if self.scopes_allow(|scope| rights.iter().any(|right| scope.gives(*right))) {
             return Ok(());
         }
         Err(missing(rights).into())
-    }
-
-    /// The same for what tells of every name.
-    fn check_everything(&self, right: Right) -> Result<(), Refused> {
-        if self.scopes_allow(|scope| scope.allows(right, "")) {
-            return Ok(());
-        }
-        Err(missing(&[right]).into())
     }
 
     /// The parts of what starts with `prefix` on which the caller has this right: at least one, in order.
@@ -166,6 +169,13 @@ impl Caller {
             None => true,
             Some(known) => known.scopes.iter().any(allows),
         }
+    }
+}
+
+async fn over(lifetime: Option<&Lifetime>) {
+    match lifetime {
+        Some(lifetime) => lifetime.over().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -242,9 +252,9 @@ impl Need<'_> {
         match self {
             Self::Nothing | Self::Somebody => Ok(()),
             Self::On(rights, []) => caller.check_some(rights),
-            Self::On(rights, names) => names.iter().try_for_each(|name| caller.check(rights, name)),
+            Self::On(rights, names) => caller.check_all(rights, *names),
             Self::Within(right) => caller.check_some(&[*right]),
-            Self::OnEverything(right) => caller.check_everything(*right),
+            Self::OnEverything(right) => caller.check_prefix(*right, ""),
         }
     }
 

@@ -7,7 +7,7 @@
 //! sha256 = "…"                           # of the token, which itself is nowhere
 //! scopes = ["acquire:ci/", "read:"]
 //! created = 2026-11-16T02:41:19Z
-//! expires = 2027-02-14T02:41:19Z         # if ever
+//! expires = 2027-02-14T02:41:19Z         # or "never"; required, so that a file that was cut off extends nothing
 //!
 //! [[certificate]]                        # of a client, signed by `--tls-client-ca`
 //! name = "worker.example.org"            # its subject's common name, or one of its alternative names
@@ -22,11 +22,12 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use leasehold::{Error, Result};
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TomlError, value};
 
-use super::read;
+use super::read::{self, NEVER};
 use super::scope::Scope;
 use super::token::{Token, TokenHash};
+use crate::follow;
 
 /// What a new file begins with.
 const PREAMBLE: &str =
@@ -83,26 +84,11 @@ pub struct CertificateEntry {
 impl AccessFile {
     /// Reads a file. One that others may write to is refused, since they could let themselves in.
     pub fn read(path: &Path) -> Result<Self> {
-        let wrong = |why: &str| Error::Denied(format!("the access file {}: {why}", path.display()));
-        let file = File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => wrong("it is not there: make one with `leasehold token create`"),
-            _ => wrong(&error.to_string()),
-        })?;
-        let mode = file
-            .metadata()
-            .map_err(|error| wrong(&error.to_string()))?
-            .mode();
-        if mode & 0o022 != 0 {
-            return Err(wrong("others may write to it: `chmod 600` it"));
-        }
-        let text = std::io::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
-        Self::parse(&text).map_err(|why| wrong(&why))
+        Self::parse(&read_text(path)?).map_err(|why| unusable(path, &why))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let document: DocumentMut = text
-            .parse()
-            .map_err(|error: toml_edit::TomlError| error.to_string())?;
+        let document: DocumentMut = text.parse().map_err(|error: TomlError| error.to_string())?;
         let file = read::file(document.as_table())?;
         let principals = file.tokens.iter().map(|token| &token.principal);
         let principals = principals.chain(file.certificates.iter().map(|entry| &entry.principal));
@@ -139,9 +125,9 @@ impl AccessFile {
                 .entry("token")
                 .or_insert_with(|| ArrayOfTables::new().into());
             let tokens = tokens.as_array_of_tables_mut();
-            tokens
-                .expect("it has just been read as such")
-                .push(table(&entry));
+            let tokens =
+                tokens.ok_or_else(|| unusable(path, "`token` is written as `[[token]]`"))?;
+            tokens.push(table(&entry));
             Ok(())
         })?;
         Ok((token, entry))
@@ -166,6 +152,45 @@ impl AccessFile {
             )))
         })
     }
+
+    /// Adds `expires = "never"` to the tokens of a file of before this was required, and returns their ids.
+    pub fn migrate(path: &Path) -> Result<Vec<String>> {
+        let mut ids = Vec::new();
+        edit(path, |document| {
+            let tokens = document
+                .get_mut("token")
+                .and_then(Item::as_array_of_tables_mut);
+            for token in tokens.into_iter().flat_map(ArrayOfTables::iter_mut) {
+                if !token.contains_key("expires") {
+                    token["expires"] = value(NEVER);
+                    let id = token.get("id").and_then(Item::as_str);
+                    ids.push(id.unwrap_or_default().to_owned());
+                }
+            }
+            Ok(())
+        })?;
+        Ok(ids)
+    }
+}
+
+fn unusable(path: &Path, why: &str) -> Error {
+    Error::Denied(format!("the access file {}: {why}", path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let unreadable = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => unusable(
+            path,
+            "it is not there: make one with `leasehold token create`",
+        ),
+        _ => unusable(path, &error.to_string()),
+    };
+    let mode = fs::metadata(path).map_err(unreadable)?.mode();
+    if mode & 0o022 != 0 {
+        return Err(unusable(path, "others may write to it: `chmod 600` it"));
+    }
+    let bytes = follow::read(path).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|_| unusable(path, "it is not UTF-8 text"))
 }
 
 fn table(entry: &TokenEntry) -> Table {
@@ -180,18 +205,14 @@ fn table(entry: &TokenEntry) -> Table {
     let scopes = entry.scopes.iter().map(Scope::to_string);
     table["scopes"] = value(scopes.collect::<toml_edit::Array>());
     table["created"] = date(entry.created);
-    if let Some(expires) = entry.expires {
-        table["expires"] = date(expires);
-    }
+    table["expires"] = entry.expires.map_or_else(|| value(NEVER), date);
     table
 }
 
-/// Changes a file, or none at all: what is written replaces it at once, and comments stay. Two that do so at the same
-/// time take turns.
+/// Changes a file, or none at all: what is written replaces it at once, makes sense, and keeps comments. Two that do so at
+/// the same time take turns.
 fn edit(path: &Path, change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<()> {
-    let failed = |error: std::io::Error| {
-        Error::Denied(format!("the access file {}: {error}", path.display()))
-    };
+    let failed = |error: std::io::Error| unusable(path, &error.to_string());
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -199,17 +220,16 @@ fn edit(path: &Path, change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Res
     let lock = File::open(folder).map_err(failed)?;
     lock.lock().map_err(failed)?;
     let text = match fs::exists(path).map_err(failed)? {
-        true => {
-            AccessFile::read(path)?;
-            fs::read_to_string(path).map_err(failed)?
-        }
+        true => read_text(path)?,
         false => PREAMBLE.to_owned(),
     };
     let mut document: DocumentMut = text
         .parse()
-        .map_err(|error| Error::Denied(format!("the access file {}: {error}", path.display())))?;
+        .map_err(|error: TomlError| unusable(path, &error.to_string()))?;
     change(&mut document)?;
-    replace(path, &document.to_string()).map_err(failed)?;
+    let text = document.to_string();
+    AccessFile::parse(&text).map_err(|why| unusable(path, &why))?;
+    replace(path, &text).map_err(failed)?;
     lock.sync_all().map_err(failed)
 }
 
@@ -262,4 +282,77 @@ fn first_twice<'t>(texts: &mut [&'t String]) -> Option<&'t String> {
 
 fn whole_second(moment: Timestamp) -> Timestamp {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A file with a token that ends and then one that does not.
+    fn written() -> (TempDir, PathBuf) {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("access.toml");
+        let soon = Timestamp::now() + SignedDuration::from_hours(1);
+        let scopes = ["read:".parse().unwrap()];
+        AccessFile::create_token(&path, "ends", &scopes, Some(soon)).unwrap();
+        AccessFile::create_token(&path, "stays", &scopes, None).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_extends_no_token() {
+        let (_folder, path) = written();
+        let whole = AccessFile::read(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        for length in 0..text.len() {
+            let Ok(cut) = AccessFile::parse(&text[..length]) else {
+                continue;
+            };
+            for token in cut.tokens {
+                let before = whole.tokens.iter().find(|before| before.id == token.id);
+                assert_eq!(token.expires, before.unwrap().expires, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_without_an_end_is_refused_until_the_file_is_migrated() {
+        let (_folder, path) = written();
+        let text = fs::read_to_string(&path).unwrap();
+        let old = text.replace("expires = \"never\"\n", "# kept\n");
+        assert_ne!(old, text);
+        fs::write(&path, &old).unwrap();
+        let refused = |error: Error| {
+            let error = error.to_string();
+            assert!(error.contains("number 2: `expires` is missing"), "{error}");
+            assert!(error.contains("leasehold token migrate"), "{error}");
+        };
+        refused(AccessFile::read(&path).unwrap_err());
+        refused(AccessFile::create_token(&path, "new", &[], None).unwrap_err());
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            old,
+            "nothing is written"
+        );
+        let ids = AccessFile::migrate(&path).unwrap();
+        let tokens = AccessFile::read(&path).unwrap().tokens;
+        assert_eq!(ids, [tokens[1].id.clone()]);
+        assert_eq!(tokens[1].expires, None);
+        assert!(tokens[0].expires.is_some());
+        assert!(fs::read_to_string(&path).unwrap().contains("# kept"));
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_instead_of_waiting_for_its_writer() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("access.toml");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let error = AccessFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
 }

@@ -47,15 +47,31 @@ impl Default for Meter {
 impl Meter {
     /// Counts a request, unless it comes too early: by so much.
     pub(crate) fn count(&self, limits: &Limits) -> Result<(), Duration> {
-        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.now();
         let step = 1_000_000_000 / u64::from(limits.rate.max(1));
         let most = now + BURST_NS.max(step);
-        let next = |due: u64| due.max(now) + step;
+        let next = |due: u64| due.max(now).saturating_add(step);
         let admitted = |due| (next(due) <= most).then(|| next(due));
         self.due_ns
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admitted)
             .map(drop)
             .map_err(|due| Duration::from_nanos(next(due) - most))
+    }
+
+    /// Counts so many more for a request that was admitted. They are not refused, so that large requests are possible at every
+    /// rate; the next ones are until an even pace has caught up.
+    pub(crate) fn charge(&self, limits: &Limits, more: usize) {
+        let now = self.now();
+        let step = 1_000_000_000 / u64::from(limits.rate.max(1));
+        let cost = step.saturating_mul(more as u64);
+        let later = |due: u64| Some(due.max(now).saturating_add(cost));
+        let _ = self
+            .due_ns
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Counts one that waits, for as long as it does; `None`: too many do.
@@ -91,6 +107,18 @@ mod tests {
         assert!((10..20).contains(&admitted), "{admitted}");
         let early = meter.count(&limits).unwrap_err();
         assert!(early <= Duration::from_millis(100), "{early:?}");
+    }
+
+    #[test]
+    fn a_large_request_is_admitted_and_made_up_for_by_a_pause() {
+        let limits = Limits { rate: 10, waits: 0 };
+        let meter = Meter::default();
+        assert!(meter.count(&limits).is_ok());
+        meter.charge(&limits, 99);
+        let early = meter.count(&limits).unwrap_err();
+        // A hundred and one take ten seconds beyond the first burst.
+        let expected = Duration::from_millis(8_000)..=Duration::from_millis(9_100);
+        assert!(expected.contains(&early), "{early:?}");
     }
 
     #[test]

@@ -5,13 +5,16 @@
 //! they are held. What a lease is and whose is decided by the core alone; here is decided who may ask.
 
 pub(crate) mod caller;
+mod credential;
 mod file;
+mod lifetime;
 pub(crate) mod meter;
 mod read;
+mod rights;
 mod scope;
+mod session;
 mod token;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,6 +26,7 @@ use leasehold::core::Text;
 use leasehold::wire::Trouble;
 
 pub use file::{AccessFile, CertificateEntry, TokenEntry};
+pub(crate) use lifetime::Lifetime;
 pub use meter::Limits;
 pub use scope::{Right, Scope};
 pub use token::{Token, TokenHash};
@@ -30,8 +34,9 @@ pub use token::{Token, TokenHash};
 use crate::follow::{self, Followed};
 use crate::refused::Refused;
 use crate::service::Peer;
-use crate::session;
-use caller::{Caller, Credential};
+use caller::Caller;
+use credential::Credential;
+use rights::Rights;
 
 /// Who may do what, as a file says, and as it says again whenever it changes. Cheap to clone.
 #[derive(Clone)]
@@ -49,7 +54,7 @@ impl Access {
     /// As this file says. A file that cannot be used is [`Error::Denied`](leasehold::Error::Denied).
     pub fn open(path: &Path) -> Result<Self> {
         let followed = Followed::new(vec![path.to_owned()]);
-        let rights = Rights::read(path, None)?;
+        let rights = Rights::read(path, &Rights::default())?;
         Ok(Self {
             inner: Arc::new(Inner {
                 path: path.to_owned(),
@@ -59,29 +64,88 @@ impl Access {
         })
     }
 
-    /// Who has sent these headers: by their token, by a cookie, or else by the names of a certificate that was shown.
-    pub(crate) fn identify(&self, headers: &HeaderMap, peer: &Peer) -> Result<Caller, Refused> {
+    /// Identifies the sender of a request by its token, by its session, or else by the certificate that it has shown.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        session: Option<&str>,
+        peer: &Peer,
+    ) -> Result<Caller, Refused> {
         let address = peer.address.clone();
-        let token = bearer(headers)?.or_else(|| session::token(headers));
-        if let Some(token) = token {
+        if let Some(token) = bearer(headers)? {
             return self.sign_in(token, address);
         }
-        let Some(names) = &peer.certificate else {
-            let detail = "a token is needed: send the header `Authorization: Bearer lh_…`";
-            return Err(Refused::new(Trouble::Unauthorized, detail));
+        let rights = self.rights();
+        if let Some((credential, lifetime)) =
+            session.and_then(|session| find_session(&rights, session))
+        {
+            return Ok(Caller::new(credential, Some(lifetime), address));
+        }
+        let Some(certificate) = &peer.certificate else {
+            return Err(unauthorized(match session {
+                Some(_) => "this session has ended: sign in again",
+                None => "a token is needed: send the header `Authorization: Bearer lh_…`",
+            }));
         };
-        let credential = self.rights().find_named(names);
-        caller(credential, address, "this certificate is unknown")
+        if certificate.lifetime.is_over() {
+            return Err(unauthorized(
+                "the certificate of this connection has expired: connect again with a new one",
+            ));
+        }
+        let credential = rights.find_named(&certificate.names);
+        let credential = credential.ok_or_else(|| unauthorized("this certificate is unknown"))?;
+        let proof = Some(certificate.lifetime.clone());
+        Ok(Caller::new(credential.clone(), proof, address))
     }
 
-    /// Who has this token.
+    /// Identifies the owner of a token.
     pub(crate) fn sign_in(&self, token: &str, address: Text) -> Result<Caller, Refused> {
-        let credential = self.rights().find(token);
-        caller(
-            credential,
-            address,
-            "this token is unknown, or its time is over",
-        )
+        let rights = self.rights();
+        let known = rights.find_token(token).ok_or_else(unknown_token)?;
+        Ok(Caller::new(known.credential.clone(), None, address))
+    }
+
+    /// Opens a session for a caller that has shown its token, and returns its name: a secret that stands for the token until
+    /// the session ends.
+    pub(crate) fn open_session(&self, caller: &Caller) -> Result<String, Refused> {
+        let rights = self.rights();
+        let id = caller.credential.as_deref().map(|known| &*known.id);
+        let known = id
+            .and_then(|id| rights.find_id(id))
+            .ok_or_else(unknown_token)?;
+        // It is found by the id of its token.
+        Ok(format!("{}{}", known.credential.id, known.sessions.open()?))
+    }
+
+    /// Ends a session.
+    pub(crate) fn close_session(&self, session: &str) {
+        let rights = self.rights();
+        if let Some((id, secret)) = session.split_at_checked(token::ID_CHARS)
+            && let Some(known) = rights.find_id(id)
+        {
+            known.sessions.close(secret);
+        }
+    }
+
+    /// Returns the caller with the rights that it has now. Refused if its proof is not accepted any more, or belongs to
+    /// another principal now.
+    pub(crate) fn renew(&self, caller: &Caller) -> Result<Caller, Refused> {
+        let ended = || {
+            unauthorized(
+                "the token, session or certificate has ended meanwhile: nothing is granted",
+            )
+        };
+        let before = caller.credential.as_deref().ok_or_else(ended)?;
+        let rights = self.rights();
+        let current = rights.current(before).ok_or_else(ended)?;
+        let renewed = Caller {
+            credential: Some(current.clone()),
+            ..caller.clone()
+        };
+        if renewed.is_over() || current.principal != before.principal {
+            return Err(ended());
+        }
+        Ok(renewed)
     }
 
     /// Follows the file for as long as it is polled. What is wrong with it is logged, and the rights stay.
@@ -93,15 +157,17 @@ impl Access {
         if !self.inner.followed.have_changed() {
             return;
         }
-        match Rights::read(&self.inner.path, Some(&self.rights())) {
+        let before = self.rights();
+        match Rights::read(&self.inner.path, &before) {
             Ok(rights) => {
-                tracing::info!(tokens = rights.tokens.len(), "the access file has changed");
-                let mut current = self
-                    .inner
-                    .rights
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner);
-                std::mem::replace(&mut *current, Arc::new(rights)).retire();
+                tracing::info!(
+                    tokens = rights.count_tokens(),
+                    "the access file has changed"
+                );
+                let after = Arc::new(rights);
+                let current = self.inner.rights.write();
+                *current.unwrap_or_else(PoisonError::into_inner) = after.clone();
+                before.retire(&after);
             }
             Err(error) => {
                 tracing::error!(%error, "the access file cannot be used: rights stay as they were");
@@ -121,81 +187,19 @@ impl fmt::Debug for Access {
     }
 }
 
-/// What the file said when it was last read.
-struct Rights {
-    tokens: HashMap<String, Known>,
-    certificates: HashMap<String, Arc<Credential>>,
+/// The credential of a session that is not over, and how long the session lasts.
+fn find_session(rights: &Rights, session: &str) -> Option<(Arc<Credential>, Arc<Lifetime>)> {
+    let (id, secret) = session.split_at_checked(token::ID_CHARS)?;
+    let known = rights.find_id(id)?;
+    Some((known.credential.clone(), known.sessions.find(secret)?))
 }
 
-struct Known {
-    hash: TokenHash,
-    credential: Arc<Credential>,
+fn unauthorized(detail: &'static str) -> Refused {
+    Refused::new(Trouble::Unauthorized, detail)
 }
 
-impl Rights {
-    /// What the file says. Whoever was known before goes on being counted as before.
-    fn read(path: &Path, before: Option<&Self>) -> Result<Self> {
-        let file = AccessFile::read(path)?;
-        let tokens = file.tokens.into_iter().map(|entry| {
-            let (id, before) = (
-                &entry.id,
-                before.and_then(|before| before.tokens.get(&entry.id)),
-            );
-            let meter = before.map(|known| known.credential.meter.clone());
-            let meter = meter.unwrap_or_default();
-            let credential =
-                Credential::new(id, entry.principal, entry.scopes, entry.expires, meter);
-            let known = Known {
-                hash: entry.sha256,
-                credential,
-            };
-            (entry.id, known)
-        });
-        let certificates = file.certificates.into_iter().map(|entry| {
-            let before = before.and_then(|before| before.certificates.get(&entry.name));
-            let meter = before.map(|known| known.meter.clone()).unwrap_or_default();
-            let (name, scopes) = (&entry.name, entry.scopes);
-            let credential = Credential::new(name, entry.principal, scopes, None, meter);
-            (entry.name, credential)
-        });
-        Ok(Self {
-            tokens: tokens.collect(),
-            certificates: certificates.collect(),
-        })
-    }
-
-    /// The credential of the first of these names that has one.
-    fn find_named(&self, names: &[String]) -> Option<Arc<Credential>> {
-        let mut found = names.iter().filter_map(|name| self.certificates.get(name));
-        found.next().cloned()
-    }
-
-    fn retire(&self) {
-        let tokens = self.tokens.values().map(|known| &known.credential);
-        tokens
-            .chain(self.certificates.values())
-            .for_each(|known| known.retire());
-    }
-
-    fn find(&self, token: &str) -> Option<Arc<Credential>> {
-        let known = self.tokens.get(token::id(token)?)?;
-        (known.hash.matches(token) && !known.credential.is_expired())
-            .then(|| known.credential.clone())
-    }
-}
-
-fn caller(
-    credential: Option<Arc<Credential>>,
-    address: Text,
-    unknown: &'static str,
-) -> Result<Caller, Refused> {
-    if credential.is_none() {
-        return Err(Refused::new(Trouble::Unauthorized, unknown));
-    }
-    Ok(Caller {
-        credential,
-        address,
-    })
+fn unknown_token() -> Refused {
+    unauthorized("this token is unknown, or its time is over")
 }
 
 /// The token of the `Authorization` header, if there is one.
@@ -211,8 +215,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
         {
             Ok(Some(token.trim_ascii()))
         }
-        _ => Err(Refused::new(
-            Trouble::Unauthorized,
+        _ => Err(unauthorized(
             "the header `Authorization` is there once, as `Bearer lh_…`",
         )),
     }

@@ -7,6 +7,9 @@ use super::file::{AccessFile, CertificateEntry, TokenEntry};
 use super::scope::Scope;
 use super::token::TokenHash;
 
+/// When a token ends that never does.
+pub(super) const NEVER: &str = "never";
+
 type Read<T> = Result<T, String>;
 
 /// All of it.
@@ -30,7 +33,7 @@ fn token(table: &Table) -> Read<TokenEntry> {
         sha256: sha256.ok_or("`sha256` is no SHA-256 in hexadecimal")?,
         scopes: scopes(table)?,
         created: moment(table, "created")?.ok_or("`created` is missing")?,
-        expires: moment(table, "expires")?,
+        expires: expiry(table)?,
     })
 }
 
@@ -87,6 +90,19 @@ fn scopes(table: &Table) -> Read<Vec<Scope>> {
     scopes.collect()
 }
 
+/// When a token ends. It is required: otherwise a file that was cut off could make a token last for ever.
+fn expiry(table: &Table) -> Read<Option<Timestamp>> {
+    if table.get("expires").and_then(Item::as_str) == Some(NEVER) {
+        return Ok(None);
+    }
+    moment(table, "expires")?.map(Some).ok_or_else(|| {
+        format!(
+            "`expires` is missing: the file may have been cut off. Give a date, or \"{NEVER}\" for a token that never ends; \
+             `leasehold token migrate` adds that to a file of an older version"
+        )
+    })
+}
+
 fn moment(table: &Table, key: &str) -> Read<Option<Timestamp>> {
     let Some(item) = table.get(key) else {
         return Ok(None);
@@ -94,6 +110,7 @@ fn moment(table: &Table, key: &str) -> Read<Option<Timestamp>> {
     let date = item
         .as_datetime()
         .and_then(|date| date.to_string().parse().ok());
-    let wrong = || format!("`{key}` is no date with time and offset, as in 2027-01-31T00:00:00Z");
+    let wrong =
+        || format!("`{key}` is not a date with time and offset, as in 2027-01-31T00:00:00Z");
     date.map(Some).ok_or_else(wrong)
 }

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq as _;
 
 /// What every token starts with, so that people and scanners of leaked secrets know one when they see it.
 const PREFIX: &str = "lh_";
-const ID_CHARS: usize = 8;
+pub(super) const ID_CHARS: usize = 8;
 /// 43 characters of 62 kinds are 256 bits.
 const SECRET_CHARS: usize = 43;
 const CHECK_CHARS: usize = 6;
@@ -70,9 +70,13 @@ impl TokenHash {
         Self(Sha256::digest(token).into())
     }
 
-    /// Compares in a time that does not depend on where they differ.
     pub(crate) fn matches(&self, token: &str) -> bool {
-        self.0.ct_eq(&Self::of(token).0).into()
+        self.equals(&Self::of(token))
+    }
+
+    /// Compares in a time that does not depend on where they differ.
+    pub(super) fn equals(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
     }
 
     pub(crate) fn parse(hex: &str) -> Option<Self> {
@@ -97,6 +101,13 @@ impl fmt::Debug for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenHash(…)")
     }
+}
+
+/// Random characters, six bits each at most.
+pub(super) fn random(chars: usize) -> Result<String> {
+    let mut text = String::with_capacity(chars);
+    push_random(&mut text, chars)?;
+    Ok(text)
 }
 
 fn push_random(text: &mut String, chars: usize) -> Result<()> {

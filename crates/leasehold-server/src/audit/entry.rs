@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use leasehold::core::{Break, Fence, Name, Operation, Outcome, Who};
+use leasehold::core::{Break, Fence, HolderRef, Name, Operation, Outcome};
 use leasehold::engine::Reply;
 use leasehold::wire::Trouble;
 use leasehold::{Error, Result};
@@ -28,17 +28,17 @@ impl Change {
     }
 
     pub(crate) fn of(name: &Name, operation: &Operation) -> Self {
-        let by = |who: Who| match who {
-            Who::Fence(fence) => Some(fence),
-            Who::Nonce(_) => None,
+        let by = |who: HolderRef| match who {
+            HolderRef::Fence(fence) => Some(fence),
+            HolderRef::Nonce(_) => None,
         };
         let (operation, fence) = match operation {
             Operation::Acquire(_) => ("acquire", None),
             Operation::Reserve(_) => ("reserve", None),
             Operation::Renew(renew) => ("renew", Some(renew.fence)),
             Operation::Update(update) => ("update", Some(update.fence)),
-            Operation::Release(release) => ("release", by(release.who)),
-            Operation::Break(Break::Own(release)) => ("break", by(release.who)),
+            Operation::Release(release) => ("release", by(release.holder)),
+            Operation::Break(Break::Own(release)) => ("break", by(release.holder)),
             Operation::Break(Break::Force { fence, .. }) => ("break", *fence),
             Operation::Put(_) => ("put", None),
             Operation::Remove => ("remove", None),

@@ -1,10 +1,12 @@
 //! How many refusals of callers without a credential are recorded: enough to see an attack, too few to fill a disk.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use leasehold::core::BootTime;
+
+use crate::connections::ClientAddress;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// Lines of one address in a window, and of all together.
@@ -15,7 +17,7 @@ const TOTAL: u32 = 600;
 #[derive(Default)]
 pub(super) struct Limit {
     since: Option<BootTime>,
-    recorded: HashMap<IpAddr, u32>,
+    recorded: HashMap<ClientAddress, u32>,
     total: u32,
     omitted: u64,
 }
@@ -28,13 +30,14 @@ impl Limit {
             self.recorded.clear();
             self.total = 0;
         }
-        let recorded = self.recorded.get(&network(address)).copied().unwrap_or(0);
+        let address = client_address(address);
+        let recorded = self.recorded.get(&address).copied().unwrap_or(0);
         if self.total >= TOTAL || recorded >= PER_ADDRESS {
             self.omitted += 1;
             return false;
         }
         self.total += 1;
-        self.recorded.insert(network(address), recorded + 1);
+        self.recorded.insert(address, recorded + 1);
         true
     }
 
@@ -49,19 +52,11 @@ impl Limit {
     }
 }
 
-/// The address without its port, of IPv6 the /64 that one host commonly has.
-fn network(address: &str) -> IpAddr {
+/// The client address of a peer, which has a port.
+fn client_address(peer: &str) -> ClientAddress {
     let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let ip = address
-        .parse()
-        .map_or(unknown, |peer: SocketAddr| peer.ip());
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => {
-            let network = u128::from(ip) & (u128::MAX << 64);
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
-        ip => ip,
-    }
+    let peer = peer.parse().map(|peer: SocketAddr| peer.ip());
+    peer.unwrap_or(unknown).into()
 }
 
 #[cfg(test)]

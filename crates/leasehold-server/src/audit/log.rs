@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// When a new file is begun, and how many old ones are kept.
@@ -36,15 +36,24 @@ impl Log {
         })
     }
 
-    /// Appends whole lines, all of them or none. Returns whether the file was rotated before.
-    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<bool> {
-        let is_rotated = self.is_full(lines.len())? && self.rotate();
+    /// Whether the file is still the one at its path.
+    pub(super) fn is_in_place(&self) -> bool {
+        let (open, there) = (self.file.metadata(), fs::metadata(&self.path));
+        open.ok()
+            .zip(there.ok())
+            .is_some_and(|(open, there)| (open.dev(), open.ino()) == (there.dev(), there.ino()))
+    }
+
+    /// Appends whole lines, all of them or none.
+    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_full(lines.len())? {
+            self.rotate();
+        }
         if self.is_torn {
             self.write(b"\n")?;
             self.is_torn = false;
         }
-        self.write(lines)?;
-        Ok(is_rotated)
+        self.write(lines)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -88,21 +97,19 @@ impl Log {
 
     /// Moves the file to `PATH.1`, older ones one further, and begins a new one. If that is not possible, goes on in the
     /// file as it is: no line is lost.
-    fn rotate(&mut self) -> bool {
+    fn rotate(&mut self) {
         let rotated = self.shift().and_then(|()| open(&self.path));
         match rotated {
             Ok(file) => {
                 self.file = file;
                 self.is_torn = false;
                 self.is_stuck = false;
-                true
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_stuck, true) {
                     let path = self.path.display();
                     tracing::error!(%error, "cannot rotate the audit log {path}: it grows on");
                 }
-                false
             }
         }
     }
@@ -191,11 +198,12 @@ mod tests {
             keep: 2,
         };
         let mut log = Log::open(&path, Some(rotation)).unwrap();
-        let rotated: Vec<_> = (0..8)
-            .map(|number| log.append(format!("line{number}\n").as_bytes()).unwrap())
-            .collect();
-        assert_eq!(rotated, [false, true, true, true, true, true, true, true]);
-        assert_eq!(text(&path), "line7\n");
+        for number in 0..8 {
+            let line = format!("line{number}\n");
+            log.append(line.as_bytes()).unwrap();
+            assert_eq!(text(&path), line);
+            assert!(log.is_in_place());
+        }
         assert_eq!(text(&log.old(1)), "line6\n");
         assert_eq!(text(&log.old(2)), "line5\n");
         assert!(!log.old(3).exists());
@@ -218,7 +226,7 @@ mod tests {
         fs::create_dir_all(log.old(3).join("full")).unwrap();
         fs::create_dir_all(obstacle.join("full")).unwrap();
         for _ in 0..3 {
-            assert!(!log.append(b"more\n").unwrap());
+            log.append(b"more\n").unwrap();
         }
         assert_eq!(text(&path), "two\nmore\nmore\nmore\n");
         assert_eq!(text(&log.old(2)), "one\n");

@@ -11,8 +11,9 @@ mod limit;
 mod log;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::core::{Fence, Name};
@@ -24,13 +25,16 @@ use leasehold::{Error, Result};
 use serde::Serialize;
 
 use crate::access::caller::Caller;
-use crate::follow::{self, Followed};
+use crate::follow;
 use crate::metrics::Asked;
 use crate::refused::Refused;
 use crate::route::Route;
 pub(crate) use entry::{Change, Entry};
 use limit::Limit;
 use log::{Log, Rotation};
+
+/// The longest write that shows that the log can be written again.
+const MAX_PROOF: usize = 4 * 1024;
 
 /// What happens to changes that the audit log cannot record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,9 +80,12 @@ pub struct Audit {
 struct Inner {
     path: PathBuf,
     options: AuditOptions,
-    followed: Followed,
     log: Mutex<Log>,
+    /// Whether the file is gone and cannot be made again: that is logged once.
+    is_lost: AtomicBool,
     health: Health,
+    /// Bytes of the longest write that has failed since the log worked: on a full disk, shorter ones may still succeed.
+    failed_bytes: AtomicUsize,
     /// Lines that could not be written since the log says that some are missing.
     missing: AtomicU64,
     failures: Counter,
@@ -152,7 +159,6 @@ impl Audit {
 
     /// The same with other options. A path that cannot be opened is [`Error::Denied`].
     pub fn open_with(path: &Path, options: AuditOptions) -> Result<Self> {
-        let followed = Followed::new(vec![path.to_owned()]);
         let log = Log::open(path, rotation(&options)).map_err(|error| {
             let path = path.display();
             Error::Denied(format!("cannot open the audit log {path}: {error}"))
@@ -161,9 +167,10 @@ impl Audit {
             inner: Arc::new(Inner {
                 path: path.to_owned(),
                 options,
-                followed,
                 log: Mutex::new(log),
+                is_lost: AtomicBool::new(false),
                 health: Health::default(),
+                failed_bytes: AtomicUsize::new(0),
                 missing: AtomicU64::new(0),
                 failures: Counter::default(),
                 unknown_callers: Mutex::default(),
@@ -176,19 +183,22 @@ impl Audit {
 
     /// Opens the file again, as after it was moved away. A service that runs notices that by itself, within a second.
     pub fn reopen(&self) {
-        self.inner.followed.were_replaced();
-        match Log::open(&self.inner.path, rotation(&self.inner.options)) {
-            Ok(log) => {
-                *self.log() = log;
-                // A file that was just made is the one to follow.
-                self.inner.followed.were_replaced();
-                self.write_opened();
-            }
-            Err(error) => {
-                let path = self.inner.path.display();
-                tracing::error!(%error, "cannot open the audit log {path} again: it goes on in the old file");
-            }
+        if let Err(error) = self.open_again() {
+            self.log_lost(&error);
         }
+    }
+
+    fn open_again(&self) -> io::Result<()> {
+        let log = Log::open(&self.inner.path, rotation(&self.inner.options))?;
+        *self.log() = log;
+        self.inner.is_lost.store(false, Ordering::Relaxed);
+        self.write_opened();
+        Ok(())
+    }
+
+    fn log_lost(&self, error: &io::Error) {
+        let path = self.inner.path.display();
+        tracing::error!(%error, "cannot open the audit log {path} again: it goes on in the old file");
     }
 
     /// Follows the file, and has it say what is missing in it, for as long as it is polled.
@@ -197,8 +207,12 @@ impl Audit {
     }
 
     fn look_again(&self) {
-        if self.inner.followed.were_replaced() {
-            self.reopen();
+        let is_in_place = self.log().is_in_place();
+        if !is_in_place
+            && let Err(error) = self.open_again()
+            && !self.inner.is_lost.swap(true, Ordering::Relaxed)
+        {
+            self.log_lost(&error);
         }
         let now = Machine.boot_time();
         let missing = self.inner.missing.load(Ordering::Acquire);
@@ -207,7 +221,13 @@ impl Audit {
                 lines: Some(missing),
                 ..Line::of_the_log("audit", "resumed")
             };
-            if self.write([line]).is_ok() {
+            let mut bytes = encode([line]).0;
+            // Spaces behind a JSON value mean nothing.
+            let length = self.inner.failed_bytes.load(Ordering::Acquire);
+            bytes.pop();
+            bytes.resize(length.max(bytes.len() + 1) - 1, b' ');
+            bytes.push(b'\n');
+            if self.append(&bytes, 1).is_ok() {
                 self.inner.missing.fetch_sub(missing, Ordering::AcqRel);
             }
         }
@@ -265,24 +285,22 @@ impl Audit {
     }
 
     fn write<'a>(&self, lines: impl IntoIterator<Item = Line<'a>>) -> Result<(), Unwritten> {
-        let (mut bytes, mut count) = (Vec::new(), 0);
-        for line in lines {
-            serde_json::to_writer(&mut bytes, &line).expect("text keys, into memory");
-            bytes.push(b'\n');
-            count += 1;
+        match encode(lines) {
+            (_, 0) => Ok(()),
+            (bytes, count) => self.append(&bytes, count),
         }
-        if count == 0 {
-            return Ok(());
-        }
+    }
+
+    /// Appends so many lines.
+    fn append(&self, bytes: &[u8], count: u64) -> Result<(), Unwritten> {
         let began = Machine.boot_time();
-        let appended = self.log().append(&bytes);
+        let appended = self.log().append(bytes);
         let inner = &self.inner;
         match appended {
-            Ok(is_rotated) => {
-                if is_rotated {
-                    inner.followed.were_replaced();
-                }
-                if inner.health.succeeded(began) {
+            Ok(()) => {
+                let is_proof = bytes.len() >= inner.failed_bytes.load(Ordering::Acquire);
+                if is_proof && inner.health.succeeded(began) {
+                    inner.failed_bytes.store(0, Ordering::Release);
                     tracing::info!("the audit log can be written again");
                 }
                 Ok(())
@@ -290,6 +308,8 @@ impl Audit {
             Err(error) => {
                 inner.failures.count();
                 inner.missing.fetch_add(count, Ordering::AcqRel);
+                let proof = bytes.len().min(MAX_PROOF);
+                inner.failed_bytes.fetch_max(proof, Ordering::AcqRel);
                 if inner.health.failed(Machine.boot_time()) {
                     let path = inner.path.display();
                     let effect = match inner.options.on_failure {
@@ -318,6 +338,17 @@ impl Audit {
         let limit = self.inner.unknown_callers.lock();
         limit.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The lines as they are written, and how many there are.
+fn encode<'a>(lines: impl IntoIterator<Item = Line<'a>>) -> (Vec<u8>, u64) {
+    let (mut bytes, mut count) = (Vec::new(), 0);
+    for line in lines {
+        serde_json::to_writer(&mut bytes, &line).expect("text keys, into memory");
+        bytes.push(b'\n');
+        count += 1;
+    }
+    (bytes, count)
 }
 
 fn rotation(options: &AuditOptions) -> Option<Rotation> {

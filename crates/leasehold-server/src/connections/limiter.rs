@@ -169,8 +169,11 @@ impl ConnectionLimiter {
         if !state.reserve.contains(&number) {
             return !connection.is_reserved();
         }
-        let found = self.find_room(&mut state, connection.address, self.host.boot_time());
+        let now = self.host.boot_time();
+        let found = self.find_room(&mut state, connection.address, now);
         if found {
+            // However long it waited, its request is about to begin.
+            connection.slot.mark_idle(now);
             state.reserve.remove(&number);
             let counts = state.addresses.entry(connection.address).or_default();
             counts.connections += 1;

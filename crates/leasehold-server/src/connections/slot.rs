@@ -48,9 +48,13 @@ impl ConnectionSlot {
         }
     }
 
-    /// From now on it is the client's turn: to send a request, the rest of one, or to read the answer.
+    /// From now on it is the client's turn: to send a request, the rest of one, or to read the answer. A connection that was
+    /// displaced meanwhile stays so.
     pub(crate) fn mark_idle(&self, now: BootTime) {
-        self.state.store(now.as_micros(), Ordering::Relaxed);
+        let idle = |state| (state != DISPLACED).then_some(now.as_micros());
+        let _ = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, idle);
     }
 
     pub(crate) fn is_busy(&self) -> bool {

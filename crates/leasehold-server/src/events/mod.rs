@@ -52,9 +52,10 @@ impl Filter {
         Ok(Self { caller, prefixes })
     }
 
-    /// Whether the caller's rights have changed since: then it must ask again.
-    pub(crate) fn is_over(&self) -> bool {
-        self.caller.is_over()
+    /// Ready once the caller's rights end or change: then it must ask again.
+    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let caller = self.caller.clone();
+        async move { caller.over().await }
     }
 
     /// Whether every name passes.

@@ -22,6 +22,8 @@ pub(crate) struct Stream {
     greeting: Option<Bytes>,
     heartbeat: Duration,
     alive: Pin<Box<Sleep>>,
+    /// Ready once the subscriber's rights end or change.
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
     _counted: Counted,
 }
 
@@ -45,12 +47,14 @@ impl Stream {
             Ok(_) => format!("id: {id}\n\n"),
             Err(_) => written(id, &Told::missed()),
         });
+        let over = Box::pin(filter.over());
         Self {
             hub,
             number,
             filter,
             place: place.unwrap_or_else(|now| now),
             greeting: Some(greeting.into()),
+            over,
             heartbeat,
             alive: Box::pin(tokio::time::sleep(heartbeat)),
             _counted: counted,
@@ -62,7 +66,7 @@ impl Stream {
         if let Some(greeting) = self.greeting.take() {
             return Poll::Ready(Some(greeting));
         }
-        if self.filter.is_over() {
+        if self.over.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
         // From before the look, so that nothing falls between the two.

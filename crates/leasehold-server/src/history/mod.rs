@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Break, Event, Fence, Granted, How, Name, Operation, Outcome, Text, Time, Who,
+    BootTime, Break, EndReason, Event, Fence, GrantKind, HolderRef, Name, Operation, Outcome, Text,
+    Time,
 };
 use leasehold::engine::Engine;
 use leasehold::measure::Counter;
@@ -64,9 +65,9 @@ impl Deed {
                 Self::Take(acquire.owner.clone(), Sharing::split(acquire.mode).0)
             }
             Operation::Release(release) | Operation::Break(Break::Own(release)) => {
-                match release.who {
-                    Who::Fence(fence) => Self::End(Some(fence)),
-                    Who::Nonce(_) => Self::Nothing,
+                match release.holder {
+                    HolderRef::Fence(fence) => Self::End(Some(fence)),
+                    HolderRef::Nonce(_) => Self::Nothing,
                 }
             }
             Operation::Break(Break::Force { fence, .. }) => Self::End(*fence),
@@ -95,7 +96,7 @@ impl History {
     pub(crate) fn note(&self, name: &Name, deed: Deed, outcome: &Outcome) {
         match (deed, outcome) {
             (Deed::Take(owner, mode), Outcome::Granted(grant)) => {
-                if grant.granted == Granted::Kept {
+                if grant.granted == GrantKind::Kept {
                     return;
                 }
                 self.grants.count();
@@ -152,7 +153,7 @@ impl History {
                     owner: owner.clone(),
                     // Matters only if its beginning was missed. Of how a sharer ended a record says nothing but that.
                     mode: match how {
-                        None | Some(How::Broken) => Sharing::Shared,
+                        None | Some(EndReason::Broken) => Sharing::Shared,
                         Some(_) => Sharing::Exclusive,
                     },
                     from,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold::core::{Ended, Fence, Name, Time};
+use leasehold::core::{Fence, LastHolder, Name, Time};
 use leasehold::wire::{EndedAs, Sharing, Tenure};
 
 /// The most tenures that are kept: some five megabytes with ordinary names and owners, fifteen with the longest.
@@ -40,7 +40,7 @@ impl Past {
 
     /// Somebody got it, or is known to have had it. To be told twice changes nothing. `last` is how the one before ended,
     /// where the record tells.
-    pub(super) fn held(&mut self, name: &Name, tenure: Tenure, last: Option<&Ended>) {
+    pub(super) fn held(&mut self, name: &Name, tenure: Tenure, last: Option<&LastHolder>) {
         let place = match self.names.get_index_of(name) {
             Some(place) => place,
             None => self.names.insert_full(name.clone(), Tenures::new()).0,
@@ -108,7 +108,7 @@ impl Tenures {
         }
     }
 
-    fn add(&mut self, mut tenure: Tenure, last: Option<&Ended>) {
+    fn add(&mut self, mut tenure: Tenure, last: Option<&LastHolder>) {
         self.touched = true;
         let full = self.all.len() >= MOST_OF_ONE;
         let mut place = self.all.len();
@@ -144,7 +144,7 @@ impl Tenures {
     }
 
     /// Ends those that cannot go on beside a new one.
-    fn end_before(&mut self, place: usize, new: &Tenure, last: Option<&Ended>) {
+    fn end_before(&mut self, place: usize, new: &Tenure, last: Option<&LastHolder>) {
         for one in self.all.range_mut(..place).rev() {
             if one.until.is_none() && !go_together(one, new) {
                 let last = last.filter(|last| last.fence == one.fence);
@@ -174,7 +174,7 @@ fn end(one: &mut Tenure, at: Time, how: Option<EndedAs>) {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::core::How;
+    use leasehold::core::EndReason;
 
     use super::*;
 
@@ -226,10 +226,10 @@ mod tests {
         past.ended(&job, Some(fence(1)), at(15), Some(EndedAs::Released));
         past.ended(&job, Some(fence(1)), at(99), Some(EndedAs::Broken));
         past.held(&job, alone(2), None);
-        let last = Ended {
+        let last = LastHolder {
             fence: fence(2),
             owner: "web-1".into(),
-            how: How::Expired,
+            how: EndReason::Expired,
             at: at(27),
         };
         past.held(&job, alone(3), Some(&last));

@@ -47,7 +47,7 @@ where
     match next {
         Next::Close => {
             // The client may have gone, or not listen.
-            let _ = tokio::time::timeout(timeout, stream.shutdown()).await;
+            let _ = stream.shutdown().await;
             Ok(())
         }
         Next::Hyper(unread) => {

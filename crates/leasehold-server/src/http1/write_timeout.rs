@@ -100,7 +100,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let shut_down = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.progress(shut_down, context)
     }
 }
 
@@ -117,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
 #[cfg(test)]
 mod tests {
     use leasehold::host::Machine;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter};
 
     use super::*;
 
@@ -145,6 +146,19 @@ mod tests {
         let started = tokio::time::Instant::now();
         let stalled = near.write_all(&[1; 64]).await.unwrap_err();
         assert!(is_timeout(&stalled) && !slot.is_busy());
+        assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_the_end_is_disconnected() {
+        let (mut near, _far) = tokio::io::duplex(1);
+        near.write_all(&[1]).await.unwrap();
+        let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
+        // As TLS does, this has something to write before it ends.
+        let mut near = WriteTimeout::new(BufWriter::new(near), TIMEOUT, Arc::new(slot));
+        near.write_all(&[1]).await.unwrap();
+        let started = tokio::time::Instant::now();
+        let stalled = near.shutdown().await.unwrap_err();
+        assert!(is_timeout(&stalled));
         assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
     }
 }

@@ -1,4 +1,4 @@
-//! Every metric there is. `docs/metrics.md` has the same list, and a test compares them.
+//! Every metric there is. `docs/reference/metrics.md` has the same list, and a test compares them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

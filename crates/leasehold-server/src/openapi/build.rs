@@ -66,7 +66,7 @@ pub(super) fn document() -> Value {
             "schemas": schemas,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "A token of `leasehold token create`."},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-token", "description": "The same, by `/login`."},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-session", "description": "A session of `/login`; under TLS it is called `__Host-leasehold-session`."},
             },
         },
     })
@@ -98,7 +98,7 @@ fn described(operation: &Operation, method: &str, again: bool) -> Value {
         _ if method == "get" || method == "delete" => return described,
         Body::None => return described,
         Body::Text => json!({"text/plain": {
-            "schema": {"type": "string", "maxLength": leasehold::core::limits::BODY_BYTES},
+            "schema": {"type": "string", "maxLength": leasehold::core::limits::MAX_BODY_BYTES},
             "example": "step 3",
         }}),
         Body::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),

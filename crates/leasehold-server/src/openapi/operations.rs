@@ -378,17 +378,21 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "logIn",
         methods: WRITE,
         path: "/login",
-        summary: "Turn a token into a cookie, for browsers",
+        summary: "Open a session for a token, as a cookie, for browsers",
         body: Json("Login"),
         answer: Answers(&["Myself"]),
-        troubles: &[Trouble::Unauthorized, Trouble::Denied],
+        troubles: &[
+            Trouble::Unauthorized,
+            Trouble::Denied,
+            Trouble::TooManyRequests,
+        ],
         ..PLAIN
     },
     Operation {
         id: "logOut",
         methods: WRITE,
         path: "/logout",
-        summary: "Forget that cookie",
+        summary: "End that session",
         answer: Answers(&["Myself"]),
         troubles: &[Trouble::Denied],
         ..PLAIN

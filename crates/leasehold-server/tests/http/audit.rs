@@ -154,7 +154,7 @@ async fn a_change_whose_outcome_cannot_be_recorded_is_indeterminate_and_its_gran
     // Through the engine, as another service would: this one refuses to release it.
     let name = leasehold::core::Name::lock("a").unwrap();
     let released = leasehold::core::Operation::Release(leasehold::core::Release {
-        who: leasehold::core::Who::Fence(leasehold::core::Fence::new(held).unwrap()),
+        holder: leasehold::core::HolderRef::Fence(leasehold::core::Fence::new(held).unwrap()),
         principal: None,
     });
     let patience = leasehold::engine::Patience::NONE;
@@ -192,6 +192,24 @@ async fn a_log_that_can_be_written_again_says_how_many_lines_are_missing() {
     let resumed = lines_of(&file).iter().find(resumed).cloned();
     let missing = resumed.expect("it says so")["lines"].as_u64().unwrap();
     assert!(missing >= 2, "opened, and a request at least: {missing}");
+    assert_eq!(told(&file), ["acquire a requested", "acquire a granted"]);
+}
+
+#[tokio::test]
+async fn a_log_that_is_moved_away_before_the_first_look_is_made_anew() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let server = start(&file, OnFailure::Refuse).await;
+    std::fs::rename(&file, folder.path().join("old.jsonl")).unwrap();
+    let again = async {
+        while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("opened")) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again)
+        .await
+        .expect("made anew");
+    server.acquire("/locks/a?nonce=n").await;
     assert_eq!(told(&file), ["acquire a requested", "acquire a granted"]);
 }
 

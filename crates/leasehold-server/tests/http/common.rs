@@ -231,6 +231,7 @@ pub(crate) async fn read_answer(mut stream: TcpStream) -> Answer {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
+    set_cookie: Option<String>,
     pub(crate) body: String,
     pub(crate) json: Value,
 }
@@ -244,6 +245,10 @@ impl Answer {
         Self {
             status: head[9..12].parse().unwrap(),
             head: head.to_ascii_lowercase(),
+            set_cookie: head
+                .lines()
+                .find_map(|line| line.strip_prefix("set-cookie: "))
+                .map(str::to_owned),
             body: body.to_owned(),
             json: serde_json::from_str(body).unwrap_or(Value::Null),
         }
@@ -260,6 +265,12 @@ impl Answer {
         assert_eq!(self.status, 200, "{self:?}");
         assert_eq!(self.header("content-type"), Some("application/json"));
         self
+    }
+
+    /// The cookie that it sets, as it is.
+    #[track_caller]
+    pub(crate) fn set_cookie(&self) -> String {
+        self.set_cookie.clone().expect("a cookie")
     }
 
     /// It is a problem document of this status and type.

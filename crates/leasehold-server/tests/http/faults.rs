@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::Server;
-use leasehold::core::{Fence, Granted, Mode, Name, Nonce};
+use leasehold::core::{Fence, GrantKind, Mode, Name, Nonce};
 use leasehold::{
     AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, ListRequest, Remote,
     RenewRequest, UpdateRequest, Updated,
@@ -250,7 +250,7 @@ async fn lost_answers_are_asked_for_again() {
     let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
         panic!("nobody else wants it");
     };
-    assert_eq!(hold.grant.granted, Granted::Again);
+    assert_eq!(hold.grant.granted, GrantKind::Again);
     assert_eq!(connections.load(Ordering::SeqCst), 3);
     let fence = hold.grant.fence.get();
 

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use leasehold::core::{Name, Operation, Put};
+use leasehold::engine::Patience;
 use leasehold_server::access::Limits;
 use leasehold_server::{Audit, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::audit::lines_of;
 use crate::common::Server;
 use crate::guarded::Guarded;
+use crate::subscriber::Subscriber;
 
 #[tokio::test]
 async fn each_token_has_a_rate_and_so_many_that_wait() {
@@ -70,12 +73,13 @@ async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
     assert_eq!(wrong.header("set-cookie"), None);
     let signed_in = login(&token).await.ok();
     assert_eq!(signed_in.json["principal"], "ops");
-    let cookie = signed_in.header("set-cookie").unwrap();
-    for part in ["httponly", "samesite=strict", "path=/"] {
-        assert!(cookie.contains(part), "{cookie}");
-    }
-    assert!(!cookie.contains("secure"), "not without TLS");
-    let cookie = format!("Cookie: theme=dark; leasehold-token={token}\r\n");
+    let set = signed_in.set_cookie();
+    assert!(!set.contains(&token[12..]), "not the token itself");
+    assert!(
+        set.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
+        "{set}"
+    );
+    let cookie = format!("Cookie: theme=dark; {}\r\n", cookie_of(&set));
     let myself = guarded
         .server
         .send_with("GET", "/whoami", &cookie, b"")
@@ -100,17 +104,142 @@ async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
         .send_with("POST", "/logout", &own, b"")
         .await
         .ok();
+    let set = out.set_cookie();
     assert!(
-        out.header("set-cookie")
-            .unwrap()
-            .starts_with("leasehold-token=; "),
-        "{out:?}"
+        set.starts_with("leasehold-session=; ") && set.ends_with("; Max-Age=0"),
+        "{set}"
     );
+    for gone in [&*cookie, ""] {
+        let asked = guarded.server.send_with("GET", "/whoami", gone, b"").await;
+        asked.problem(401, "unauthorized");
+    }
+}
+
+/// What a browser sends back.
+fn cookie_of(set: &str) -> &str {
+    set.split(';').next().unwrap()
+}
+
+#[tokio::test]
+async fn session_is_no_token_and_ends_with_its_token() {
+    let guarded = Guarded::start().await;
+    let token = guarded.token("ops", &["read:"]).await;
+    let log_in = async || {
+        let body = json!({ "token": token }).to_string();
+        let answer = guarded.server.send("POST", "/login", body.as_bytes());
+        cookie_of(&answer.await.ok().set_cookie()).to_owned()
+    };
+    let (one, other) = (log_in().await, log_in().await);
+    assert_ne!(one, other);
+    let by_cookie = async |cookie: &str, method: &str, target: &str| {
+        let header = format!("Cookie: {cookie}\r\n");
+        let server = &guarded.server;
+        server.send_with(method, target, &header, b"").await
+    };
+    // Neither takes the other's place.
+    let secret = one.split_once('=').unwrap().1;
     guarded
-        .server
-        .send("GET", "/whoami", b"")
+        .ask("GET", "/whoami", secret, b"")
         .await
         .problem(401, "unauthorized");
+    for cookie in [
+        format!("leasehold-session={token}"),
+        format!("leasehold-session={}", &token[3..]),
+        format!("leasehold-token={token}"),
+        format!("{one}x"),
+    ] {
+        let refused = by_cookie(&cookie, "GET", "/whoami").await;
+        refused.problem(401, "unauthorized");
+    }
+    by_cookie(&one, "POST", "/logout").await.ok();
+    by_cookie(&one, "GET", "/whoami")
+        .await
+        .problem(401, "unauthorized");
+    let header = format!("Cookie: {other}\r\n");
+    let mut subscriber = Subscriber::with(&guarded.server, "", &header).await;
+    guarded.change_scope(&token, "read:", "admin:").await;
+    let myself = by_cookie(&other, "GET", "/whoami").await.ok();
+    assert_eq!(
+        myself.json["scopes"][0], "admin:",
+        "the rights are the token's"
+    );
+    assert!(subscriber.next().await.is_none(), "they have changed");
+    let mut subscriber = Subscriber::with(&guarded.server, "", &header).await;
+    by_cookie(&other, "POST", "/logout").await.ok();
+    assert!(subscriber.next().await.is_none(), "the session has ended");
+    let last = log_in().await;
+    guarded.revoke(&token).await;
+    by_cookie(&last, "GET", "/whoami")
+        .await
+        .problem(401, "unauthorized");
+}
+
+/// The status of the next request of this token.
+async fn status_of_next(guarded: &Guarded, token: &str) -> u16 {
+    guarded.ask("GET", "/whoami", token, b"").await.status
+}
+
+#[tokio::test]
+async fn requests_count_by_their_parts_and_when_they_are_invalid() {
+    let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
+    let leases: Vec<_> = (0..400)
+        .map(|n| json!({"name": "a", "fence": n + 1}))
+        .collect();
+    let heartbeats = json!({ "leases": leases }).to_string();
+    let names: Vec<_> = (0..64).map(|n| format!("name{n}")).collect();
+    let names = json!({ "names": names }).to_string();
+    let invalid = json!({"method": "GET", "target": "/nowhere"});
+    let requests = json!({"requests": vec![invalid; 100]}).to_string();
+    for (target, body) in [
+        ("/heartbeats", heartbeats),
+        ("/locks?nonce=n&ttl=10s", names),
+        ("/requests", requests),
+    ] {
+        let token = guarded.token("ci", &["admin:"]).await;
+        // However large, it is possible; what comes next has to wait.
+        guarded
+            .ask("POST", target, &token, body.as_bytes())
+            .await
+            .ok();
+        assert_eq!(status_of_next(&guarded, &token).await, 429, "{target}");
+    }
+    for target in [
+        "/nowhere",
+        "/locks/a?x=%zz",
+        "/locks/a?x=1&x=2",
+        "/locks/a/b/c/d",
+    ] {
+        let token = guarded.token("ci", &["admin:"]).await;
+        let mut statuses = Vec::new();
+        for _ in 0..200 {
+            statuses.push(guarded.ask("GET", target, &token, b"").await.status);
+        }
+        assert!(matches!(statuses[0], 400 | 404), "{target}: {statuses:?}");
+        assert!(statuses.contains(&429), "{target}: {statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn claimed_items_count_one_by_one() {
+    let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
+    for number in 0..100 {
+        let name = Name::lock(format!("item{number}")).unwrap();
+        let put = Operation::Put(Put {
+            state: "NEW".into(),
+            body: None,
+            nonce: None,
+        });
+        let engine = &guarded.server.engine;
+        let stored = engine.perform(&name, put, Patience::NONE).await;
+        stored.unwrap().take();
+    }
+    let token = guarded.token("ci", &["admin:"]).await;
+    let claimed = guarded
+        .post("/claims?state=NEW&limit=100", &token)
+        .await
+        .ok();
+    assert_eq!(claimed.json["items"].as_array().unwrap().len(), 100);
+    assert_eq!(status_of_next(&guarded, &token).await, 429);
 }
 
 #[tokio::test]
@@ -326,9 +455,13 @@ async fn requests_without_one_valid_host_are_refused_on_either_path() {
         "Host: a b\r\n",
         "Host: localhost\r\nHost: localhost\r\n",
     ] {
-        for (more, body) in [("", ""), (chunked, "0\r\n\r\n")] {
+        for (place, more, body) in [
+            ("", "", ""),
+            ("", chunked, "0\r\n\r\n"),
+            ("http://localhost", "", ""),
+        ] {
             let request = format!(
-                "PUT /items/i?state=NEW HTTP/1.1\r\n{hosts}Connection: close\r\n{more}\r\n{body}"
+                "PUT {place}/items/i?state=NEW HTTP/1.1\r\n{hosts}Connection: close\r\n{more}\r\n{body}"
             );
             server.send_raw(&request).await.problem(400, "bad-request");
         }

@@ -1,13 +1,15 @@
 //! A service that wants to know who asks.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::engine::Engine;
-use leasehold::store;
+use leasehold::store::{self, Store};
 use leasehold_server::Config;
 use leasehold_server::access::{Access, AccessFile, Scope};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 use crate::common::{Answer, PATIENCE, Server};
 
@@ -23,6 +25,13 @@ impl Guarded {
     }
 
     pub(crate) async fn start_with(configure: impl FnOnce(&mut Config)) -> Self {
+        Self::start_on(store::open("memory:").await.unwrap(), configure).await
+    }
+
+    pub(crate) async fn start_on(
+        store: Arc<dyn Store>,
+        configure: impl FnOnce(&mut Config),
+    ) -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("access.toml");
         // There must be a file; nobody has this token.
@@ -30,7 +39,6 @@ impl Guarded {
         let mut config = Config::default();
         config.access = Some(Access::open(&file).unwrap());
         configure(&mut config);
-        let store = store::open("memory:").await.unwrap();
         let engine = Engine::start(store).await.unwrap();
         let server = Server::start_with(engine, config).await;
         Self { server, folder }
@@ -47,6 +55,38 @@ impl Guarded {
         let token = token.expose().to_owned();
         self.until(&token, |status| status != 401).await;
         token
+    }
+
+    /// Revokes a token, and waits until the service knows.
+    pub(crate) async fn revoke(&self, token: &str) {
+        AccessFile::revoke_token(&self.file(), &token[3..11]).unwrap();
+        self.until(token, |status| status == 401).await;
+    }
+
+    /// Replaces a scope that is in the file once, and waits until the service knows.
+    pub(crate) async fn change_scope(&self, token: &str, scope: &str, other: &str) {
+        let text = std::fs::read_to_string(self.file()).unwrap();
+        let (quoted, other_quoted) = (format!("{scope:?}"), format!("{other:?}"));
+        assert_eq!(text.matches(&quoted).count(), 1, "{text}");
+        std::fs::write(self.file(), text.replace(&quoted, &other_quoted)).unwrap();
+        let asking = async {
+            loop {
+                let myself = self.ask("GET", "/whoami", token, b"").await.ok();
+                if myself.json["scopes"].to_string().contains(&other_quoted) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asking)
+            .await
+            .expect("the file is followed");
+    }
+
+    /// Sends a request and does not wait for its answer.
+    pub(crate) async fn begin(&self, method: &str, target: &str, token: &str) -> TcpStream {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        self.server.begin(method, target, &header, b"").await
     }
 
     /// Waits until an answer to this token has such a status.

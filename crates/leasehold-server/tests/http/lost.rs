@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold::core::{Fence, Granted, Mode, Name, Nonce};
+use leasehold::core::{Fence, GrantKind, Mode, Name, Nonce};
 use leasehold::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, ClaimRequest, Error, Holding,
     Leases as _, PutRequest, Remote, RenewRequest, UpdateRequest,
@@ -96,7 +96,8 @@ async fn lost_answers_are_asked_for_again() {
     let server = Server::start().await;
     let (remote, _) = losing(server.address, 1).await;
     let passed = remote.acquire(pass()).await.unwrap();
-    let again = matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == Granted::Again);
+    let again =
+        matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == GrantKind::Again);
     assert!(again, "{passed:?}");
 
     let (remote, _) = losing(server.address, 1).await;
@@ -105,7 +106,7 @@ async fn lost_answers_are_asked_for_again() {
     };
     let again = all
         .iter()
-        .all(|one| one.hold.grant.granted == Granted::Again);
+        .all(|one| one.hold.grant.granted == GrantKind::Again);
     assert!(again && all.len() == 2, "{all:?}");
 }
 

@@ -7,6 +7,7 @@ mod collector;
 mod common;
 mod dashboard;
 mod described;
+mod entitlement;
 mod events;
 mod faults;
 mod gates;

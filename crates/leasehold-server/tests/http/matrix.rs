@@ -91,7 +91,7 @@ async fn set_up() -> (Guarded, String, Vec<Caller>) {
         Caller::unknown("a mistyped token", bearer(&mistyped)),
         Caller::unknown(
             "a cookie",
-            format!("Cookie: leasehold-token={mistyped}\r\n"),
+            format!("Cookie: leasehold-session={mistyped}\r\n"),
         ),
         Caller {
             about: "a token that may nothing".into(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::Server;
-use leasehold::core::{Fence, Granted, Hash, How, Mode, Name, Nonce, View};
+use leasehold::core::{EndReason, Fence, GrantKind, Hash, Mode, Name, Nonce, View};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
     AcquireRequest, Acquired, BreakRequest, Broke, Error, Hold, Holding, Leases, ListRequest,
@@ -53,11 +53,11 @@ fn visible(mut view: View) -> View {
         holder.nonce = Hash::of(&[]);
     }
     if let Some(last) = &mut view.record.last
-        && let How::Completed(hash) = &mut last.how
+        && let EndReason::Completed(hash) = &mut last.how
     {
         *hash = Hash::of(&[]);
     }
-    view.left.clear();
+    view.remaining.clear();
     view
 }
 
@@ -69,7 +69,7 @@ async fn a_lease_lives_and_ends_through_the_service() {
 
     let before = Machine.boot_time();
     let hold = granted(&remote, acquire("job", "mine")).await;
-    assert_eq!(hold.grant.granted, Granted::Fresh);
+    assert_eq!(hold.grant.granted, GrantKind::Fresh);
     assert_eq!(hold.grant.ttl, Duration::from_secs(30));
     assert!(hold.deadline > before + Duration::from_secs(29));
     assert!(hold.deadline <= Machine.boot_time() + Duration::from_secs(30));
@@ -92,7 +92,7 @@ async fn a_lease_lives_and_ends_through_the_service() {
     let again = granted(&remote, acquire("job", "mine")).await;
     assert_eq!(
         (again.grant.granted, &*again.grant.body),
-        (Granted::Again, "half")
+        (GrantKind::Again, "half")
     );
     let stale = remote.update(update("job", fence, "zombie")).await;
     assert_eq!(stale, Err(Error::Fenced));
@@ -100,7 +100,7 @@ async fn a_lease_lives_and_ends_through_the_service() {
         fence: Some(again.grant.fence),
         ..acquire("job", "mine")
     };
-    assert_eq!(granted(&remote, kept).await.grant.granted, Granted::Kept);
+    assert_eq!(granted(&remote, kept).await.grant.granted, GrantKind::Kept);
 
     let fence = again.grant.fence;
     let done = UpdateRequest {
@@ -118,7 +118,7 @@ async fn a_lease_lives_and_ends_through_the_service() {
     let last = next.grant.last.unwrap();
     assert_eq!(
         (last.fence, last.how),
-        (fence, How::Completed(Hash::of(&[])))
+        (fence, EndReason::Completed(Hash::of(&[])))
     );
     assert_eq!(&*next.grant.state.unwrap().label, "DONE");
     let cleared = UpdateRequest {
@@ -170,7 +170,7 @@ async fn the_service_shows_what_its_engine_shows() {
         };
         let hold = granted(&remote, request.clone()).await;
         let again = granted(&remote, request).await;
-        assert_eq!(again.grant.granted, Granted::Again);
+        assert_eq!(again.grant.granted, GrantKind::Again);
         assert_eq!(again.grant.fence.get(), hold.grant.fence.get() + 1);
         remote
             .update(update(text, again.grant.fence, text))

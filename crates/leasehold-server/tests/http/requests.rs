@@ -238,18 +238,23 @@ async fn a_service_that_is_gone_is_told_to_everybody() {
 }
 
 /// A store that writes only as often as it may.
-struct Gated {
+pub(crate) struct Gated {
     memory: Memory,
-    writes: Semaphore,
+    pub(crate) writes: Semaphore,
 }
 
 impl Gated {
-    /// A service on one that does not write yet.
-    async fn serve() -> (Server, Arc<Self>) {
-        let store = Arc::new(Self {
+    /// One that does not write yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
             memory: Memory::new(),
             writes: Semaphore::new(0),
-        });
+        })
+    }
+
+    /// A service on one that does not write yet.
+    async fn serve() -> (Server, Arc<Self>) {
+        let store = Self::new();
         let engine = Engine::start(store.clone()).await.unwrap();
         (Server::start_with(engine, Config::default()).await, store)
     }
@@ -321,4 +326,20 @@ async fn whoever_leaves_before_it_is_told_leaves_nothing() {
         let free = format!("/locks/{number}?nonce=next&wait=30s");
         server.post(&free).await.ok();
     }
+}
+
+#[tokio::test]
+async fn targets_with_a_fragment_are_refused_among_others_too() {
+    let server = Server::start().await;
+    let targets = [
+        "/locks/a#b?nonce=n",
+        "/locks/a?nonce=n#b",
+        "/locks/a?nonce=n",
+    ];
+    let requests = targets.map(|target| one("POST", target)).to_vec();
+    let answers = each(ask(&server, requests).await);
+    let statuses: Vec<_> = answers.iter().map(|(status, _)| *status).collect();
+    assert_eq!(statuses, [400, 400, 200]);
+    assert_eq!(answers[0].1["type"], "bad-request");
+    server.get("/locks/a%23b").await.problem(404, "not-found");
 }

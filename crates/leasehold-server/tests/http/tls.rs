@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, Error, Remote};
+use leasehold_server::access::AccessFile;
 use leasehold_server::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::common::{Answer, PATIENCE};
 use crate::guarded::Guarded;
@@ -47,6 +49,18 @@ impl Papers {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common);
         params.subject_alt_names = alternative.to_vec();
+        self.sign(authority, name, &params);
+    }
+
+    /// The same for a client, until a moment.
+    fn issue_until(&self, authority: &Authority, name: &str, until: SystemTime) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_after = until.into();
+        self.sign(authority, name, &params);
+    }
+
+    fn sign(&self, authority: &Authority, name: &str, params: &CertificateParams) {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, authority).unwrap();
         // The certificate last: a service that reads between the two keeps what it has.
@@ -65,6 +79,31 @@ impl Papers {
             key: self.path("server.key"),
             client_authorities: client_authorities.map(|file| self.path(file)),
         }
+    }
+
+    /// A client that trusts `ca.pem`, and shows this certificate.
+    fn connector(&self, shown: Option<&str>) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_file(self.path("ca.pem")).unwrap();
+        roots.add(authority).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match shown {
+            None => config.with_no_client_auth(),
+            Some(name) => {
+                let certificate = self.path(&format!("{name}.pem"));
+                let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+                let key = self.path(&format!("{name}.key"));
+                let key = PrivateKeyDer::from_pem_file(key).unwrap();
+                config
+                    .with_client_auth_cert(vec![certificate], key)
+                    .unwrap()
+            }
+        };
+        TlsConnector::from(Arc::new(config))
     }
 
     /// A URL that trusts this authority, and shows this certificate.
@@ -226,23 +265,140 @@ async fn files_that_make_no_sense_are_explained() {
     std::fs::write(papers.path("server.pem"), "").unwrap();
     let error = Tls::open(papers.files(None)).unwrap_err().to_string();
     assert!(error.contains("no certificate in"), "{error}");
+    // Opening it would wait for its writer.
+    let key = papers.path("server.key");
+    std::fs::remove_file(&key).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&key).status();
+    assert!(made.unwrap().success());
+    let error = Tls::open(papers.files(None)).unwrap_err().to_string();
+    assert!(error.contains("not a regular file"), "{error}");
+}
+
+async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
+    let stream = TcpStream::connect(guarded.server.address).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    connector.connect(name, stream).await.unwrap()
+}
+
+/// The next answer on a connection that stays open.
+async fn next_answer(stream: &mut TlsStream<TcpStream>) -> Answer {
+    let mut bytes = Vec::new();
+    let reading = async {
+        while !bytes.ends_with(b"\r\n\r\n") {
+            bytes.push(stream.read_u8().await.unwrap());
+        }
+        let length = Answer::parse(&bytes)
+            .header("content-length")
+            .unwrap()
+            .parse();
+        let mut body = vec![0; length.unwrap()];
+        stream.read_exact(&mut body).await.unwrap();
+        bytes.extend(body);
+    };
+    tokio::time::timeout(PATIENCE, reading)
+        .await
+        .expect("an answer in bounded time");
+    Answer::parse(&bytes)
+}
+
+async fn ask_on(stream: &mut TlsStream<TcpStream>, method: &str, target: &str) -> Answer {
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    next_answer(stream).await
+}
+
+/// Asks until the answer has another status than this.
+async fn ask_while(stream: &mut TlsStream<TcpStream>, status: u16) -> Answer {
+    let asking = async {
+        loop {
+            let answer = ask_on(stream, "GET", "/whoami").await;
+            if answer.status != status {
+                break answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .expect("it changes")
+}
+
+#[tokio::test]
+async fn expired_certificate_is_refused_on_open_connections_and_in_resumed_sessions() {
+    let papers = Papers::new();
+    papers.issue_server(&papers.authority("ca.pem"));
+    let clients = papers.authority("clients.pem");
+    let guarded = guarded(&papers, Some("clients.pem")).await;
+    guarded.server.engine_acquire("job").await;
+    let until = SystemTime::now() + Duration::from_secs(8);
+    papers.issue_until(&clients, "worker", until);
+    let entry = "[[certificate]]\nname = \"worker\"\nprincipal = \"w\"\nscopes = [\"admin:\"]\n";
+    let text = std::fs::read_to_string(guarded.file()).unwrap() + entry;
+    std::fs::write(guarded.file(), text).unwrap();
+
+    let connector = papers.connector(Some("worker"));
+    let mut open = connect(&guarded, &connector).await;
+    ask_while(&mut open, 401).await.ok();
+    let mut waiting = connect(&guarded, &connector).await;
+    let wait = "POST /locks/job?nonce=n&wait=5m HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    waiting.write_all(wait.as_bytes()).await.unwrap();
+    guarded.server.wait_for_waiters("job", 1).await;
+
+    let refused = ask_while(&mut open, 200).await;
+    let refused = refused.problem(401, "unauthorized");
+    assert!(refused.text("detail").contains("expired"), "{refused:?}");
+    assert!(SystemTime::now() >= until - Duration::from_secs(1));
+    next_answer(&mut waiting).await.problem(401, "unauthorized");
+    guarded.server.wait_for_waiters("job", 0).await;
+    // The client does not show its certificate again.
+    let mut resumed = connect(&guarded, &connector).await;
+    let kind = resumed.get_ref().1.handshake_kind();
+    assert_eq!(kind, Some(HandshakeKind::Resumed));
+    let refused = ask_on(&mut resumed, "GET", "/whoami").await;
+    refused.problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn session_under_tls_is_bound_to_the_host_and_to_tls() {
+    let papers = Papers::new();
+    papers.issue_server(&papers.authority("ca.pem"));
+    let guarded = guarded(&papers, None).await;
+    let scopes = ["read:".parse().unwrap()];
+    let created = AccessFile::create_token(&guarded.file(), "ops", &scopes, None);
+    let body = format!(r#"{{"token":"{}"}}"#, created.unwrap().0.expose());
+    let mut stream = connect(&guarded, &papers.connector(None)).await;
+    let send = async |stream: &mut TlsStream<TcpStream>, head: &str, body: &str| {
+        let length = body.len();
+        let request =
+            format!("{head}\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        next_answer(stream).await
+    };
+    let signing_in = async {
+        loop {
+            let answer = send(&mut stream, "POST /login HTTP/1.1", &body).await;
+            if answer.status != 401 {
+                break answer.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let signed_in = tokio::time::timeout(PATIENCE, signing_in).await;
+    let set = signed_in.expect("the file is followed").set_cookie();
+    let (cookie, attributes) = set.split_once(';').unwrap();
+    assert!(cookie.starts_with("__Host-leasehold-session="), "{set}");
+    assert_eq!(attributes, " Path=/; HttpOnly; SameSite=Strict; Secure");
+    let ask = format!("GET /whoami HTTP/1.1\r\nCookie: {cookie}");
+    send(&mut stream, &ask, "").await.ok();
+    // This one every port of the host could have set, without TLS.
+    let plain = ask.replace("__Host-", "");
+    let refused = send(&mut stream, &plain, "").await;
+    refused.problem(401, "unauthorized");
 }
 
 /// The answer over TLS to a request for this host.
 async fn ask_for(guarded: &Guarded, papers: &Papers, host: &str, target: &str) -> Answer {
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(papers.path("ca.pem")).unwrap();
-    roots.add(authority).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let stream = TcpStream::connect(guarded.server.address).await.unwrap();
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let connector = TlsConnector::from(Arc::new(config));
-    let mut stream = connector.connect(name, stream).await.unwrap();
+    let mut stream = connect(guarded, &papers.connector(None)).await;
     let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();

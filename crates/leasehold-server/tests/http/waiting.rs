@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Answer, PATIENCE, Server};
 use async_trait::async_trait;
 use leasehold::Result;
-use leasehold::core::{Fence, Name, Operation, Release, Who};
+use leasehold::core::{Fence, HolderRef, Name, Operation, Release};
 use leasehold::engine::{self, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
@@ -106,7 +106,7 @@ async fn a_waiter_that_disconnects_at_its_turn_is_passed_over() {
     // The service shares this thread, and this store answers at once: the turn comes, and the waiter goes before it is told.
     let (job, fence) = (Name::lock("job").unwrap(), Fence::new(fence).unwrap());
     let release = Operation::Release(Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     });
     let released = server.engine.perform(&job, release, Patience::NONE).await;

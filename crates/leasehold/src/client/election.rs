@@ -85,7 +85,7 @@ impl Election {
                 owner: holder.owner,
                 fence: holder.fence,
                 since: holder.acquired_at,
-                left: view.left.into_iter().next()?,
+                left: view.remaining.into_iter().next()?,
             })
         });
         Ok(leader)

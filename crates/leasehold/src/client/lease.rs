@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Ended, Fence, Granted, Name, Text, Time};
+use leasehold_core::{BootTime, Fence, GrantKind, LastHolder, Name, Text, Time};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -82,12 +82,12 @@ impl Lease {
     }
 
     /// How the last exclusive holder ended; `None` if there was none.
-    pub fn last(&self) -> Option<&Ended> {
+    pub fn last(&self) -> Option<&LastHolder> {
         self.standing.last.as_ref()
     }
 
     /// How it came to be granted.
-    pub fn granted(&self) -> Granted {
+    pub fn granted(&self) -> GrantKind {
         self.standing.granted
     }
 

@@ -242,6 +242,6 @@ fn this_process() -> Text {
         .filter(|host| !host.is_empty())
         .unwrap_or_else(|| "localhost".to_owned());
     let pid = format!(":{}", std::process::id());
-    let room = host.floor_char_boundary(limits::OWNER_BYTES - pid.len());
+    let room = host.floor_char_boundary(limits::MAX_OWNER_BYTES - pid.len());
     format!("{}{pid}", &host[..room]).into()
 }

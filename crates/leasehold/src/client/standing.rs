@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Ended, Fence, Granted, Name, Text, Time};
+use leasehold_core::{BootTime, Fence, GrantKind, LastHolder, Name, Text, Time};
 use tokio::sync::{Notify, watch};
 
 use crate::{Error, Hold};
@@ -17,9 +17,9 @@ pub(super) struct Standing {
     pub(super) name: Name,
     pub(super) fence: Fence,
     pub(super) ttl: Duration,
-    pub(super) granted: Granted,
+    pub(super) granted: GrantKind,
     pub(super) acquired_at: Time,
-    pub(super) last: Option<Ended>,
+    pub(super) last: Option<LastHolder>,
     known: Mutex<Known>,
     deadline: watch::Sender<BootTime>,
     over: OnceLock<Over>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Change, Clock, Fence, Mode, Name, Nonce, Outcome, Record, Sightings, Stamp, Time,
+    BootTime, Change, Clock, Fence, Mode, Name, Nonce, Observations, Outcome, Record, Stamp, Time,
     apply, view,
 };
 
@@ -159,7 +159,7 @@ impl Script {
         }
         let answer = leases.show(name).await.expect("it answers");
         let real = answer.as_ref().map(|view| shown_of(&view.record));
-        let seen = Sightings::none();
+        let seen = Observations::none();
         let now = self.clock().now(self.boot(), &seen);
         let model = self
             .model
@@ -175,7 +175,7 @@ impl Script {
         self.now += Duration::from_millis(1);
         let operation = call.operation(name);
         let before = self.model.get(name).cloned();
-        let seen = Sightings::none();
+        let seen = Observations::none();
         let decision = apply(
             before.as_ref(),
             &operation,

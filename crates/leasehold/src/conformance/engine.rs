@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Break, Event, Fence, Hash, Kind, Mode, Name, Operation, Outcome, Record, Release,
-    Renew, Text, Who, limits,
+    Acquire, Break, Event, Fence, Hash, HolderRef, Kind, Mode, Name, Operation, Outcome, Record,
+    Release, Renew, Text, limits,
 };
 
 use super::bench::{Bench, LONG, PATIENT, nonce_hash};
@@ -53,7 +53,7 @@ pub(super) async fn granted(engine: &Engine, name: &Name) -> Fence {
 
 pub(super) fn release_of(fence: Fence) -> Operation {
     Operation::Release(Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     })
 }
@@ -94,7 +94,7 @@ async fn only_the_principal_acts(bench: Bench) {
         let outcome = perform(&engine, &name, Operation::Acquire(theft)).await;
         assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");
         let release = Release {
-            who: Who::Nonce(nonce),
+            holder: HolderRef::Nonce(nonce),
             principal,
         };
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Acquire, Granted, Mode, Name, Operation, Outcome};
+use leasehold_core::{Acquire, GrantKind, Mode, Name, Operation, Outcome};
 
 use super::bench::{Bench, LONG, nonce};
 use super::claims::{claim, claimed, put, state};
@@ -84,7 +84,7 @@ async fn a_repeated_grant_is_fresh(bench: Bench) {
         let Outcome::Granted(grant) = granted else {
             panic!("it is free: {granted:?}");
         };
-        assert_eq!(grant.granted, Granted::Fresh);
+        assert_eq!(grant.granted, GrantKind::Fresh);
         let released = perform(&engine, &name, release_of(grant.fence)).await;
         assert_eq!(released, Outcome::Released);
     }

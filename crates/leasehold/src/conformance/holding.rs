@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, Granted, How};
+use leasehold_core::{EndReason, Fence, GrantKind};
 
 use super::bench::{Bench, LONG, ask, body, boot, nonce, release, renew, renew_for, shown, update};
 use super::store_names::ODD;
@@ -28,7 +28,7 @@ async fn a_free_lease_is_granted(bench: Bench) {
     let sent = boot();
     let hold = ask(&name, "ada").granted(&*leases).await;
     assert!(hold.grant.fence > Fence::default());
-    assert_eq!(hold.grant.granted, Granted::Fresh);
+    assert_eq!(hold.grant.granted, GrantKind::Fresh);
     assert_eq!(&*hold.grant.body, "");
     assert_eq!((hold.grant.state, hold.grant.last), (None, None));
     assert_eq!(hold.grant.expires_at.since(hold.grant.acquired_at), LONG);
@@ -37,7 +37,7 @@ async fn a_free_lease_is_granted(bench: Bench) {
     let view = shown(&*leases, &name).await;
     assert_eq!(view.record.holders.len(), 1);
     assert_eq!(&*view.record.holders[0].owner, "ada");
-    assert!(!view.left[0].is_zero() && view.left[0] <= LONG + Duration::from_secs(5));
+    assert!(!view.remaining[0].is_zero() && view.remaining[0] <= LONG + Duration::from_secs(5));
 }
 
 async fn a_held_lease_is_refused(bench: Bench) {
@@ -67,7 +67,7 @@ async fn a_released_lease_passes_on(bench: Bench) {
     let last = second.last.expect("it says how the last one ended");
     assert_eq!(
         (last.fence, &*last.owner, last.how),
-        (first.fence, "ada", How::Released)
+        (first.fence, "ada", EndReason::Released)
     );
 }
 
@@ -83,7 +83,7 @@ async fn a_repeated_nonce_takes_it_back_with_a_higher_fence(bench: Bench) {
         .granted(&*leases)
         .await
         .grant;
-    assert_eq!(again.granted, Granted::Again);
+    assert_eq!(again.granted, GrantKind::Again);
     assert!(again.fence > first.fence);
     assert_eq!(
         renew(&*leases, &name, first.fence).await,
@@ -128,7 +128,7 @@ async fn showing_the_fence_keeps_it(bench: Bench) {
         .fence(first.fence)
         .ttl(longer);
     let kept = asked.granted(&*leases).await.grant;
-    assert_eq!((kept.fence, kept.granted), (first.fence, Granted::Kept));
+    assert_eq!((kept.fence, kept.granted), (first.fence, GrantKind::Kept));
     assert_eq!((kept.acquired_at, kept.ttl), (first.acquired_at, longer));
     assert!(kept.expires_at > first.expires_at);
     renew(&*leases, &name, first.fence)
@@ -154,7 +154,7 @@ async fn a_wrong_fence_does_not_keep_it(bench: Bench) {
         .granted(&*leases)
         .await
         .grant;
-    assert_eq!(third.granted, Granted::Again);
+    assert_eq!(third.granted, GrantKind::Again);
     assert!(third.fence > second.fence);
     ask(&name, "bob").fence(third.fence).refused(&*leases).await;
 }
@@ -183,7 +183,7 @@ async fn a_renewal_never_shortens(bench: Bench) {
         .expect("it goes on");
     assert!(shorter.renewal.expires_at >= hold.grant.expires_at);
     let view = shown(&*leases, &name).await;
-    assert!(view.left[0] > LONG / 2);
+    assert!(view.remaining[0] > LONG / 2);
 }
 
 async fn renewals_stand_each_for_itself(bench: Bench) {

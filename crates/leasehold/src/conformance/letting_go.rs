@@ -1,6 +1,6 @@
 //! Releasing and breaking.
 
-use leasehold_core::{Fence, How};
+use leasehold_core::{EndReason, Fence};
 
 use super::bench::{Bench, LONG, ask, body, nonce, release, renew, shown, update};
 use crate::{BreakRequest, Broke, Error, Holding, Leases};
@@ -145,7 +145,7 @@ async fn a_forced_break_at_once_frees_the_name(bench: Bench) {
     let next = ask(&name, "bob").granted(&*leases).await.grant;
     assert!(next.fence > fence);
     let last = next.last.expect("it says how the last one ended");
-    assert_eq!((last.fence, last.how), (fence, How::Broken));
+    assert_eq!((last.fence, last.how), (fence, EndReason::Broken));
 }
 
 async fn a_forced_break_may_mean_one_holder(bench: Bench) {

@@ -27,7 +27,7 @@ async fn a_lease_shows_who_holds_it(bench: Bench) {
         holds.push(ask(&name, owner).shared(Some(3)).granted(&*leases).await);
     }
     let view = shown(&*leases, &name).await;
-    assert_eq!((view.record.holders.len(), view.left.len()), (2, 2));
+    assert_eq!((view.record.holders.len(), view.remaining.len()), (2, 2));
     for (holder, owner) in view.record.holders.iter().zip(["ada", "bob"]) {
         assert_eq!((&*holder.owner, holder.mode), (owner, mode));
         assert!(holder.broken.is_none());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Ended, Fence, Hash, Holder, How, Mode, Name, Record, Text, Time};
+use leasehold_core::{EndReason, Fence, Hash, Holder, LastHolder, Mode, Name, Record, Text, Time};
 
 use crate::host::{Host, Machine};
 use crate::store::{Page, Query, Store, Stored, Swapped, Version, Write, WriteId};
@@ -43,8 +43,8 @@ pub(super) fn holder(number: u64, mode: Mode) -> Holder {
     }
 }
 
-pub(super) fn ended(how: How) -> Ended {
-    Ended {
+pub(super) fn ended(how: EndReason) -> LastHolder {
+    LastHolder {
         fence: fence(7),
         owner: "host:41".into(),
         how,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Fence, Hash, How, Mode, Record, Reservation, State, Text, Time, limits};
+use leasehold_core::{
+    EndReason, Fence, Hash, Mode, Record, Reservation, State, Text, Time, limits,
+};
 
 use super::bench::Bench;
 use super::store_kit::{NOW, ended, fence, holder, load, put, record};
@@ -37,7 +39,7 @@ fn full() -> Record {
     other.principal = Some("ada".into());
     other.broken = Some("it hung".into());
     full.holders = vec![holder(8, Mode::Shared { limit: Some(4) }), other];
-    full.last = Some(ended(How::Completed(Hash::of(&[b"result"]))));
+    full.last = Some(ended(EndReason::Completed(Hash::of(&[b"result"]))));
     full.next = Some(Reservation {
         nonce: Hash::of(&[b"waiter"]),
         mode: Mode::Exclusive,
@@ -77,11 +79,11 @@ async fn keeps_every_end_of_a_holder(bench: Bench) {
     let zeros = Hash::parse(&"0".repeat(32)).expect("a hash");
     let ones = Hash::parse(&"f".repeat(32)).expect("a hash");
     let ends = [
-        How::Released,
-        How::Completed(zeros),
-        How::Completed(ones),
-        How::Expired,
-        How::Broken,
+        EndReason::Released,
+        EndReason::Completed(zeros),
+        EndReason::Completed(ones),
+        EndReason::Expired,
+        EndReason::Broken,
     ];
     let records = ends.map(|how| {
         let mut record = record("");
@@ -92,7 +94,7 @@ async fn keeps_every_end_of_a_holder(bench: Bench) {
 }
 
 async fn keeps_every_mode(bench: Bench) {
-    let limits = [None, Some(1), Some(2), Some(limits::HOLDERS as u16)];
+    let limits = [None, Some(1), Some(2), Some(limits::MAX_HOLDERS as u16)];
     let shared = limits.map(|limit| Mode::Shared { limit });
     let records = shared.into_iter().chain([Mode::Exclusive]).map(|mode| {
         let mut record = record("");
@@ -113,18 +115,18 @@ async fn keeps_the_largest_record(bench: Bench) {
     let room = leasehold_core::Name::MAX_BYTES - bench.prefix().len();
     let name = bench.name(&"n".repeat(room));
     let mut largest = full();
-    largest.body = "b".repeat(limits::BODY_BYTES).into();
-    largest.holders = (1..=limits::HOLDERS as u64)
+    largest.body = "b".repeat(limits::MAX_BODY_BYTES).into();
+    largest.holders = (1..=limits::MAX_HOLDERS as u64)
         .map(|number| {
             let mut holder = holder(number, Mode::Shared { limit: None });
-            holder.owner = "o".repeat(limits::OWNER_BYTES).into();
-            holder.principal = Some("p".repeat(limits::OWNER_BYTES).into());
-            holder.broken = Some("r".repeat(limits::REASON_BYTES).into());
+            holder.owner = "o".repeat(limits::MAX_OWNER_BYTES).into();
+            holder.principal = Some("p".repeat(limits::MAX_OWNER_BYTES).into());
+            holder.broken = Some("r".repeat(limits::MAX_REASON_BYTES).into());
             holder
         })
         .collect();
     largest.state = Some(State {
-        label: "s".repeat(limits::STATE_BYTES).into(),
+        label: "s".repeat(limits::MAX_STATE_BYTES).into(),
         since: NOW,
     });
     let version = put(&*store, &name, None, &largest).await;
@@ -175,7 +177,7 @@ async fn keeps_text_of_every_kind(bench: Bench) {
         record
     });
     keeps(&bench, records).await;
-    let large = "🔒\"\\\n".repeat(limits::BODY_BYTES / 7);
+    let large = "🔒\"\\\n".repeat(limits::MAX_BODY_BYTES / 7);
     keeps(&bench.sub("large"), [record(&large)]).await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{BootTime, How};
+use leasehold_core::{BootTime, EndReason};
 
 use super::bench::{
     Bench, LONG, PATIENT, ask, body, boot, complete, nonce, release, renew, renew_for, shown,
@@ -51,7 +51,7 @@ async fn takes_over_after_expiry(bench: Bench) {
     let last = second.last.expect("it says how the last one ended");
     assert_eq!(
         (last.fence, &*last.owner, last.how),
-        (first.fence, "ada", How::Expired)
+        (first.fence, "ada", EndReason::Expired)
     );
     let late = renew(&*leases, &name, first.fence).await;
     assert!(
@@ -158,8 +158,8 @@ async fn a_repeated_nonce_after_expiry_is_a_fresh_grant(bench: Bench) {
         .await
         .grant;
     assert!(again.fence > first.fence, "the old fence is not kept");
-    assert_eq!(again.granted, leasehold_core::Granted::Fresh);
-    assert_eq!(again.last.map(|last| last.how), Some(How::Expired));
+    assert_eq!(again.granted, leasehold_core::GrantKind::Fresh);
+    assert_eq!(again.last.map(|last| last.how), Some(EndReason::Expired));
 }
 
 async fn an_expired_lease_shows_as_free(bench: Bench) {
@@ -170,7 +170,7 @@ async fn an_expired_lease_shows_as_free(bench: Bench) {
     let record = shown(&*leases, &name).await.record;
     assert_eq!(record.fence, grant.fence);
     let last = record.last.expect("it says how the last one ended");
-    assert_eq!((last.fence, last.how), (grant.fence, How::Expired));
+    assert_eq!((last.fence, last.how), (grant.fence, EndReason::Expired));
 }
 
 async fn a_sharer_runs_out_alone(bench: Bench) {
@@ -218,7 +218,10 @@ async fn a_broken_holder_makes_way_when_it_expires(bench: Bench) {
         "granted while the broken one may still believe"
     );
     let last = next.last.expect("it says how the last one ended");
-    assert_eq!((last.fence, last.how), (hold.grant.fence, How::Broken));
+    assert_eq!(
+        (last.fence, last.how),
+        (hold.grant.fence, EndReason::Broken)
+    );
 }
 
 async fn refuses_a_ttl_that_the_clock_cannot_keep(bench: Bench) {

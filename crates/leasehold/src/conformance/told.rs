@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Ended, Fence, Grant, How, Mode, Name, Operation, Outcome, Record, Release, Renew,
-    Renewal, Update,
+    Acquire, EndReason, Fence, Grant, LastHolder, Mode, Name, Operation, Outcome, Record, Release,
+    Renew, Renewal, Update,
 };
 
 use super::bench::PATIENT;
@@ -56,7 +56,7 @@ impl Call {
                 then_release: request.then_release,
             }),
             Self::Release(holding) => Operation::Release(Release {
-                who: holding.into_who(name),
+                holder: holding.into_holder_ref(name),
                 principal: None,
             }),
             Self::Break(request) => Operation::Break(request.into_break(name)),
@@ -135,12 +135,12 @@ impl Told {
     }
 }
 
-fn last_one(last: &Ended) -> LastOne {
+fn last_one(last: &LastHolder) -> LastOne {
     let how = match last.how {
-        How::Released => "released",
-        How::Completed(_) => "completed",
-        How::Expired => "expired",
-        How::Broken => "broken",
+        EndReason::Released => "released",
+        EndReason::Completed(_) => "completed",
+        EndReason::Expired => "expired",
+        EndReason::Broken => "broken",
     };
     (last.fence, last.owner.to_string(), how)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Fence, How, limits};
+use leasehold_core::{EndReason, Fence, limits};
 
 use super::bench::{Ask, Bench, ask, body, complete, release, renew, shown, update};
 use crate::{Error, Updated};
@@ -79,7 +79,11 @@ async fn an_update_may_let_go_in_the_same_write(bench: Bench) {
     assert_eq!(&*next.body, "result");
     let last = next.last.expect("it says how the last one ended");
     assert_eq!(last.fence, fence);
-    assert!(matches!(last.how, How::Completed(_)), "{:?}", last.how);
+    assert!(
+        matches!(last.how, EndReason::Completed(_)),
+        "{:?}",
+        last.how
+    );
 }
 
 async fn a_stale_fence_never_writes(bench: Bench) {
@@ -118,8 +122,8 @@ async fn a_body_at_its_limit_comes_back(bench: Bench) {
     let (leases, name) = (bench.leases().await, bench.name("one"));
     let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
     for largest in [
-        "x".repeat(limits::BODY_BYTES),
-        "🔒".repeat(limits::BODY_BYTES / 4),
+        "x".repeat(limits::MAX_BODY_BYTES),
+        "🔒".repeat(limits::MAX_BODY_BYTES / 4),
         "\"\\\n\t".repeat(1000),
     ] {
         leases
@@ -136,13 +140,13 @@ async fn a_body_at_its_limit_comes_back(bench: Bench) {
 
 async fn what_is_out_of_limits_changes_nothing(bench: Bench) {
     let (leases, name) = (bench.leases().await, bench.name("one"));
-    let owner = "o".repeat(limits::OWNER_BYTES + 1);
+    let owner = "o".repeat(limits::MAX_OWNER_BYTES + 1);
     let wrong: [Ask; 5] = [
         ask(&name, "ada").ttl(Duration::ZERO),
         ask(&name, "ada").ttl(limits::MAX_TTL + Duration::from_secs(1)),
         ask(&name, &owner),
         ask(&name, "ada").shared(Some(0)),
-        ask(&name, "ada").shared(Some(limits::HOLDERS as u16 + 1)),
+        ask(&name, "ada").shared(Some(limits::MAX_HOLDERS as u16 + 1)),
     ];
     for ask in wrong {
         let request = ask.0.clone();
@@ -154,8 +158,12 @@ async fn what_is_out_of_limits_changes_nothing(bench: Bench) {
     }
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
     let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
-    let mut requests = vec![update(&name, fence, &"b".repeat(limits::BODY_BYTES + 1))];
-    for state in ["", "line\nbreak", &"s".repeat(limits::STATE_BYTES + 1)] {
+    let mut requests = vec![update(
+        &name,
+        fence,
+        &"b".repeat(limits::MAX_BODY_BYTES + 1),
+    )];
+    for state in ["", "line\nbreak", &"s".repeat(limits::MAX_STATE_BYTES + 1)] {
         let mut request = update(&name, fence, "not written");
         request.state = Some(Some(state.into()));
         requests.push(request);

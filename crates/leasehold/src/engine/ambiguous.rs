@@ -49,10 +49,16 @@ impl Pending {
             Ok(Outcome::Fenced | Outcome::Expired | Outcome::NotHeld | Outcome::Denied) => {
                 Err(lost_answer())
             }
+            // A claim does not recognise its own grant, so that grant may be what is in its way.
+            Ok(Outcome::Held(_)) if self.is_claim() => Err(lost_answer()),
             Err(error @ Error::Indeterminate(_)) => Err(error),
             Err(error) => Err(may_have_happened(error)),
             other => other,
         }
+    }
+
+    fn is_claim(&self) -> bool {
+        matches!(&self.operation, Operation::Acquire(acquire) if acquire.in_state.is_some())
     }
 
     /// Whether running it again on this record is safe although an earlier run may have landed and other writes have

@@ -5,6 +5,7 @@
 //! further and pick at random, so that a fleet does not fight for the same oldest few.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ const PAGES: usize = 64;
 const BREATH: Duration = Duration::from_millis(10);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often in a ttl a waiting claim looks at items whose expiry is too far ahead.
+const LOOKS_PER_TTL: u32 = 4;
 
 impl Engine {
     /// Leases up to `limit` free items of a state, oldest first. While there is none it waits for as long as the
@@ -44,19 +47,28 @@ impl Engine {
         principal: Option<Text>,
     ) -> Result<Vec<(Name, Reply)>> {
         let operation = self.claiming(&request, principal)?;
-        let give_up = self.inner.host.boot_time() + request.wait;
+        let asked = self.inner.host.boot_time();
+        let give_up = asked + request.wait;
         let end = give_up + self.inner.config.timeout;
         if request.wait.is_zero() {
-            return self.claim_now(&request, &operation, end).await;
+            return self.claim_now(&request, &operation, end, true).await;
         }
         let line = self
             .inner
             .claimants
             .join(&request, self.inner.config.waiters)?;
-        let Ok(_first) = tokio::time::timeout(request.wait, line.turn.lock()).await else {
-            return Ok(Vec::new());
+        let turn = tokio::time::timeout(request.wait, line.queue.turn.lock());
+        let Ok(_first) = turn.await else {
+            let now = self.inner.host.boot_time();
+            let since = asked.max(now - self.inner.config.timeout);
+            return match line.queue.was_empty_since(since) {
+                true => Ok(Vec::new()),
+                // The first claim in line has had no answer for so long.
+                false => self.claim_now(&request, &operation, end, false).await,
+            };
         };
         let mut pause = self.inner.facts.poll;
+        let mut observe_at = BootTime::default();
         loop {
             let mut freed = std::pin::pin!(self.inner.items.notified());
             // From before the search, so that nothing falls between the two.
@@ -64,7 +76,15 @@ impl Engine {
             if self.inner.table().is_closed() {
                 return Err(super::closing());
             }
-            let claimed = self.claim_now(&request, &operation, end).await?;
+            let now = self.inner.host.boot_time();
+            let observes = now >= observe_at;
+            if observes {
+                observe_at = now + request.ttl / LOOKS_PER_TTL;
+            }
+            let claimed = self.claim_now(&request, &operation, end, observes).await?;
+            if claimed.is_empty() {
+                line.queue.note_empty(now);
+            }
             if !claimed.is_empty() || self.inner.host.boot_time() >= give_up {
                 return Ok(claimed);
             }
@@ -106,12 +126,14 @@ impl Engine {
         Ok(operation)
     }
 
-    /// Claims what is free now, until `end` at the latest.
+    /// Claims what is free now, until `end` at the latest. Where nothing is, it `observes` holders whose expiry is too far
+    /// ahead.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
         end: BootTime,
+        observes: bool,
     ) -> Result<Vec<(Name, Reply)>> {
         let mut claimed = Vec::new();
         for round in 0..ROUNDS {
@@ -120,7 +142,9 @@ impl Engine {
             }
             let want = request.limit - claimed.len();
             let look = if round == 0 { want } else { want * FURTHER };
-            let mut found = match self.claimable(request, operation, look, end).await {
+            let observes = observes && round == 0;
+            let found = self.claimable(request, operation, look, end, observes);
+            let mut found = match found.await {
                 Ok(found) => found,
                 Err(error) if claimed.is_empty() => return Err(error),
                 Err(_) => break,
@@ -166,15 +190,15 @@ impl Engine {
         self.inner.host.boot_time() + self.inner.config.timeout / 2 > end
     }
 
-    /// At least `look` items that could be claimed as far as the store shows, if there are so many.
+    /// Returns items that could be claimed as far as the store shows: `look` of them, if there are as many.
     async fn claimable(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
         look: usize,
         end: BootTime,
+        observes: bool,
     ) -> Result<Claimable> {
-        let mut found = Claimable::default();
         let free = self.free_items();
         let mut query = Query {
             kind: Kind::Lock,
@@ -187,9 +211,32 @@ impl Engine {
                 None => ClaimRequest::MOST_ITEMS,
             },
         };
+        let found = self.search_items(&mut query, request, operation, look, end);
+        let found = found.await?;
+        let is_empty = found.names.is_empty() && !found.contended;
+        if !(observes && is_empty && free.is_some()) || self.is_late(end) {
+            return Ok(found);
+        }
+        // No step of the store's clock was noticed, but there may have been one before this engine was started.
+        query.availability = Some(self.items_too_far_ahead(request.ttl));
+        (query.cursor, query.limit) = (None, ClaimRequest::MOST_ITEMS);
+        let found = self.search_items(&mut query, request, operation, look, end);
+        found.await
+    }
+
+    /// Searches page by page for items that could be claimed, until there are `look` of them.
+    async fn search_items(
+        &self,
+        query: &mut Query,
+        request: &ClaimRequest,
+        operation: &Operation,
+        look: usize,
+        end: BootTime,
+    ) -> Result<Claimable> {
+        let mut found = Claimable::default();
         for _ in 0..PAGES {
             let within = end.since(self.inner.host.boot_time());
-            let searched = self.search_within(&query, within).await?;
+            let searched = self.search_within(query, within).await?;
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
                 let call = (searched.number, searched.received);
@@ -217,6 +264,13 @@ impl Engine {
         let clock = &self.inner.table().clock;
         let earliest = clock.interval(boot).earliest;
         (!clock.is_behind(boot)).then_some(Availability::Free(earliest))
+    }
+
+    /// Items whose expiry is further ahead than a claim with this ttl could have put it: a clock that has stepped back
+    /// since may have written it, so these holders are to be observed.
+    fn items_too_far_ahead(&self, ttl: Duration) -> Availability {
+        let boot = self.inner.host.boot_time();
+        Availability::Held(self.inner.table().clock.latest_expiry(boot, ttl))
     }
 
     /// Picks so many at random, and leaves them in their order.
@@ -324,42 +378,65 @@ fn claiming_item(operation: &Operation, nonce: &Nonce, name: &Name) -> Operation
     operation
 }
 
-/// Those who wait for work items: a line for each state and prefix, of which only the first searches.
+/// Waiting claims: a queue for each state and prefix, of which only the first searches.
 #[derive(Default)]
 pub(super) struct Lines {
-    lines: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    lines: Mutex<HashMap<Key, Arc<Queue>>>,
 }
 
 type Key = (Text, String);
+
+/// The claims that wait for items of one state and prefix.
+#[derive(Default)]
+struct Queue {
+    turn: tokio::sync::Mutex<()>,
+    /// When the last search that found no item began, in microseconds of the boot clock.
+    empty_at: AtomicU64,
+}
+
+impl Queue {
+    fn note_empty(&self, began: BootTime) {
+        self.empty_at
+            .fetch_max(began.as_micros(), Ordering::Relaxed);
+    }
+
+    /// Whether a search that began at this moment or later has found no item.
+    fn was_empty_since(&self, since: BootTime) -> bool {
+        self.empty_at.load(Ordering::Relaxed) >= since.as_micros()
+    }
+}
 
 impl Lines {
     fn join(&self, request: &ClaimRequest, most: usize) -> Result<Place<'_>> {
         let key = (request.state.clone(), request.prefix.clone());
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: usize = lines.values().map(|turn| Arc::strong_count(turn) - 1).sum();
+        let waiting: usize = lines
+            .values()
+            .map(|queue| Arc::strong_count(queue) - 1)
+            .sum();
         if waiting >= most {
             return Err(Error::Unavailable(
                 "too many waiters at once: ask again later".into(),
             ));
         }
-        let turn = lines.entry(key.clone()).or_default().clone();
+        let queue = lines.entry(key.clone()).or_default().clone();
         let lines = self;
-        Ok(Place { lines, key, turn })
+        Ok(Place { lines, key, queue })
     }
 }
 
-/// A place in a line. The line goes with the last one.
+/// A claim's place in its queue. The queue is dropped with the last one.
 struct Place<'l> {
     lines: &'l Lines,
     key: Key,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    queue: Arc<Queue>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let lines = self.lines.lines.lock();
         let mut lines = lines.unwrap_or_else(PoisonError::into_inner);
-        if Arc::strong_count(&self.turn) <= 2 {
+        if Arc::strong_count(&self.queue) <= 2 {
             lines.remove(&self.key);
         }
     }

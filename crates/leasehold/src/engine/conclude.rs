@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Fence, Name, Observed, Operation, Outcome, Stamp, Text, deadline};
+use leasehold_core::{
+    BootTime, ClockChange, Fence, Name, Operation, Outcome, Stamp, Text, deadline,
+};
 
 use super::ambiguous::lost_answer;
 use super::call::{Times, Written};
@@ -115,7 +117,7 @@ impl Inner {
         tag: Option<Text>,
         times: Times,
         stamp: Stamp,
-        observed: Observed,
+        observed: ClockChange,
     ) {
         let Written {
             name,
@@ -143,7 +145,7 @@ impl Inner {
         } = times;
         table.remember(&name, stored, number, received, Learnt::Written);
         // A first fence comes from the clock. If the clock was off, it may be lower than one of a purged record.
-        let too_low = (base.is_none() && observed == Observed::Stepped)
+        let too_low = (base.is_none() && observed == ClockChange::Stepped)
             .then(|| Fence::starting_at(table.clock.interval(times.received).latest));
         let mut redone = Vec::new();
         for mut planned in planned {
@@ -281,7 +283,7 @@ fn may_pass(failure: &Error) -> bool {
 
 impl Table {
     /// The store has answered.
-    fn heard(&mut self, times: Times, stamp: Stamp) -> Observed {
+    fn heard(&mut self, times: Times, stamp: Stamp) -> ClockChange {
         (self.failures, self.trouble) = (0, None);
         self.learn_time(times.sent, times.received, stamp)
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Acquire, BootTime, Break, Fence, Name, Operation, Outcome, Put, Release, Renew, Update, View,
-    Who,
+    Acquire, BootTime, Break, Fence, HolderRef, Name, Operation, Outcome, Put, Release, Renew,
+    Update, View,
 };
 
 use super::{Engine, Patience, Reply, Several};
@@ -18,10 +18,10 @@ use crate::{Error, Result};
 
 impl Holding {
     /// What the core compares with the holders under this name.
-    pub fn into_who(self, name: &Name) -> Who {
+    pub fn into_holder_ref(self, name: &Name) -> HolderRef {
         match self {
-            Self::Fence(fence) => Who::Fence(fence),
-            Self::Nonce(nonce) => Who::Nonce(nonce.hash(name)),
+            Self::Fence(fence) => HolderRef::Fence(fence),
+            Self::Nonce(nonce) => HolderRef::Nonce(nonce.hash(name)),
         }
     }
 }
@@ -46,7 +46,7 @@ impl BreakRequest {
     pub fn into_break(self, name: &Name) -> Break {
         match self {
             Self::Own(holding) => Break::Own(Release {
-                who: holding.into_who(name),
+                holder: holding.into_holder_ref(name),
                 principal: None,
             }),
             Self::Force { fence, reason, now } => Break::Force { fence, reason, now },
@@ -61,13 +61,13 @@ pub fn refusal(outcome: Outcome) -> Error {
         Outcome::Fenced => Error::Fenced,
         Outcome::Expired => Error::Expired,
         Outcome::Denied => Error::Denied("the lease belongs to another principal".into()),
-        Outcome::OtherLimit { limit } => Error::invalid(match limit {
+        Outcome::LimitMismatch { limit } => Error::invalid(match limit {
             Some(limit) => {
                 format!("the live holders share this lease with a limit of {limit}: use the same")
             }
             None => "the live holders share this lease without a limit: give none".to_owned(),
         }),
-        Outcome::OtherState => Error::invalid("the work item is not in that state"),
+        Outcome::StateMismatch => Error::invalid("the work item is not in that state"),
         Outcome::Exhausted => {
             Error::Corrupt("all fences of this name are used up: its record is corrupt".into())
         }
@@ -188,7 +188,7 @@ impl Leases for Engine {
 
     async fn release(&self, name: &Name, who: Holding) -> Result<bool> {
         let operation = Operation::Release(Release {
-            who: who.into_who(name),
+            holder: who.into_holder_ref(name),
             principal: None,
         });
         match self

@@ -25,7 +25,7 @@ impl Engine {
         table.learn_time(sent, received, loaded.stamp);
         table.observe(name, record, (number, received));
         let now = table.clock.now(received, table.observations.of(name));
-        let now = now.of(name.kind());
+        let now = now.for_kind(name.kind());
         Ok(record.map(|record| view(record, &now)))
     }
 
@@ -59,7 +59,7 @@ impl Engine {
             let now = table
                 .clock
                 .now(found.received, table.observations.of(&name))
-                .of(query.kind);
+                .for_kind(query.kind);
             let view = view(&stored.record, &now);
             let is_held = !view.record.holders.is_empty();
             if request.held.is_none_or(|held| held == is_held) {

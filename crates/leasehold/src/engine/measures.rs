@@ -1,6 +1,6 @@
 //! What an engine measures.
 
-use leasehold_core::{BootTime, Holder, How, Interval, Record, Time};
+use leasehold_core::{BootTime, EndReason, Holder, Interval, Record, Time};
 
 use super::Engine;
 use crate::Error;
@@ -74,10 +74,10 @@ impl Measures {
         for was in old.iter().filter(gone) {
             let how = last.filter(|last| last.fence == was.fence);
             let ending = match how.map(|last| last.how) {
-                Some(How::Released) => 0,
-                Some(How::Completed(_)) => 1,
-                Some(How::Expired) => 2,
-                Some(How::Broken) => 3,
+                Some(EndReason::Released) => 0,
+                Some(EndReason::Completed(_)) => 1,
+                Some(EndReason::Expired) => 2,
+                Some(EndReason::Broken) => 3,
                 None => 4,
             };
             // Nobody holds for longer than until it expires.
@@ -146,10 +146,10 @@ impl Engine {
                 let now = table
                     .clock
                     .now(boot, table.observations.of(name))
-                    .of(name.kind());
+                    .for_kind(name.kind());
                 let record = cached.stored.as_ref().map(|stored| &stored.record);
                 let holders = record.into_iter().flat_map(|record| &record.holders);
-                let live = |holder: &&Holder| holder.broken.is_none() && !now.is_over(holder);
+                let live = |holder: &&Holder| holder.broken.is_none() && !now.is_expired(holder);
                 held += holders.filter(live).count() as u64;
             }
             from = to;

@@ -4,34 +4,34 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{BootTime, Clock, Name, Record, Sightings};
+use leasehold_core::{BootTime, Clock, Name, Observations, Record};
 
 /// The most names that are observed at once.
 const MAX_NAMES: usize = 65_536;
 /// How many are looked at to make room for one more.
 const SCAN: usize = 64;
 
-static NONE: Sightings = Sightings::none();
+static NONE: Observations = Observations::none();
 
 /// The holders in doubt that this engine has seen, by name.
 ///
 /// When it is full, a new name is not observed rather than an old one forgotten: so the observations that have begun
 /// complete, whatever else is seen, and make room when their names are taken.
 #[derive(Default)]
-pub(super) struct Observations {
+pub(super) struct ObservationCache {
     names: IndexMap<Name, Observed, RandomState>,
     hand: usize,
 }
 
 struct Observed {
-    holders: Sightings,
+    holders: Observations,
     /// A ttl after it was last seen. From then on it can be dropped without a loss.
     keep_until: BootTime,
 }
 
-impl Observations {
+impl ObservationCache {
     /// Returns the observations of the holders of this name.
-    pub(super) fn of(&self, name: &Name) -> &Sightings {
+    pub(super) fn of(&self, name: &Name) -> &Observations {
         if self.names.is_empty() {
             return &NONE;
         }
@@ -52,18 +52,18 @@ impl Observations {
         let ttl = holders.iter().map(|holder| holder.ttl).max();
         let keep_until = received + ttl.unwrap_or(Duration::ZERO);
         if let Some((place, _, observed)) = self.names.get_full_mut(name) {
-            observed.holders.note(record, clock, received);
+            observed.holders.update(record, clock, received);
             observed.keep_until = keep_until;
             if observed.holders.is_empty() {
                 self.names.swap_remove_index(place);
             }
             return;
         }
-        let mut sightings = Sightings::none();
-        sightings.note(record, clock, received);
-        if !sightings.is_empty() && self.has_room(received) {
+        let mut observed = Observations::none();
+        observed.update(record, clock, received);
+        if !observed.is_empty() && self.has_room(received) {
             let observed = Observed {
-                holders: sightings,
+                holders: observed,
                 keep_until,
             };
             self.names.insert(name.clone(), observed);

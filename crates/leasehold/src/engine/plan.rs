@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    BootTime, Change, Fence, Granted, Held, Name, Now, Operation, Outcome, Record, Reserve, apply,
+    BootTime, Change, Fence, GrantKind, Held, Name, Now, Operation, Outcome, Record, Reserve, apply,
 };
 
 use super::pending::{Head, Pending};
@@ -93,7 +93,7 @@ impl Table {
             changed: false,
             now: Now {
                 high_water: self.high_water,
-                ..self.clock.now(boot, seen).of(name.kind())
+                ..self.clock.now(boot, seen).for_kind(name.kind())
             },
             // Mostly one: a list that grows by itself makes room for four.
             planned: Vec::with_capacity(queue.len().min(CHAIN)),
@@ -225,7 +225,7 @@ impl Chain<'_> {
         let decision = apply(self.record.as_deref(), &pending.operation, &self.now);
         if let (Outcome::Granted(grant), Some(held), false) =
             (&decision.outcome, held, line_is_empty)
-            && grant.granted == Granted::Fresh
+            && grant.granted == GrantKind::Fresh
         {
             return Outcome::Held(held.clone());
         }

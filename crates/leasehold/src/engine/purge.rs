@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Kind, Name, Operation, Outcome, Sightings, apply};
+use leasehold_core::{Kind, Name, Observations, Operation, Outcome, apply};
 
 use super::Engine;
 use crate::Result;
@@ -46,8 +46,8 @@ impl Engine {
                 let now = searched.received;
                 let clock = &self.inner.table().clock.clone();
                 let old = searched.page.records.into_iter().filter(|(_, stored)| {
-                    let none = Sightings::none();
-                    let now = clock.now(now, &none).of(kind);
+                    let none = Observations::none();
+                    let now = clock.now(now, &none).for_kind(kind);
                     let decision = apply(Some(&stored.record), &operation, &now);
                     decision.outcome == Outcome::Purged
                 });

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use leasehold_core::{BootTime, Granted, Name, Operation, Outcome, Release, Who};
+use leasehold_core::{BootTime, GrantKind, HolderRef, Name, Operation, Outcome, Release};
 
 use super::{Inner, refusal};
 use crate::Result;
@@ -130,12 +130,12 @@ impl fmt::Debug for Reply {
 pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Release> {
     match (operation, outcome) {
         (Operation::Acquire(acquire), Outcome::Granted(grant))
-            if grant.granted == Granted::Fresh =>
+            if grant.granted == GrantKind::Fresh =>
         {
             // By its fence, so that it can never end anybody else's lease.
             let principal = acquire.principal.clone();
             Some(Release {
-                who: Who::Fence(grant.fence),
+                holder: HolderRef::Fence(grant.fence),
                 principal,
             })
         }

@@ -21,6 +21,9 @@ impl Engine {
     /// the same never wait for each other. What it has already is renewed while it waits for the rest. It is released
     /// before a refusal or an error is returned, and when the caller goes away. The leases belong to the principal, if there
     /// is one.
+    ///
+    /// All of them are granted within the engine's timeout after the wait, or none is; releasing what was taken takes half
+    /// of that timeout at most.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
@@ -55,21 +58,19 @@ impl Engine {
         give_up: BootTime,
     ) -> Result<Several> {
         let (started, third) = (self.inner.host.boot_time(), request.ttl / 3);
+        let end = give_up + self.inner.config.timeout;
         let mut granted = Vec::with_capacity(names.len());
         for name in names {
-            let patience = Patience {
-                wait: give_up.since(self.inner.host.boot_time()),
-                within: None,
-            };
             let answer = {
                 let acquire = acquisition(request, name, principal.clone());
-                let mut acquiring = std::pin::pin!(self.perform(name, acquire, patience));
+                let mut acquiring = std::pin::pin!(self.take_one(name, acquire, give_up, end));
                 loop {
                     tokio::select! {
                         biased;
                         reply = &mut acquiring => break reply,
                         () = tokio::time::sleep(third) => {
-                            if let Err(lost) = self.renew_granted(&mut granted, principal).await {
+                            let renewed = self.renew_granted(&mut granted, principal, end);
+                            if let Err(lost) = renewed.await {
                                 break Err(lost);
                             }
                         }
@@ -91,12 +92,33 @@ impl Engine {
             return refused;
         }
         if self.inner.host.boot_time().since(started) > third
-            && let Err(lost) = self.renew_granted(&mut granted, principal).await
+            && let Err(lost) = self.renew_granted(&mut granted, principal, end).await
         {
             self.roll_back(granted).await?;
             return Err(lost);
         }
         Ok(Several::Granted(granted))
+    }
+
+    /// Takes one of several leases: waits for it until `give_up`, and is answered by `end`.
+    async fn take_one(
+        &self,
+        name: &Name,
+        acquire: Operation,
+        give_up: BootTime,
+        end: BootTime,
+    ) -> Result<Reply> {
+        let now = self.inner.host.boot_time();
+        if now >= end {
+            return Err(Error::Unavailable(
+                "the store was too slow to grant all of the leases: ask again".into(),
+            ));
+        }
+        let patience = Patience {
+            wait: give_up.since(now),
+            within: Some(end.since(give_up.max(now))),
+        };
+        self.perform(name, acquire, patience).await
     }
 
     /// Releases the leases that were taken before a refusal or an error. Only then may either be returned: it says that
@@ -125,6 +147,7 @@ impl Engine {
         &self,
         granted: &mut [(Name, Reply)],
         principal: &Option<Text>,
+        end: BootTime,
     ) -> Result<()> {
         let renewals = granted.iter().filter_map(|(name, reply)| {
             let Outcome::Granted(grant) = reply.outcome() else {
@@ -137,7 +160,8 @@ impl Engine {
             });
             Some((name.clone(), renew))
         });
-        let answers = self.perform_all(renewals.collect(), None).await;
+        let within = end.since(self.inner.host.boot_time());
+        let answers = self.perform_all(renewals.collect(), Some(within)).await;
         for ((_, reply), answer) in granted.iter_mut().zip(answers) {
             reply.extend(answer?)?;
         }

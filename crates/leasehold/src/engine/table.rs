@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
-use leasehold_core::{BootTime, Clock, Held, Name, Observed, Operation, Record, Stamp, Time};
+use leasehold_core::{BootTime, Clock, ClockChange, Held, Name, Operation, Record, Stamp, Time};
 use tokio::sync::Notify;
 
 use super::measures::Measures;
-use super::observe::Observations;
+use super::observe::ObservationCache;
 use super::pending::Pending;
 use super::watch::{Learnt, Watch};
 use super::{Config, Stats, closing};
@@ -31,7 +31,7 @@ pub(super) struct Table {
     /// The highest moment that was written, so that items keep the order in which they were put.
     pub(super) high_water: Time,
     pub(super) entries: IndexMap<Name, Entry, RandomState>,
-    pub(super) observations: Observations,
+    pub(super) observations: ObservationCache,
     /// Names with something to plan, those whose leases would otherwise run out first.
     pub(super) ready: VecDeque<Name>,
     /// Names with nothing but renewals, which wait a moment for company.
@@ -180,7 +180,7 @@ impl Table {
             gathering: false,
             alone: 0,
             entries: IndexMap::default(),
-            observations: Observations::default(),
+            observations: ObservationCache::default(),
             ready: VecDeque::new(),
             to_load: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -351,10 +351,10 @@ impl Table {
         sent: BootTime,
         received: BootTime,
         stamp: Stamp,
-    ) -> Observed {
+    ) -> ClockChange {
         self.measures.answered(sent);
         let observed = self.clock.observe(sent, received, stamp);
-        if observed == Observed::Stepped {
+        if observed == ClockChange::Stepped {
             self.measures.steps.count();
         }
         observed

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Event, Fence, How, Name, Record, Time, events, latest, view};
+use leasehold_core::{BootTime, EndReason, Event, Fence, Name, Record, Time, events, latest, view};
 use tokio::sync::{broadcast, mpsc};
 
 use super::table::Table;
@@ -207,12 +207,12 @@ impl Table {
         let (over, left) = match stored {
             Some(stored) if looked => {
                 let seen = self.observations.of(name);
-                let now = self.clock.now(received, seen).of(name.kind());
+                let now = self.clock.now(received, seen).for_kind(name.kind());
                 let now = view(&stored.record, &now);
                 let live = |fence| now.record.holders.iter().any(|is| is.fence == fence);
                 let fences = stored.record.holders.iter().map(|is| is.fence);
                 let over = fences.filter(|fence| !live(*fence)).collect();
-                (over, now.left.into_iter().min())
+                (over, now.remaining.into_iter().min())
             }
             _ => (Vec::new(), None),
         };
@@ -320,7 +320,7 @@ impl Watcher {
             if !held.over.contains(&holder.fence) {
                 held.over.push(holder.fence);
                 if holder.broken.is_none() {
-                    told.push(Event::ended(holder, Some(How::Expired)));
+                    told.push(Event::ended(holder, Some(EndReason::Expired)));
                 }
             }
         }

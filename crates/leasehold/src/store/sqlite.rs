@@ -98,9 +98,10 @@ fn path_of(url: &str) -> Result<PathBuf> {
     let path = match rest.strip_prefix("//") {
         Some(absolute) if absolute.starts_with('/') => absolute,
         Some(_) => {
+            let shown = redacted(url);
+            let relative = shown.replacen("sqlite://", "sqlite:", 1);
             return Err(Error::invalid(format!(
-                "`{}` names a host: use `sqlite:PATH` for a path from here, or `sqlite:///PATH`",
-                redacted(url)
+                "invalid store URL `{shown}`: it names a host; use `{relative}` for a relative path, or `sqlite:///PATH`"
             )));
         }
         None => rest,

@@ -1,6 +1,6 @@
 //! What happened, as it is told to those who watch. There is no place here for a body or a nonce.
 
-use leasehold_core::{Event, Fence, Holder, How, Kind, Name, Text, Time};
+use leasehold_core::{EndReason, Event, Fence, Holder, Kind, Name, Text, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, millis, rfc3339};
@@ -191,12 +191,12 @@ impl Told {
     }
 }
 
-fn ended(how: Option<How>) -> EventKind {
+fn ended(how: Option<EndReason>) -> EventKind {
     match how {
         None => EventKind::Ended,
-        Some(How::Released) => EventKind::Released,
-        Some(How::Completed(_)) => EventKind::Completed,
-        Some(How::Expired) => EventKind::Expired,
-        Some(How::Broken) => EventKind::Broken,
+        Some(EndReason::Released) => EventKind::Released,
+        Some(EndReason::Completed(_)) => EventKind::Completed,
+        Some(EndReason::Expired) => EventKind::Expired,
+        Some(EndReason::Broken) => EventKind::Broken,
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{BootTime, Ended, Fence, Grant, Invalid, Nonce, Renewal, State, Text, Time};
+use leasehold_core::{
+    BootTime, Fence, Grant, Invalid, LastHolder, Nonce, Renewal, State, Text, Time,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Ending, GrantedAs, Problem, millis, rfc3339};
@@ -92,7 +94,7 @@ impl Lease {
                 label,
                 since: since.unwrap_or_default(),
             }),
-            last: self.last.map(Ended::from),
+            last: self.last.map(LastHolder::from),
         };
         Some(Hold { grant, deadline })
     }

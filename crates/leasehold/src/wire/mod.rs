@@ -23,7 +23,7 @@ pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
 
 use std::time::Duration;
 
-use leasehold_core::{Granted, Mode};
+use leasehold_core::{GrantKind, Mode};
 use serde::{Deserialize, Serialize};
 
 /// The header that may carry the nonce instead of the URL.
@@ -82,17 +82,17 @@ pub enum GrantedAs {
     Kept,
 }
 
-impl From<Granted> for GrantedAs {
-    fn from(granted: Granted) -> Self {
+impl From<GrantKind> for GrantedAs {
+    fn from(granted: GrantKind) -> Self {
         match granted {
-            Granted::Fresh => Self::Fresh,
-            Granted::Again => Self::Again,
-            Granted::Kept => Self::Kept,
+            GrantKind::Fresh => Self::Fresh,
+            GrantKind::Again => Self::Again,
+            GrantKind::Kept => Self::Kept,
         }
     }
 }
 
-impl From<GrantedAs> for Granted {
+impl From<GrantedAs> for GrantKind {
     fn from(granted: GrantedAs) -> Self {
         match granted {
             GrantedAs::Fresh => Self::Fresh,

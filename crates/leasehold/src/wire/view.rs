@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Ended, Fence, Hash, Holder, How, Name, Record, State, Text, Time, View};
+use leasehold_core::{
+    EndReason, Fence, Hash, Holder, LastHolder, Name, Record, State, Text, Time, View,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, millis, rfc3339};
@@ -145,7 +147,7 @@ impl LockView {
             holders: record
                 .holders
                 .iter()
-                .zip(&view.left)
+                .zip(&view.remaining)
                 .map(|(holder, left)| HolderView::new(holder, *left))
                 .collect(),
             last: record.last.as_ref().map(Ending::from),
@@ -159,7 +161,7 @@ impl From<LockView> for View {
     fn from(lock: LockView) -> Self {
         let since = lock.state_since.unwrap_or_default();
         Self {
-            left: lock
+            remaining: lock
                 .holders
                 .iter()
                 .map(|holder| Duration::from_millis(holder.left))
@@ -168,7 +170,7 @@ impl From<LockView> for View {
             record: Record {
                 fence: lock.fence,
                 holders: lock.holders.into_iter().map(Holder::from).collect(),
-                last: lock.last.map(Ended::from),
+                last: lock.last.map(LastHolder::from),
                 next: None,
                 body: lock.body,
                 state: lock.state.map(|label| State { label, since }),
@@ -214,8 +216,8 @@ impl From<HolderView> for Holder {
     }
 }
 
-impl From<&Ended> for Ending {
-    fn from(ended: &Ended) -> Self {
+impl From<&LastHolder> for Ending {
+    fn from(ended: &LastHolder) -> Self {
         Self {
             fence: ended.fence,
             owner: ended.owner.clone(),
@@ -225,27 +227,27 @@ impl From<&Ended> for Ending {
     }
 }
 
-impl From<How> for EndedAs {
-    fn from(how: How) -> Self {
+impl From<EndReason> for EndedAs {
+    fn from(how: EndReason) -> Self {
         match how {
-            How::Released => Self::Released,
-            How::Completed(_) => Self::Completed,
-            How::Expired => Self::Expired,
-            How::Broken => Self::Broken,
+            EndReason::Released => Self::Released,
+            EndReason::Completed(_) => Self::Completed,
+            EndReason::Expired => Self::Expired,
+            EndReason::Broken => Self::Broken,
         }
     }
 }
 
-impl From<Ending> for Ended {
+impl From<Ending> for LastHolder {
     fn from(ending: Ending) -> Self {
         Self {
             fence: ending.fence,
             owner: ending.owner,
             how: match ending.how {
-                EndedAs::Released => How::Released,
-                EndedAs::Completed => How::Completed(unknown_hash()),
-                EndedAs::Expired => How::Expired,
-                EndedAs::Broken => How::Broken,
+                EndedAs::Released => EndReason::Released,
+                EndedAs::Completed => EndReason::Completed(unknown_hash()),
+                EndedAs::Expired => EndReason::Expired,
+                EndedAs::Broken => EndReason::Broken,
             },
             at: ending.at,
         }

@@ -1,6 +1,6 @@
 //! Taking a lease.
 
-use leasehold::core::Granted;
+use leasehold::core::GrantKind;
 use leasehold::{Client, Error};
 use tokio::time::{sleep, timeout};
 
@@ -27,7 +27,7 @@ async fn a_held_lease_is_refused_then_waited_for() {
     sleep(secs(10)).await;
     lease.release().await.unwrap();
     let next = timeout(secs(1), waiter).await.unwrap().unwrap().unwrap();
-    assert_eq!(next.granted(), Granted::Fresh);
+    assert_eq!(next.granted(), GrantKind::Fresh);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn a_fence_that_is_shown_is_kept() {
     let builder = world.client.lease("x").nonce("mine");
     let lease = builder.clone().acquire().await.unwrap();
     let again = builder.fence(lease.fence()).acquire().await.unwrap();
-    assert_eq!(again.granted(), Granted::Kept);
+    assert_eq!(again.granted(), GrantKind::Kept);
     assert_eq!(again.fence(), lease.fence());
 }
 

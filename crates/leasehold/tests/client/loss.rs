@@ -1,6 +1,6 @@
 //! The loss of a lease: in time, once, and for good.
 
-use leasehold::core::{Granted, Text};
+use leasehold::core::{GrantKind, Text};
 use leasehold::{BreakRequest, Error};
 use tokio::time::{sleep, timeout};
 
@@ -64,7 +64,7 @@ async fn the_same_nonce_elsewhere_takes_the_lease_over() {
     let zombie = builder.acquire().await.unwrap();
     let builder = world.other.lease("x").nonce("mine").ttl(secs(30));
     let lease = builder.acquire().await.unwrap();
-    assert_eq!(lease.granted(), Granted::Again);
+    assert_eq!(lease.granted(), GrantKind::Again);
     assert!(lease.fence() > zombie.fence());
     let reason = timeout(secs(11), zombie.lost()).await;
     assert_eq!(reason, Ok(Error::Fenced), "at its next renewal");

@@ -107,6 +107,6 @@ impl World {
     /// How many live holders the store knows.
     async fn holders(&self, text: &str) -> usize {
         let view = self.other.leases().show(&name(text)).await.expect("shown");
-        view.map_or(0, |view| view.left.len())
+        view.map_or(0, |view| view.remaining.len())
     }
 }

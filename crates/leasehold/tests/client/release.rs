@@ -1,7 +1,7 @@
 //! Letting go.
 
 use leasehold::Error;
-use leasehold::core::How;
+use leasehold::core::EndReason;
 use tokio::time::{sleep, timeout};
 
 use crate::faults::{Fault, Op, Seen};
@@ -18,7 +18,7 @@ async fn a_released_lease_is_free_and_never_renewed_again() {
     let renewals = world.faulty.calls(Op::Renew);
     let next = world.other.lease("x").acquire().await.unwrap();
     let last = next.last().unwrap();
-    assert_eq!((last.fence, last.how), (fence, How::Released));
+    assert_eq!((last.fence, last.how), (fence, EndReason::Released));
     sleep(secs(60)).await;
     assert_eq!(world.faulty.calls(Op::Renew), renewals);
     assert_eq!(world.faulty.calls(Op::Release), 1);

@@ -1,7 +1,7 @@
 //! Body and state.
 
 use leasehold::Error;
-use leasehold::core::How;
+use leasehold::core::EndReason;
 use tokio::time::{sleep, timeout};
 
 use crate::faults::{Fault, Op};
@@ -29,7 +29,7 @@ async fn the_next_holder_resumes_from_the_body() {
         .await
         .unwrap();
     assert_eq!(&*next.body(), "step 3");
-    assert_eq!(next.last().unwrap().how, How::Expired);
+    assert_eq!(next.last().unwrap().how, EndReason::Expired);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn completing_writes_and_lets_go_in_one_call() {
         (&*next.body(), next.state().as_deref()),
         ("result", Some("DONE"))
     );
-    assert!(matches!(next.last().unwrap().how, How::Completed(_)));
+    assert!(matches!(next.last().unwrap().how, EndReason::Completed(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,11 @@
 //! What is answered, and what becomes of answers that are lost or that nobody takes.
 
-use leasehold::Error;
-use leasehold::core::{Event, Granted, How, Operation, Outcome, Put, Renew};
+use std::time::Duration;
+
+use leasehold::core::{EndReason, Event, GrantKind, Nonce, Operation, Outcome, Put, Renew};
 use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
+use leasehold::{ClaimRequest, Error};
 
 use crate::faults::{Fault, Faulty};
 use crate::support::{LONG, acquire, engine, memory, name, outcome, release, take, update};
@@ -68,7 +70,7 @@ async fn a_lost_answer_is_found_out_by_the_write_itself() {
     let grant = take(&engine, &job, "me").await;
     assert_eq!(
         grant.granted,
-        Granted::Fresh,
+        GrantKind::Fresh,
         "the write had landed: it was not run again"
     );
     store.next_swap(Fault::AppliedButLost);
@@ -82,6 +84,36 @@ async fn a_lost_answer_is_found_out_by_the_write_itself() {
         Outcome::Released
     );
     assert_eq!(&*take(&engine, &job, "next").await.body, "step 1");
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_not_answered_empty() {
+    let store = Faulty::new(Memory::new());
+    let (engine, item) = (engine(store.clone()).await, name("item"));
+    let put = Operation::Put(Put {
+        state: "NEW".into(),
+        body: None,
+        nonce: None,
+    });
+    assert_eq!(outcome(&engine, &item, put).await, Outcome::Put);
+    let loads = store.hold_loads();
+    store.next_swap(Fault::AppliedButLost);
+    let claim = ClaimRequest {
+        state: "NEW".into(),
+        prefix: String::new(),
+        limit: 1,
+        ttl: LONG,
+        owner: "me".into(),
+        nonce: Nonce::new("mine").expect("a nonce"),
+        wait: Duration::ZERO,
+    };
+    let claiming = tokio::spawn(async move { engine.claim(claim, None).await });
+    loads.entered().await;
+    // Another write follows, so that the record's version does not tell whose the grant is.
+    store.touch(&item).await.expect("the store answers");
+    loads.open();
+    let answer = claiming.await.expect("no panic");
+    assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
 }
 
 #[tokio::test]
@@ -139,7 +171,7 @@ async fn whoever_subscribes_hears_what_happens() {
         assert_eq!(happened.name, job);
         told.push(happened.event);
     }
-    let released = Some(How::Released);
+    let released = Some(EndReason::Released);
     assert!(
         matches!(
             &told[..],

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::core::{Nonce, Operation, Outcome, Put, Time};
+use leasehold::core::{Name, Nonce, Operation, Outcome, Put, Time};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Machine;
+use leasehold::store::Store;
 use leasehold::store::memory::Memory;
-use leasehold::{ClaimRequest, Error};
+use leasehold::{AcquireAllRequest, ClaimRequest, Error};
 use tokio::time::Instant;
 
 use crate::clock_steps::Clock;
@@ -187,15 +188,7 @@ async fn a_claim_is_answered_within_the_timeout_after_its_wait() {
         assert_eq!(outcome(&engine, &name("item"), put).await, Outcome::Put);
         let (finds, _swaps) = (store.hold_finds(), store.hold_swaps());
         let began = Instant::now();
-        let claim = ClaimRequest {
-            state: "NEW".into(),
-            prefix: String::new(),
-            limit: 1,
-            ttl: LONG,
-            owner: "me".into(),
-            nonce: Nonce::new("mine").expect("a nonce"),
-            wait,
-        };
+        let claim = claim_waiting(wait);
         let claiming = tokio::spawn(async move { engine.claim(claim, None).await });
         // The search takes nearly all the time that there is, and the write hangs.
         tokio::time::sleep(timeout - SECOND).await;
@@ -205,6 +198,86 @@ async fn a_claim_is_answered_within_the_timeout_after_its_wait() {
         let took = began.elapsed();
         assert!(took < wait + timeout + SECOND / 2, "{took:?}");
     }
+}
+
+fn claim_waiting(wait: Duration) -> ClaimRequest {
+    ClaimRequest {
+        state: "NEW".into(),
+        prefix: String::new(),
+        limit: 1,
+        ttl: LONG,
+        owner: "me".into(),
+        nonce: Nonce::new("mine").expect("a nonce"),
+        wait,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_behind_another_is_answered_empty_only_if_the_store_said_so() {
+    let timeout = Config::default().timeout;
+    for is_away in [false, true] {
+        let (store, engine) = in_simulated_time().await;
+        let _finds = is_away.then(|| store.hold_finds());
+        let first = tokio::spawn({
+            let engine = engine.clone();
+            async move { engine.claim(claim_waiting(LONG), None).await }
+        });
+        while engine.stats().searches == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let began = Instant::now();
+        let answer = engine.claim(claim_waiting(2 * SECOND), None).await;
+        let answer = answer.map(|items| items.len());
+        match is_away {
+            true => assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}"),
+            false => assert_eq!(answer, Ok(0)),
+        }
+        assert!(began.elapsed() < 2 * SECOND + timeout + SECOND / 2);
+        first.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_leases_are_answered_within_a_timeout_and_a_half_after_their_wait() {
+    let timeout = Config::default().timeout;
+    for wait in [Duration::ZERO, 2 * SECOND] {
+        let (store, engine) = in_simulated_time().await;
+        let names = ["a", "b", "c", "d"].map(name);
+        let request = AcquireAllRequest {
+            names: names.to_vec(),
+            nonce: Nonce::new("several").expect("a nonce"),
+            owner: "several".into(),
+            ttl: LONG,
+            wait,
+        };
+        let began = Instant::now();
+        let mut gate = store.hold_swaps();
+        let mut asked = tokio::spawn(async move { engine.acquire_all(request, None).await });
+        // Each call takes nearly all the time that an operation has.
+        let answer = loop {
+            tokio::select! {
+                answer = &mut asked => break answer.expect("no panic"),
+                () = tokio::time::sleep(timeout - SECOND) => {}
+            }
+            let next = store.hold_swaps();
+            gate.open();
+            gate = next;
+        };
+        assert!(answer.is_err(), "{answer:?}");
+        let took = began.elapsed();
+        assert!(took < wait + timeout * 3 / 2 + SECOND / 2, "{took:?}");
+        gate.open();
+        while holders(&*store, &names).await > 0 {
+            tokio::time::sleep(SECOND).await;
+        }
+    }
+}
+
+/// How many hold any of these names.
+async fn holders(store: &dyn Store, names: &[Name]) -> usize {
+    let loaded = store.load(names).await.expect("the store answers");
+    let stored = loaded.value.iter().flatten();
+    stored.map(|stored| stored.record.holders.len()).sum()
 }
 
 #[tokio::test]

@@ -51,8 +51,17 @@ impl Host for Clock {
 /// A store with a clock of its own, and two engines on it.
 struct World {
     store_clock: Arc<Clock>,
+    store: Arc<Memory>,
     worker: Engine,
     other: Engine,
+}
+
+impl World {
+    /// An engine that has seen no step of the store's clock.
+    async fn late_engine(&self) -> Engine {
+        let engine = Engine::start_with(self.store.clone(), Clock::new(), Config::default());
+        engine.await.expect("starts")
+    }
 }
 
 async fn world(config: Config) -> World {
@@ -64,6 +73,7 @@ async fn world(config: Config) -> World {
         worker: engine(config.clone()).await.expect("starts"),
         other: engine(config).await.expect("starts"),
         store_clock,
+        store,
     }
 }
 
@@ -134,6 +144,38 @@ async fn dead_workers_items_are_claimed_again_after_a_step() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_started_after_a_step_back_claims_dead_workers_items() {
+    for step in [-5_000, -HOUR, -DAY] {
+        let world = world(Config::default()).await;
+        dead_worker(&world, 3).await;
+        world.store_clock.step(step);
+        let late = world.late_engine().await;
+        let started = Instant::now();
+        let (first, last) = claim_all(&late, 3).await;
+        assert!(first >= started + TTL, "step {step}: too early");
+        // By a step below the uncertainty of a clock it waits longer, beyond that for a ttl.
+        let waited = last - started;
+        assert!(waited < Duration::from_secs(8), "step {step}: {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_claim_of_an_engine_started_after_a_step_back_gets_dead_workers_items() {
+    let world = world(Config::default()).await;
+    dead_worker(&world, 3).await;
+    world.store_clock.step(-HOUR);
+    let late = world.late_engine().await;
+    let started = Instant::now();
+    let waiting = ClaimRequest {
+        wait: TTL * 10,
+        ..request(3)
+    };
+    let claimed = late.claim(waiting, None).await.expect("the store answers");
+    assert_eq!(claimed.len(), 3);
+    assert!(started.elapsed() < 2 * TTL, "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_dead_items_than_the_cache_holds_are_claimed_again_after_a_step() {
     let mut config = Config::default();
     config.cache = 4;
@@ -160,7 +202,7 @@ async fn show_counts_a_dead_holder_down_after_a_step() {
     world.store_clock.step(-HOUR);
     let left = async || {
         let view = world.other.show(&name).await.expect("the store answers");
-        view.expect("a record").left.first().copied()
+        view.expect("a record").remaining.first().copied()
     };
     assert!(left().await > Some(TTL - Duration::from_millis(10)));
     tokio::time::sleep(TTL / 2).await;

@@ -102,7 +102,7 @@ impl<S: Store> Faulty<S> {
     }
 
     /// Makes another version of a record, as another writer does.
-    async fn touch(&self, name: &Name) -> Result<()> {
+    pub(crate) async fn touch(&self, name: &Name) -> Result<()> {
         let loaded = self.store.load(std::slice::from_ref(name)).await?;
         let Some(stored) = loaded.value.into_iter().next().flatten() else {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::core::{Granted, Mode, Outcome};
+use leasehold::core::{GrantKind, Mode, Outcome};
 use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
 
@@ -118,7 +118,7 @@ async fn a_writer_in_line_is_not_overtaken_by_readers() {
             .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
             .await,
     );
-    assert_eq!(again.granted, Granted::Again);
+    assert_eq!(again.granted, GrantKind::Again);
     assert_ne!(again.fence, reader.fence);
     outcome(&engine, &index, release(again.fence)).await;
     granted(writer.await.expect("no panic"));

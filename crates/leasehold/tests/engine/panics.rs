@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::core::{Granted, Outcome};
+use leasehold::core::{GrantKind, Outcome};
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::Store as _;
@@ -18,7 +18,7 @@ async fn panicking_write_is_tried_again() {
     let (engine, job) = (engine(store.clone()).await, name("job"));
     store.next_swap(Fault::Panics);
     let grant = take(&engine, &job, "me").await;
-    assert_eq!(grant.granted, Granted::Fresh);
+    assert_eq!(grant.granted, GrantKind::Fresh);
     store.next_swap(Fault::AppliedAndPanics);
     let released = outcome(&engine, &job, release(grant.fence)).await;
     assert_eq!(released, Outcome::Released);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::ClaimRequest;
 use leasehold::core::{
-    Break, Fence, Granted, Mode, Nonce, Operation, Outcome, Put, Time, holder_margin,
+    Break, Fence, GrantKind, Mode, Nonce, Operation, Outcome, Put, Time, holder_margin,
 };
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::store::memory::Memory;
@@ -34,7 +34,7 @@ async fn repeated_grant_is_granted_once() {
     let Outcome::Granted(grant) = outcome else {
         panic!("there is no contender: {outcome:?}");
     };
-    assert_eq!(grant.granted, Granted::Fresh);
+    assert_eq!(grant.granted, GrantKind::Fresh);
     let latest = called.sent + (LONG - holder_margin(Duration::ZERO, LONG));
     assert!(deadline.is_some_and(|deadline| called.sent < deadline && deadline <= latest));
     let stats = engine.stats();
@@ -97,7 +97,7 @@ async fn writes_after_a_lost_answer_are_recognised_too() {
     let (engine, job) = (engine(store.clone()).await, name("job"));
     store.next_swap(Fault::Lost);
     store.next_swap(Fault::Repeated);
-    assert_eq!(take(&engine, &job, "me").await.granted, Granted::Fresh);
+    assert_eq!(take(&engine, &job, "me").await.granted, GrantKind::Fresh);
 }
 
 #[tokio::test]

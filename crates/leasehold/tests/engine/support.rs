@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::core::{
-    Acquire, BootTime, Fence, Grant, Hash, Mode, Name, Operation, Outcome, Release, Update, Who,
+    Acquire, BootTime, Fence, Grant, Hash, HolderRef, Mode, Name, Operation, Outcome, Release,
+    Update,
 };
 use leasehold::engine::{Engine, Patience, Reply};
 use leasehold::host::{Host, Machine};
@@ -63,7 +64,7 @@ pub(crate) fn acquire_as(nonce: &str, ttl: Duration, mode: Mode) -> Operation {
 
 pub(crate) fn release(fence: Fence) -> Operation {
     Operation::Release(Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::Result;
-use leasehold::core::{Event, How, Name};
+use leasehold::core::{EndReason, Event, Name};
 use leasehold::engine::{Config, Engine, Events};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
@@ -72,8 +72,8 @@ fn fence(event: &Event) -> (&'static str, u64) {
         Event::Granted(holder) => ("granted", holder.fence.get()),
         Event::Renewed(holder) => ("renewed", holder.fence.get()),
         Event::Ended { fence, how, .. } => match how {
-            Some(How::Released) => ("released", fence.get()),
-            Some(How::Expired) => ("expired", fence.get()),
+            Some(EndReason::Released) => ("released", fence.get()),
+            Some(EndReason::Expired) => ("expired", fence.get()),
             _ => ("ended", fence.get()),
         },
         Event::Updated { .. } => ("updated", 0),

@@ -125,6 +125,9 @@ impl Fleet {
         let left = self.left.iter();
         let taken = join_all(left.map(|(name, deadline)| self.taken_after(name, *deadline)));
         tokio::join!(refused, taken, self.claimed_again());
+        let steps = self.contender.measures().steps.get();
+        println!("{}: {steps} steps were counted", self.how);
+        assert!(steps > 0, "{}: it was not noticed", self.how);
     }
 
     /// A lease that its holder renews is refused to others for longer than it could last without that.
@@ -167,6 +170,7 @@ impl Fleet {
             now > deadline,
             "{how}: `{name}` taken at {now}, held until {deadline}"
         );
+        println!("{how}: `{name}` taken {:?} later", now.since(deadline));
     }
 
     fn check_not_late(&self, name: &Name, deadline: BootTime) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::Result;
-use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation, Outcome, Release, Who};
+use leasehold::core::{Acquire, Fence, Hash, HolderRef, Mode, Name, Operation, Outcome, Release};
 use leasehold::engine::{Engine, Patience};
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store};
@@ -118,7 +118,7 @@ pub(crate) async fn grant(engine: &Engine, name: &Name, nonce: &str, wait: Durat
 
 pub(crate) async fn release(engine: &Engine, name: &Name, fence: Fence) -> Result<Outcome> {
     let release = Operation::Release(Release {
-        who: Who::Fence(fence),
+        holder: HolderRef::Fence(fence),
         principal: None,
     });
     let reply = engine.perform(name, release, Patience::NONE).await?;

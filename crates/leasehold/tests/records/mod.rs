@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::core::{
-    Ended, Fence, Hash, Holder, How, Kind, Mode, Name, Record, Reservation, State, Time,
+    EndReason, Fence, Hash, Holder, Kind, LastHolder, Mode, Name, Record, Reservation, State, Time,
 };
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{Query, Store, Stored, Swapped, Version, Write, WriteId};
@@ -62,10 +62,10 @@ pub(crate) fn full_record() -> Record {
             holder(Fence::MAX.get(), "host:1", Mode::Shared { limit: None }, at),
             broken,
         ],
-        last: Some(Ended {
+        last: Some(LastHolder {
             fence: Fence::new(5).unwrap(),
             owner: "é'\"--".into(),
-            how: How::Completed(Hash::of(&[b"x"])),
+            how: EndReason::Completed(Hash::of(&[b"x"])),
             at,
         }),
         next: Some(Reservation {

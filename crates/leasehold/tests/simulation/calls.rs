@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold::core::{Acquire, Fence, Operation, Outcome, Release, Time, Who};
+use leasehold::core::{Acquire, Fence, HolderRef, Operation, Outcome, Release, Time};
 
 use super::history::{Asked, Entry, Told};
 use super::store::{Server, Version};
@@ -181,7 +181,7 @@ impl Evidence {
             Operation::Acquire(acquire) => {
                 // What nobody took is released by the engine.
                 let release = Operation::Release(Release {
-                    who: Who::Nonce(acquire.nonce),
+                    holder: HolderRef::Nonce(acquire.nonce),
                     principal: None,
                 });
                 effects.push(call.unsure(Asked::Perform(release), call.latest));

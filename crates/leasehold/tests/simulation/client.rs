@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::core::{
-    Acquire, BootTime, Break, Fence, Granted, Hash, Mode, Name, Operation, Outcome, Release, Renew,
-    Update, Who,
+    Acquire, BootTime, Break, Fence, GrantKind, Hash, HolderRef, Mode, Name, Operation, Outcome,
+    Release, Renew, Update,
 };
 use leasehold::engine::{Engine, Patience};
 use leasehold::host::Host as _;
@@ -117,7 +117,7 @@ impl Client {
         };
         if let Some((Outcome::Granted(grant), deadline)) = outcome {
             let from = match (&self.holding, grant.granted) {
-                (Some(held), Granted::Kept) => held.from,
+                (Some(held), GrantKind::Kept) => held.from,
                 _ => self.world.micros(),
             };
             self.stop_believing();
@@ -161,13 +161,13 @@ impl Client {
             }
             7..=8 => {
                 self.stop_believing();
-                let who = if self.world.chance(50) {
-                    Who::Fence(fence)
+                let holder = if self.world.chance(50) {
+                    HolderRef::Fence(fence)
                 } else {
-                    Who::Nonce(nonce)
+                    HolderRef::Nonce(nonce)
                 };
                 let release = Release {
-                    who,
+                    holder,
                     principal: None,
                 };
                 let own = self.world.chance(20);

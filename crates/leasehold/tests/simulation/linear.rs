@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use leasehold::core::{
-    BootTime, Change, Ended, Fence, Holder, Interval, Now, Outcome, Record, Sightings, Time, apply,
-    view,
+    BootTime, Change, Fence, Holder, Interval, LastHolder, Now, Observations, Outcome, Record,
+    Time, apply, view,
 };
 
 use super::calls::{self, Call};
@@ -204,16 +204,23 @@ fn over_at(holder: &Holder, observed: &Observed) -> Time {
     over.map_or(holder.expires_at, |over| holder.expires_at.min(*over))
 }
 
-/// The record as an engine sees it that has watched its holders.
-fn watched(record: &Option<Record>, earliest: Time, observed: &Observed) -> Option<Record> {
-    let mut record = record.clone();
-    for holder in record.iter_mut().flat_map(|record| &mut record.holders) {
+/// The record as engines may judge it at this time: each combination of holders whose expiry by observation, rather than
+/// by the store's clock, has passed. An engine only expires a holder by observation if it has made that observation.
+fn judgements(record: &Option<Record>, earliest: Time, observed: &Observed) -> Vec<Option<Record>> {
+    let mut judgements = vec![record.clone()];
+    let holders = record.as_ref().map_or(&[][..], |record| &record.holders);
+    for (index, holder) in holders.iter().enumerate() {
         let over = over_at(holder, observed);
-        if over < earliest {
-            holder.expires_at = over;
+        if over >= earliest || holder.expires_at < earliest {
+            continue;
         }
+        let mut expired = judgements.clone();
+        for record in expired.iter_mut().flatten() {
+            record.holders[index].expires_at = over;
+        }
+        judgements.append(&mut expired);
     }
-    record
+    judgements
 }
 
 /// Every moment that may make a difference to this call.
@@ -249,7 +256,7 @@ fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Int
     latest.iter().flat_map(pair).collect()
 }
 
-fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
+fn at<'s>(interval: Interval, call: &Call, observations: &'s Observations) -> Now<'s> {
     Now {
         interval,
         boot: BootTime::from_micros(0),
@@ -257,7 +264,7 @@ fn at<'s>(interval: Interval, call: &Call, seen: &'s Sightings) -> Now<'s> {
         stepped_at: None,
         restarted: None,
         margin: call.margin,
-        seen,
+        observations,
         high_water: call.start,
     }
 }
@@ -267,35 +274,41 @@ fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> 
     if call.until.is_none() {
         return false;
     }
-    let seen = Sightings::none();
+    let seen = Observations::none();
     moments(call, record.as_ref(), observed)
         .into_iter()
         .any(|interval| {
             let now = at(interval, call, &seen);
-            let record = &watched(record, interval.earliest, observed);
-            match (&call.asked, &call.told) {
-                (Asked::Show, Told::Shown(shown)) => {
-                    let expected = record.as_ref().map(|record| view(record, &now));
-                    let facts = |record: &Record| {
-                        let fences: Vec<_> = record
-                            .holders
-                            .iter()
-                            .map(|holder| (holder.fence, holder.broken.is_some()))
-                            .collect();
-                        (record.fence, record.body.clone(), fences)
-                    };
-                    expected.map(|view| facts(&view.record))
-                        == shown.as_ref().map(|view| facts(&view.record))
-                }
-                (Asked::Perform(operation), Told::Outcome(outcome)) => {
-                    let decision = apply(record.as_ref(), operation, &now);
-                    let same = decision.change == Change::None && agree(outcome, &decision.outcome);
-                    same || refused_for_others(outcome, record.as_ref(), &now)
-                        || pruned_by_a_reservation(outcome, operation, record.as_ref(), &now)
-                }
-                _ => false,
-            }
+            judgements(record, interval.earliest, observed)
+                .iter()
+                .any(|record| agrees_unchanged(call, record, &now))
         })
+}
+
+/// Whether the core gives this answer for this record without changing it.
+fn agrees_unchanged(call: &Call, record: &Option<Record>, now: &Now<'_>) -> bool {
+    match (&call.asked, &call.told) {
+        (Asked::Show, Told::Shown(shown)) => {
+            let expected = record.as_ref().map(|record| view(record, now));
+            let facts = |record: &Record| {
+                let fences: Vec<_> = record
+                    .holders
+                    .iter()
+                    .map(|holder| (holder.fence, holder.broken.is_some()))
+                    .collect();
+                (record.fence, record.body.clone(), fences)
+            };
+            expected.map(|view| facts(&view.record))
+                == shown.as_ref().map(|view| facts(&view.record))
+        }
+        (Asked::Perform(operation), Told::Outcome(outcome)) => {
+            let decision = apply(record.as_ref(), operation, now);
+            let same = decision.change == Change::None && agree(outcome, &decision.outcome);
+            same || refused_for_others(outcome, record.as_ref(), now)
+                || pruned_by_a_reservation(outcome, operation, record.as_ref(), now)
+        }
+        _ => false,
+    }
 }
 
 /// The records that may come of a call that changes something.
@@ -303,20 +316,21 @@ fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Rec
     let Asked::Perform(operation) = &call.asked else {
         return Vec::new();
     };
-    let seen = Sightings::none();
+    let seen = Observations::none();
     let mut results: Vec<Record> = Vec::new();
     for interval in moments(call, record.as_ref(), observed) {
-        let record = watched(record, interval.earliest, observed);
         let now = at(interval, call, &seen);
-        let decision = apply(record.as_ref(), operation, &now);
-        let agrees = match &call.told {
-            Told::Outcome(outcome) => agree(outcome, &decision.outcome),
-            _ => true,
-        };
-        if let (true, Change::Write(next)) = (agrees, decision.change) {
-            let next = timeless(next);
-            if !results.contains(&next) {
-                results.push(next);
+        for record in judgements(record, interval.earliest, observed) {
+            let decision = apply(record.as_ref(), operation, &now);
+            let agrees = match &call.told {
+                Told::Outcome(outcome) => agree(outcome, &decision.outcome),
+                _ => true,
+            };
+            if let (true, Change::Write(next)) = (agrees, decision.change) {
+                let next = timeless(next);
+                if !results.contains(&next) {
+                    results.push(next);
+                }
             }
         }
     }
@@ -337,7 +351,10 @@ fn timeless(mut record: Record) -> Record {
 
 /// Whether a client was told what the core says, but for spans and for when things ended.
 fn agree(told: &Outcome, core: &Outcome) -> bool {
-    let ended = |last: &Option<Ended>| last.as_ref().map(|last: &Ended| (last.fence, last.how));
+    let ended = |last: &Option<LastHolder>| {
+        last.as_ref()
+            .map(|last: &LastHolder| (last.fence, last.how))
+    };
     match (told, core) {
         (Outcome::Granted(told), Outcome::Granted(core)) => {
             (
@@ -375,7 +392,7 @@ pub(crate) fn check_fences(entries: &[Entry], log: &[Version]) -> Result<(), Str
     let mut granted = BTreeSet::new();
     for entry in entries {
         if let Told::Outcome(Outcome::Granted(grant)) = &entry.told
-            && grant.granted != leasehold::core::Granted::Kept
+            && grant.granted != leasehold::core::GrantKind::Kept
             && !granted.insert(grant.fence)
         {
             return Err(format!("the fence {} was granted twice", grant.fence));

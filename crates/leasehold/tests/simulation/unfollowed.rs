@@ -11,7 +11,7 @@ pub(crate) fn refused_for_others(told: &Outcome, record: Option<&Record>, now: &
         record
             .holders
             .iter()
-            .any(|holder| holder.owner == held.owner && !now.is_over(holder))
+            .any(|holder| holder.owner == held.owner && !now.is_expired(holder))
     };
     // Reservations are the engines' own: the checker does not follow them.
     held.owner.is_empty() || record.is_some_and(holds)
@@ -30,8 +30,8 @@ pub(crate) fn pruned_by_a_reservation(
         Operation::Update(update) => update.fence,
         _ => return false,
     };
-    let is_over = |holder: &Holder| {
-        holder.fence == fence && holder.mode != Mode::Exclusive && now.is_over(holder)
+    let is_expired = |holder: &Holder| {
+        holder.fence == fence && holder.mode != Mode::Exclusive && now.is_expired(holder)
     };
-    *told == Outcome::Fenced && record.is_some_and(|record| record.holders.iter().any(is_over))
+    *told == Outcome::Fenced && record.is_some_and(|record| record.holders.iter().any(is_expired))
 }

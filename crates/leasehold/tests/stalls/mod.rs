@@ -166,6 +166,9 @@ fn assert_indeterminate<T: std::fmt::Debug>(answer: &Result<T>, stall: Stall) {
 
 async fn put_is_not_repeated(place: &Place, stall: Stall) {
     let site = Site::new(place, stall, "put").await;
+    // A first write may take more than one round trip: Redis, for example, has to be sent the script.
+    let first = Name::lock(format!("first write {stall:?}")).unwrap();
+    acquire(&site.behind, &first).await;
     let (engine, name) = (site.behind.clone(), site.name.clone());
     let put = async move {
         let request = PutRequest {

@@ -178,3 +178,26 @@ fn a_request_that_waits_in_the_reserve_comes_before_newcomers_of_its_kind() {
     host.advance(SEARCH_PAUSE);
     assert!(waiting.promote() && !waiting.is_reserved());
 }
+
+#[test]
+fn a_request_that_was_promoted_is_not_displaced_before_it_begins() {
+    let (limiter, host) = limiter(1, 1);
+    let busy = from(&limiter, 1);
+    assert!(busy.slot().mark_busy());
+    let waiting = from(&limiter, 2);
+    host.advance(GRACE);
+    drop(busy);
+    assert!(waiting.promote());
+    assert!(from(&limiter, 3).is_reserved() && !is_displaced(&waiting));
+}
+
+#[test]
+fn a_displaced_connection_performs_no_request_whatever_it_was_doing() {
+    let (limiter, host) = limiter(1, 1);
+    let reading = from(&limiter, 1);
+    host.advance(GRACE);
+    assert!(!from(&limiter, 2).is_reserved());
+    // Its client reads the rest of its answer at that moment.
+    reading.slot().mark_idle(host.boot_time());
+    assert!(is_displaced(&reading));
+}

@@ -7,7 +7,7 @@ import { Live } from "./live.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
-import { announce, clock, find, say } from "./words.js";
+import { announce, clock, find, say, visible } from "./words.js";
 
 // How long somebody has stopped typing before it is searched.
 const TYPED = 200;
@@ -122,7 +122,7 @@ const showLease = (kind, name) => {
   find("list").hidden = true;
   totals.stop();
   table.hide();
-  document.title = `${name} – Leasehold`;
+  document.title = `${visible(name)} – Leasehold`;
   noTrouble();
   view.show(kind, name, listAddress);
   live.follow(name);
@@ -211,7 +211,7 @@ const askWho = () => {
 const enter = (myself) => {
   scopes = myself.scopes;
   find("log-in").hidden = true;
-  find("who").textContent = myself.principal || "";
+  say(find("who"), myself.principal || "");
   find("log-out").hidden = myself.principal === null;
   go();
 };
@@ -228,7 +228,7 @@ const prepareLogIn = () => {
         find("main").focus();
       })
       .catch((problem) => {
-        find("log-in-problem").textContent = problem.message;
+        say(find("log-in-problem"), problem.message);
       });
   });
   find("log-out").addEventListener("click", () => logOut().then(askWho, trouble));

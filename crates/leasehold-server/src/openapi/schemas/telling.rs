@@ -105,7 +105,7 @@ pub(super) fn telling() -> Vec<Schema> {
         ),
         schema(
             "Login",
-            "A token that becomes a cookie.",
+            "A token for which a session is opened.",
             vec![("token", ALWAYS, text("The token."))],
             json!({"token": "lh_7gK2mQx9_…"}),
         ),

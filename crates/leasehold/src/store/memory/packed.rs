@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Ended, Fence, Hash, Holder, How, Kind, Mode, Name, Record, Reservation, State, Text, Time,
+    EndReason, Fence, Hash, Holder, Kind, LastHolder, Mode, Name, Record, Reservation, State, Text,
+    Time,
 };
 
 use super::bytes::{Reader, Writer};
@@ -226,8 +227,8 @@ fn unpack_holder(from: &mut Reader<'_>, highest: u64, until: u64) -> Holder {
     }
 }
 
-fn pack_ended(ended: &Ended, highest: u64, until: u64, to: &mut Writer) {
-    let Ended {
+fn pack_ended(ended: &LastHolder, highest: u64, until: u64, to: &mut Writer) {
+    let LastHolder {
         fence,
         owner,
         how,
@@ -237,26 +238,26 @@ fn pack_ended(ended: &Ended, highest: u64, until: u64, to: &mut Writer) {
     to.text(owner);
     to.near(at.as_micros(), until);
     to.byte(match how {
-        How::Released => RELEASED,
-        How::Completed(_) => COMPLETED,
-        How::Expired => EXPIRED,
-        How::Broken => BROKEN,
+        EndReason::Released => RELEASED,
+        EndReason::Completed(_) => COMPLETED,
+        EndReason::Expired => EXPIRED,
+        EndReason::Broken => BROKEN,
     });
-    if let How::Completed(written) = how {
+    if let EndReason::Completed(written) = how {
         to.raw(&written.to_bytes());
     }
 }
 
-fn unpack_ended(from: &mut Reader<'_>, highest: u64, until: u64) -> Ended {
-    Ended {
+fn unpack_ended(from: &mut Reader<'_>, highest: u64, until: u64) -> LastHolder {
+    LastHolder {
         fence: as_fence(from.near(highest)),
         owner: from.text().into(),
         at: Time::from_micros(from.near(until)),
         how: match from.byte() {
-            RELEASED => How::Released,
-            COMPLETED => How::Completed(Hash::from_bytes(from.raw())),
-            EXPIRED => How::Expired,
-            _ => How::Broken,
+            RELEASED => EndReason::Released,
+            COMPLETED => EndReason::Completed(Hash::from_bytes(from.raw())),
+            EXPIRED => EndReason::Expired,
+            _ => EndReason::Broken,
         },
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
-    Ended, Fence, Hash, Holder, How, Kind, Mode, Name, Record, Reservation, State, Text, Time,
+    EndReason, Fence, Hash, Holder, Kind, LastHolder, Mode, Name, Record, Reservation, State, Text,
+    Time,
 };
 
 use super::bytes::Writer;
@@ -66,12 +67,17 @@ fn holder(random: &mut Random) -> Holder {
     }
 }
 
-fn ended(random: &mut Random) -> Ended {
-    let completed = How::Completed(hash(random));
-    Ended {
+fn ended(random: &mut Random) -> LastHolder {
+    let completed = EndReason::Completed(hash(random));
+    LastHolder {
         fence: fence(random),
         owner: text(random),
-        how: *random.pick(&[How::Released, completed, How::Expired, How::Broken]),
+        how: *random.pick(&[
+            EndReason::Released,
+            completed,
+            EndReason::Expired,
+            EndReason::Broken,
+        ]),
         at: time(random),
     }
 }

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{Ended, Fence, Hash, Holder, Name, Record, Reservation, Stamp, Text, Time};
+use leasehold_core::{
+    Fence, Hash, Holder, LastHolder, Name, Record, Reservation, Stamp, Text, Time,
+};
 use redis::{Cmd, FromRedisValue as _, Value};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +26,7 @@ struct Kept<'r> {
     held_until: u64,
     fence: Fence,
     #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<Cow<'r, Ended>>,
+    last: Option<Cow<'r, LastHolder>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<Cow<'r, Reservation>>,
     #[serde(skip_serializing_if = "Option::is_none")]

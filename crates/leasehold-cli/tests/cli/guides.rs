@@ -1,0 +1,251 @@
+//! The examples of the guides, and of the reference of commands, do what the text around them says.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::pages::{Page, User};
+use crate::support::eventually;
+
+/// Prints its name, and ends when its input is closed.
+const UNTIL_CLOSED: &str = "echo \"$0 runs\"; cat >/dev/null";
+
+fn guide(name: &str) -> Page {
+    Page::read(&format!("docs/guides/{name}.md"))
+}
+
+fn commands() -> Page {
+    Page::read("docs/reference/cli.md")
+}
+
+#[test]
+fn the_second_run_waits_or_gives_up() {
+    let user = User::new();
+    user.script("report.sh", UNTIL_CLOSED);
+    let page = commands();
+    let mut holder = user.start(&page.line("# waits as long"));
+    holder.expect("./report.sh runs");
+    let mut waiters = ["# waits as long", "-w 10s"].map(|words| user.start(&page.line(words)));
+    for waiter in &mut waiters {
+        waiter.expect("waiting for nightly");
+    }
+    user.run(&page.line("-n --")).failed(75, "nightly is held");
+    let listed = user.run(&page.line("leasehold list  ")).ok().stdout;
+    assert!(listed.contains("nightly"), "{listed}");
+    let shown = user.run(&page.line("leasehold show")).ok().stdout;
+    assert!(shown.contains("nightly"), "{shown}");
+    holder.ends_with(0);
+}
+
+#[test]
+fn four_share_a_limit_of_four() {
+    let user = User::new();
+    user.script("train.sh", UNTIL_CLOSED);
+    let train = guide("limit-concurrency").line("--limit 4");
+    let _four = [(); 4].map(|()| {
+        let mut running = user.start(&train);
+        running.expect("./train.sh runs");
+        running
+    });
+    user.start(&train).expect("waiting for gpu");
+}
+
+#[test]
+fn both_names_are_held_or_neither() {
+    let user = User::new();
+    user.script("transfer.sh", UNTIL_CLOSED);
+    let both = guide("lock-several-names").line("--also bob");
+    let mut holder = user.start(&both);
+    holder.expect("./transfer.sh runs");
+    for name in ["ada", "bob"] {
+        assert!(user.0.is_held(name));
+    }
+    user.start(&both).expect("waiting for ada, bob");
+    holder.ends_with(0);
+}
+
+#[test]
+fn watching_shows_what_happens() {
+    let user = User::new();
+    let mut watching = user.start(&commands().line("leasehold watch"));
+    std::thread::scope(|scope| {
+        let seen = scope.spawn(|| watching.expect("nightly"));
+        while !seen.is_finished() {
+            user.run("leasehold run nightly -- true").ok();
+        }
+        seen.join().unwrap();
+    });
+    // Two runs within one look at the store: the end of the second shows.
+    for _ in 0..2 {
+        user.run("leasehold run nightly -- true").ok();
+    }
+    let fence = user.0.show("nightly")["fence"].to_string();
+    while !watching.expect("completed  nightly").ends_with(&fence) {}
+    watching.signal(Signal::SIGINT);
+    watching.ends_with(0);
+}
+
+#[test]
+fn a_killed_job_resumes_after_the_last_step_that_was_written() {
+    let page = guide("resume-a-job");
+    let user = User::of(&page);
+    let job = page.line("leasehold run import");
+    // The job fails after its third step, as if it had been killed there.
+    let import = std::fs::read_to_string(user.0.file("import.sh")).unwrap();
+    user.script(
+        "import.sh",
+        &import.replace("done\n", "[ \"$step\" = 3 ] && exit 1\ndone\n"),
+    );
+    let first = user.run(&job);
+    assert_eq!(first.code, Some(1), "{first:?}");
+    assert_eq!(first.stdout, "step 1\nstep 2\nstep 3\n");
+    user.script("import.sh", &import);
+    assert_eq!(user.run(&job).ok().stdout, "step 4\nstep 5\n");
+    // It ended with 0, which clears the body.
+    assert_eq!(user.run(&job).ok().stdout.lines().count(), 5);
+}
+
+#[test]
+fn a_gate_passes_once_per_period_and_opens_again_if_the_command_fails() {
+    let user = User::new();
+    let gate = guide("throttle-alerts").line("leasehold gate device-42");
+    user.script("notify.sh", "echo notified; exit 3");
+    assert_eq!(user.run(&gate).code, Some(3));
+    user.script("notify.sh", "echo notified");
+    assert_eq!(user.run(&gate).ok().stdout, "notified\n");
+    user.run(&gate).failed(75, "device-42 is shut");
+}
+
+#[test]
+fn a_cron_job_behind_a_gate_runs_once_and_again_only_if_it_failed() {
+    let user = User::new();
+    let cron = guide("run-a-cron-job-once").line("leasehold run nightly -n");
+    user.script("report.sh", "exit 3");
+    assert_eq!(user.run(&cron).code, Some(3));
+    user.script("report.sh", "echo reported");
+    assert_eq!(user.run(&cron).ok().stdout, "reported\n");
+    assert_eq!(user.run(&cron).ok().stdout, "");
+}
+
+#[test]
+fn a_cron_job_that_notes_its_day_runs_until_it_succeeded() {
+    let page = guide("run-a-cron-job-once");
+    let user = User::of(&page);
+    user.script("date", "echo 2026-11-19");
+    let cron = page.line("leasehold run nightly --keep-body");
+    user.script("report.sh", "exit 3");
+    assert_eq!(user.run(&cron).code, Some(3));
+    user.script("report.sh", "echo reported");
+    assert!(user.run(&cron).ok().stdout.starts_with("reported\n"));
+    assert_eq!(user.run(&cron).ok().stdout, "");
+}
+
+#[test]
+fn a_candidate_leads_when_the_leader_ends() {
+    let user = User::new();
+    user.script("scheduler.sh", UNTIL_CLOSED);
+    let candidate = guide("elect-a-leader").line("leasehold run scheduler");
+    let mut leader = user.start(&candidate);
+    leader.expect("./scheduler.sh runs");
+    let mut next = user.start(&candidate);
+    next.expect("waiting for scheduler");
+    leader.ends_with(0);
+    next.expect("./scheduler.sh runs");
+    next.ends_with(0);
+}
+
+#[test]
+fn items_move_on_by_exit_code() {
+    let user = User::new();
+    user.script(
+        "pack.sh",
+        "read -r fruit; echo \"packing $fruit\"; test \"$fruit\" != stones",
+    );
+    let page = guide("work-queue");
+    let put = page.line("leasehold put order-17 --state REQUESTED --body");
+    user.run(&put).ok();
+    user.run("leasehold put order-18 --state REQUESTED --body stones")
+        .ok();
+    let working = user.start(&page.line("leasehold work").replace(" --drain", ""));
+    let state = |name| user.0.show(name)["state"].clone();
+    eventually("both items", || {
+        (state("order-17") == "DONE" && state("order-18") == "FAILED").then_some(())
+    });
+    working.signal(Signal::SIGINT);
+    // Four at once, so in any order.
+    let lines = working.ends_with(1);
+    for body in ["three apples", "stones"] {
+        let packed = format!("packing {body}");
+        assert!(lines.contains(&packed), "{packed}: {lines:?}");
+    }
+    let done = user.run(&page.line("list --state DONE")).ok().stdout;
+    assert!(
+        done.contains("order-17") && !done.contains("order-18"),
+        "{done}"
+    );
+
+    user.run(&put.replace("17", "19")).ok();
+    let claimed = user.run(&page.line("leasehold claim")).ok().stdout;
+    let claimed: Value = serde_json::from_str(&claimed).unwrap();
+    assert_eq!(
+        (&claimed["name"], &claimed["body"]),
+        (&"order-19".into(), &"three apples".into())
+    );
+
+    let again = page.example("list --state DONE");
+    user.run(again.lines().last().unwrap()).ok();
+    let shown = user.0.show("order-17");
+    assert_eq!(
+        (&shown["state"], &shown["body"]),
+        (&"REQUESTED".into(), &"three apples".into())
+    );
+}
+
+#[test]
+fn store_is_measured_and_examined() {
+    let user = User::new();
+    let measure = commands().line("leasehold bench");
+    let hasty = measure.replace("--for 1s", "--for 100ms --warm-up 10ms --names 100");
+    let measured = user.run(&hasty).ok().stdout;
+    let rows = measured.lines().take(3);
+    let tasks: Vec<_> = rows
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert_eq!(tasks, ["TASKS", "1", "16"], "{measured}");
+    assert_eq!(user.run("leasehold list --held").ok().stdout, "");
+
+    let examine = Page::read("docs/operations.md").line("leasehold doctor --store");
+    let examine = examine.replace("postgres://leasehold@db1/app", "sqlite:leases.db");
+    let examined = user.run(&examine).ok().stdout;
+    assert!(examined.contains("Leases are "), "{examined}");
+}
+
+#[test]
+fn service_on_a_network_requires_tokens_over_tls() {
+    let user = User::new();
+    leasehold_testbed::certificates(user.0.path()).unwrap();
+    user.script("deploy.sh", "echo deployed");
+    let page = Page::read("docs/operations.md");
+    let token = user.run(&page.line("--allow acquire:ci/ --allow read:"));
+    let token = token.ok().stdout;
+    let token = token.trim();
+    assert!(token.starts_with("lh_"), "{token}");
+    // Tests stay on this machine.
+    let serve = page.line("leasehold serve --listen 0.0.0.0");
+    let mut service = user.start(&serve.replace("0.0.0.0:12345", "127.0.0.1:0"));
+    let listening = service.expect("listening on https://");
+    let (_, address) = listening.split_once("https://").unwrap();
+    let deploy = page.line("ci/deploy -- ./deploy.sh");
+    let deploy = deploy.replace("db1:12345", address.trim());
+    let as_ci = deploy.replace("lh_…", token);
+    assert_eq!(user.run(&as_ci).ok().stdout, "deployed\n");
+    // Neither without the token nor for another name.
+    for refused in [
+        deploy.replace("LEASEHOLD_TOKEN=lh_… ", ""),
+        as_ci.replace("ci/deploy", "other"),
+    ] {
+        let ran = user.run(&refused);
+        assert_eq!((ran.code, &*ran.stdout), (Some(77), ""), "{ran:?}");
+    }
+    service.signal(Signal::SIGINT);
+    service.ends_with(0);
+}

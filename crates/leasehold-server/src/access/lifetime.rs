@@ -1,0 +1,102 @@
+//! How long a token, a session or a certificate lets its caller in.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+/// How often the wall clock is read while something waits for an end: it may be set meanwhile.
+const RECHECK: Duration = Duration::from_secs(60);
+
+/// Ends at a moment, or before that by [`end`](Self::end).
+#[derive(Debug)]
+pub(crate) struct Lifetime {
+    until: Option<Timestamp>,
+    is_ended: AtomicBool,
+    ended: Notify,
+}
+
+impl Lifetime {
+    /// Without `until` only `end` ends it.
+    pub(crate) fn new(until: Option<Timestamp>) -> Self {
+        Self {
+            until,
+            is_ended: AtomicBool::new(false),
+            ended: Notify::new(),
+        }
+    }
+
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    pub(crate) fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        self.ended.notify_waiters();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire) || self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Waits until it is over.
+    pub(crate) async fn over(&self) {
+        loop {
+            // Created before the check, so that no end falls between the two.
+            let ended = self.ended.notified();
+            if self.is_over() {
+                return;
+            }
+            match self.left() {
+                None => ended.await,
+                Some(left) => {
+                    let _ = tokio::time::timeout(left.min(RECHECK), ended).await;
+                }
+            }
+        }
+    }
+
+    /// The time until its moment, if it has one.
+    fn left(&self) -> Option<Duration> {
+        let left = self.until?.duration_since(Timestamp::now());
+        Some(Duration::try_from(left).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_wakes_all_who_wait_for_it() {
+        let lifetime = Arc::new(Lifetime::new(None));
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let lifetime = Arc::clone(&lifetime);
+                tokio::spawn(async move { lifetime.over().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert!(!lifetime.is_over() && waiting.iter().all(|one| !one.is_finished()));
+        lifetime.end();
+        for one in waiting {
+            one.await.unwrap();
+        }
+        lifetime.over().await;
+        assert!(lifetime.is_over());
+    }
+
+    #[tokio::test]
+    async fn a_lifetime_ends_at_its_moment() {
+        let soon = Timestamp::now() + SignedDuration::from_millis(50);
+        let lifetime = Lifetime::new(Some(soon));
+        assert!(!lifetime.is_over());
+        lifetime.over().await;
+        assert!(Timestamp::now() >= soon && lifetime.is_over());
+    }
+}

@@ -1,0 +1,64 @@
+//! Rights that end while a request is under way.
+//!
+//! The rights of a waiting caller are checked again whenever they end or change, and those of every caller once more before
+//! a grant is delivered. A grant that is withheld is dropped with its answer, which releases it.
+
+use std::pin::pin;
+
+use crate::access::Right;
+use crate::access::caller::Caller;
+use crate::answer::{self, Answer};
+use crate::refused::Refused;
+use crate::service::Service;
+
+impl Service {
+    /// Runs a request that may wait for as long as `check` passes for its caller. Otherwise refuses at once and drops the
+    /// request, as if the caller had left.
+    pub(crate) async fn while_entitled<T>(
+        &self,
+        caller: &Caller,
+        check: impl Fn(&Caller) -> Result<(), Refused>,
+        waiting: impl Future<Output = T>,
+    ) -> Result<T, Refused> {
+        let Some(access) = self.config.access.as_ref().filter(|_| !caller.is_anybody()) else {
+            return Ok(waiting.await);
+        };
+        let mut caller = caller.clone();
+        let mut waiting = pin!(waiting);
+        loop {
+            tokio::select! {
+                biased;
+                () = caller.over() => {}
+                value = waiting.as_mut() => return Ok(value),
+            }
+            caller = access.renew(&caller)?;
+            check(&caller)?;
+        }
+    }
+
+    /// Replaces the answers with a grant to which the caller has no right any more.
+    pub(crate) fn deliverable(&self, caller: &Caller, mut answers: Vec<Answer>) -> Vec<Answer> {
+        for answer in &mut answers {
+            if let Err(refused) = self.check_delivery(caller, answer) {
+                *answer = answer::problem(&refused);
+            }
+        }
+        answers
+    }
+
+    /// Refuses an answer with a grant to which the caller has no right any more. Other changes are answered as they were
+    /// made: only a grant can be undone.
+    pub(crate) fn check_delivery(&self, caller: &Caller, answer: &Answer) -> Result<(), Refused> {
+        if !caller.is_over() {
+            return Ok(());
+        }
+        let mut granted = answer.body.granted().peekable();
+        match &self.config.access {
+            Some(access) if granted.peek().is_some() => {
+                let caller = access.renew(caller)?;
+                caller.check_all(&[Right::Acquire], granted)
+            }
+            _ => Ok(()),
+        }
+    }
+}
