@@ -1,4 +1,4 @@
-//! Lock cycles by libraries: ours, and the `redis` crate with the script that people write.
+//! Lock cycles with client libraries: Leasehold, and the `redis` crate with a script.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use hdrhistogram::Histogram;
 use leasehold::Client;
 
 use crate::Result;
-use crate::load::SILENCE;
+use crate::load::TIMEOUT;
+use crate::protocols::redis::{ACQUIRE, RELEASE};
 use crate::sample::{Sample, latencies, lock_name};
-use crate::speak::redis::{ACQUIRE, RELEASE};
 
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Something that can take a lock and let go of it again.
+/// A library that can acquire and release locks.
 pub(crate) trait Locks: Clone + Send + Sync + 'static {
-    /// One cycle.
+    /// Acquires and releases a lock.
     fn cycle(&self, name: String) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -27,7 +27,7 @@ impl Locks for Client {
     }
 }
 
-/// The lock of the `redis` crate's users, all tasks on one connection as its documentation suggests.
+/// A lock with the `redis` crate, with all tasks on one connection as its documentation suggests.
 #[derive(Clone)]
 pub(crate) struct RedisCrate {
     connection: redis::aio::MultiplexedConnection,
@@ -37,8 +37,8 @@ pub(crate) struct RedisCrate {
 impl RedisCrate {
     pub(crate) async fn connect(url: &str) -> Result<Self> {
         let client = redis::Client::open(url)?;
-        // By itself it gives up after half a second, which neighbours may take away.
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(SILENCE));
+        // The default timeout of half a second is too short for a machine with steal time.
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(TIMEOUT));
         Ok(Self {
             connection: client
                 .get_multiplexed_async_connection_with_config(&config)
@@ -48,15 +48,15 @@ impl RedisCrate {
     }
 }
 
-/// The process of a Redis.
+/// Returns the process id of a Redis server.
 pub(crate) async fn redis_process(url: &str) -> Result<u32> {
     let client = redis::Client::open(url)?;
     let mut connection = client.get_multiplexed_async_connection().await?;
-    let about: String = redis::cmd("INFO")
+    let info: String = redis::cmd("INFO")
         .arg("server")
         .query_async(&mut connection)
         .await?;
-    let process = about
+    let process = info
         .lines()
         .find_map(|line| line.strip_prefix("process_id:"));
     Ok(process.unwrap_or_default().trim().parse()?)
@@ -66,21 +66,21 @@ impl Locks for RedisCrate {
     async fn cycle(&self, name: String) -> Result<()> {
         let mut connection = self.connection.clone();
         let (acquire, release) = &*self.scripts;
-        let nonce = crate::speak::nonce();
+        let nonce = crate::protocols::nonce();
         let lock = format!("l:{name}");
-        let mut taking = acquire.prepare_invoke();
-        taking.key(&lock).key(format!("f:{name}"));
-        taking.arg(&nonce).arg(30_000);
-        let fence: u64 = taking.invoke_async(&mut connection).await?;
-        let mut leaving = release.prepare_invoke();
-        leaving.key(&lock).arg(&nonce);
-        let released: u64 = leaving.invoke_async(&mut connection).await?;
-        assert!(fence > 0 && released == 1, "nobody else wants it");
+        let mut acquire = acquire.prepare_invoke();
+        acquire.key(&lock).key(format!("f:{name}"));
+        acquire.arg(&nonce).arg(30_000);
+        let fence: u64 = acquire.invoke_async(&mut connection).await?;
+        let mut release = release.prepare_invoke();
+        release.key(&lock).arg(&nonce);
+        let released: u64 = release.invoke_async(&mut connection).await?;
+        assert!(fence > 0 && released == 1, "there is no contention");
         Ok(())
     }
 }
 
-/// Lock cycles of so many tasks. The names of a task are its own.
+/// Measures lock cycles of concurrent tasks. No two tasks use the same name.
 pub(crate) async fn cycles(
     locks: &impl Locks,
     tasks: usize,
@@ -91,58 +91,58 @@ pub(crate) async fn cycles(
     let end = begin + measured;
     let running: Vec<_> = (0..tasks)
         .map(|number| {
-            let (locks, pick) = (locks.clone(), Scattered::new(number, tasks, names));
-            tokio::spawn(async move { cycle_until(&locks, pick, begin, end).await })
+            let (locks, numbers) = (locks.clone(), ScatteredNumbers::new(number, tasks, names));
+            tokio::spawn(async move { cycle_until(&locks, numbers, begin, end).await })
         })
         .collect();
-    let mut seen = latencies()?;
+    let mut histogram = latencies()?;
     for task in running {
-        seen.add(task.await??)?;
+        histogram.add(task.await??)?;
     }
-    Ok(Sample::new(measured, seen))
+    Ok(Sample::new(measured, histogram))
 }
 
 async fn cycle_until(
     locks: &impl Locks,
-    mut pick: Scattered,
+    mut numbers: ScatteredNumbers,
     begin: Instant,
     end: Instant,
 ) -> Result<Histogram<u64>> {
-    let mut seen = latencies()?;
+    let mut histogram = latencies()?;
     loop {
         let started = Instant::now();
-        locks.cycle(lock_name(pick.next())).await?;
+        locks.cycle(lock_name(numbers.next())).await?;
         let now = Instant::now();
         if now >= end {
-            return Ok(seen);
+            return Ok(histogram);
         }
         if now >= begin {
-            seen.saturating_record(u64::try_from((now - started).as_nanos())?);
+            histogram.saturating_record(u64::try_from((now - started).as_nanos())?);
         }
     }
 }
 
-/// Every so many-th name, in an order without neighbours.
-struct Scattered {
-    number: usize,
-    of: usize,
+/// The numbers of the names of one task, in an order in which consecutive names are not adjacent.
+struct ScatteredNumbers {
+    task: usize,
+    tasks: usize,
     count: usize,
-    at: usize,
+    position: usize,
 }
 
-impl Scattered {
-    fn new(number: usize, of: usize, names: usize) -> Self {
+impl ScatteredNumbers {
+    fn new(task: usize, tasks: usize, names: usize) -> Self {
         Self {
-            number,
-            of,
-            count: (names / of).max(1),
-            at: number,
+            task,
+            tasks,
+            count: (names / tasks).max(1),
+            position: task,
         }
     }
 
     fn next(&mut self) -> usize {
-        // A prime, so that it comes round to all of them.
-        self.at = (self.at + 7_368_787) % self.count;
-        self.at * self.of + self.number
+        // A prime step, so that every position is reached.
+        self.position = (self.position + 7_368_787) % self.count;
+        self.position * self.tasks + self.task
     }
 }

@@ -1,4 +1,4 @@
-//! The load generator: one thread, any number of connections, each with one request under way.
+//! The load generator: one thread, any number of connections, each with one outstanding request.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,34 +9,34 @@ use mio::{Events, Interest, Poll, Token};
 use crate::sample::{self, NAMES, Sample, lock_name};
 use crate::{Result, fail};
 
-/// How long before the first answer counts.
+/// How long to run before answers are measured.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// A peer that says nothing for so long is broken.
-pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+/// How long to wait for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a lock server speaks, on one connection: the bytes of requests, and the ends of answers.
+/// The protocol of a lock server on one connection.
 pub(crate) trait Protocol {
-    /// What comes before the first request.
-    fn log_in(&mut self, stream: &mut TcpStream) -> io::Result<()>;
-    /// Takes a lock with a fencing token.
+    /// Prepares a connection for the first request.
+    fn connect(&mut self, stream: &mut TcpStream) -> io::Result<()>;
+    /// Writes a request for a lock with a fencing token.
     fn acquire(&mut self, name: &str, out: &mut Vec<u8>);
-    /// Lets go of the lock that was taken last.
+    /// Writes a release of the lock that was acquired last.
     fn release(&mut self, name: &str, out: &mut Vec<u8>);
-    /// The length of the answer at the front, if it is whole; an error unless it says that it worked.
+    /// Returns the length of the first answer if it is complete; fails if it is not a success.
     fn answer(&mut self, input: &[u8]) -> io::Result<Option<usize>>;
 }
 
-/// Runs lock cycles for a while: the names of a connection are its own, so nobody ever waits.
+/// Measures lock cycles. No two connections use the same name, so there is no contention.
 pub(crate) fn cycles<P: Protocol>(
     address: SocketAddr,
     connections: usize,
     measured: Duration,
-    speak: impl Fn() -> P,
+    protocol: impl Fn() -> P,
 ) -> Result<Sample> {
     let mut poll = Poll::new()?;
     let mut open = Vec::new();
     for number in 0..connections {
-        let mut connection = Connection::open(address, number, connections, speak())?;
+        let mut connection = Connection::open(address, number, connections, protocol())?;
         let token = Token(number);
         let registry = poll.registry();
         registry.register(&mut connection.stream, token, Interest::READABLE)?;
@@ -47,21 +47,21 @@ pub(crate) fn cycles<P: Protocol>(
     let mut latencies = sample::latencies()?;
     let begin = Instant::now() + WARM_UP;
     let end = begin + measured;
-    // At the end everybody lets go, so that nothing is held when the next round begins.
+    // Every connection completes its last cycle, so that no lock is held when the next round begins.
     let mut busy = connections;
     while busy > 0 {
-        poll.poll(&mut events, Some(SILENCE))?;
+        poll.poll(&mut events, Some(TIMEOUT))?;
         if events.is_empty() {
-            return fail("no answer for 10 s");
+            return fail("the server did not answer for 10 s");
         }
         for event in &events {
             let connection = &mut open[event.token().0];
-            let Some(took) = connection.advance()? else {
+            let Some(latency) = connection.advance()? else {
                 continue;
             };
             let now = Instant::now();
             if now > begin && now <= end {
-                latencies.saturating_record(u64::try_from(took.as_nanos())?);
+                latencies.saturating_record(u64::try_from(latency.as_nanos())?);
             }
             if now < end {
                 connection.start()?;
@@ -73,19 +73,19 @@ pub(crate) fn cycles<P: Protocol>(
     Ok(Sample::new(measured, latencies))
 }
 
-/// Takes so many locks, and keeps them.
+/// Acquires this number of locks, and does not release them.
 pub(crate) fn hold<P: Protocol>(
     address: SocketAddr,
     locks: usize,
-    speak: impl Fn() -> P,
+    protocol: impl Fn() -> P,
 ) -> Result<()> {
     const CONNECTIONS: usize = 64;
     let mut streams = (0..CONNECTIONS)
         .map(|_| {
             let mut stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
-            let mut protocol = speak();
-            protocol.log_in(&mut stream)?;
+            let mut protocol = protocol();
+            protocol.connect(&mut stream)?;
             Ok((stream, protocol))
         })
         .collect::<io::Result<Vec<_>>>()?;
@@ -120,8 +120,9 @@ struct Connection<P> {
     stream: mio::net::TcpStream,
     protocol: P,
     step: Step,
-    /// Which name is next, and how many to go on by.
+    /// The number of the next name.
     next: usize,
+    /// The distance to the name after that: the number of connections.
     stride: usize,
     name: String,
     started: Instant,
@@ -134,7 +135,7 @@ impl<P: Protocol> Connection<P> {
     fn open(address: SocketAddr, number: usize, stride: usize, mut protocol: P) -> Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        protocol.log_in(&mut stream)?;
+        protocol.connect(&mut stream)?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream: mio::net::TcpStream::from_std(stream),
@@ -161,14 +162,14 @@ impl<P: Protocol> Connection<P> {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        // A request is far smaller than a socket's buffer, which is empty: one call takes it whole.
+        // A request is much smaller than the empty buffer of the socket, so one call writes all of it.
         let sent = self.stream.write(&self.output)?;
         assert_eq!(sent, self.output.len(), "requests are small");
         self.output.clear();
         Ok(())
     }
 
-    /// Reads what has come. How long a cycle took, if that was its end.
+    /// Reads from the socket. Returns the latency of the cycle if it is complete.
     fn advance(&mut self) -> io::Result<Option<Duration>> {
         loop {
             let room = &mut self.input[self.filled..];
@@ -184,7 +185,7 @@ impl<P: Protocol> Connection<P> {
             if let Some(length) = answered {
                 assert_eq!(length, self.filled, "one answer for one request");
                 self.filled = 0;
-                return self.go_on();
+                return self.next_step();
             }
             if read < room {
                 return Ok(None);
@@ -193,7 +194,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    fn go_on(&mut self) -> io::Result<Option<Duration>> {
+    /// Continues after an answer.
+    fn next_step(&mut self) -> io::Result<Option<Duration>> {
         match self.step {
             Step::Acquiring => {
                 self.step = Step::Releasing;

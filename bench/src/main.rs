@@ -1,30 +1,30 @@
-//! Leasehold next to what people would take instead: Redis with a script, etcd's lock, a row in PostgreSQL. On one
-//! machine, in one run, interleaved. `bench/compare` builds and starts it.
+//! Compares Leasehold with its alternatives: a script on Redis, the lock of etcd, a row in PostgreSQL. All are measured on
+//! one machine, in one run, interleaved. `bench/compare` builds and starts this program.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `load.rs` | the load generator: one thread, raw connections |
-//! | `speak/` | the protocols: ours, Redis, PostgreSQL, etcd |
-//! | `library.rs` | the same cycle by libraries in this process |
-//! | `hand_over.rs` | release to next grant, and death to next grant |
-//! | `standing.rs` | many names, many idle leases |
-//! | `rounds.rs` | what is measured, in which order, how often |
-//! | `neighbours.rs` | how much of the processors others took meanwhile |
-//! | `goals.rs` | what must come out |
-//! | `report.rs`, `plot.rs` | table, JSON, picture |
+//! | `protocols/` | the protocols of Leasehold, Redis, PostgreSQL and etcd |
+//! | `library.rs` | the same cycle with client libraries in this process |
+//! | `handoff.rs` | hand-offs after a release, takeovers after a death |
+//! | `scale.rs` | many names, many idle leases |
+//! | `rounds.rs` | the measurements, their order and repetitions |
+//! | `steal.rs` | steal time of the processors |
+//! | `goals.rs` | the goals |
+//! | `report.rs`, `plot.rs` | table, JSON, chart |
 
 mod goals;
-mod hand_over;
+mod handoff;
 mod library;
 mod load;
-mod neighbours;
 mod plot;
+mod protocols;
 mod report;
 mod rounds;
 mod sample;
+mod scale;
 mod service;
-mod speak;
-mod standing;
+mod steal;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,42 +32,42 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use speak::http::Http;
+use protocols::http::Http;
 
-/// The one that our service has: libraries are measured with what a program that cares for speed would take.
+/// The allocator of the service, so that libraries are measured with the same one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-fn fail<T>(why: &str) -> Result<T> {
-    Err(why.into())
+fn fail<T>(message: &str) -> Result<T> {
+    Err(message.into())
 }
 
-/// Compares Leasehold with Redis, etcd and PostgreSQL on this machine. Under ten minutes.
+/// Compare Leasehold with Redis, etcd and PostgreSQL on this machine, in less than ten minutes.
 #[derive(Debug, Parser)]
 struct Args {
-    /// How often lock cycles are measured, and everything else half as often: the median of the quieter half counts.
+    /// How often to measure lock cycles; everything else is measured half as often. Results are medians of the quieter half.
     #[arg(long, default_value_t = 12)]
     runs: usize,
 
-    /// For how long each measurement runs, in seconds.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
 
-    /// Only these parts: `service`, `library`, `hand-over`, `take-over`, `growth`, `idle`, `memory`.
+    /// Measure only these parts: `service`, `library`, `hand-off`, `takeover`, `growth`, `idle`, `memory`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Only lock cycles on a service that runs already, for a profiler to watch.
+    /// Only run lock cycles on a running service at this address, for a profiler to observe.
     #[arg(long, value_name = "ADDRESS")]
     load: Option<SocketAddr>,
 
-    /// With so many connections.
+    /// Number of connections for `--load`.
     #[arg(long, default_value_t = 64, requires = "load")]
     callers: usize,
 
-    /// Where `results.json` and `results.svg` go; nowhere unless it is given.
+    /// Write `results.json` and `results.svg` into this folder.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -81,7 +81,9 @@ fn main() -> Result<()> {
         return Ok(());
     }
     if std::env::var_os("TMPDIR").is_none() {
-        return fail("TMPDIR must name a folder on a disk: run `bench/compare`");
+        return fail(
+            "TMPDIR is not set: it must name a folder on a disk; run `bench/compare`, which sets it",
+        );
     }
     let plan = rounds::Plan {
         runs: args.runs.max(1),

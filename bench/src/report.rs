@@ -1,4 +1,4 @@
-//! The table for people, and the file for programs.
+//! The results as a table and as files.
 
 use std::path::Path;
 
@@ -9,30 +9,30 @@ use crate::goals::{Bound, Cell, Goal, P50, P99, RATE, Results, median};
 use crate::plot;
 use crate::sample::Sample;
 
-/// Prints what was seen, and which goals are met.
+/// Prints the measurements, and which goals are met.
 pub(crate) fn print(results: &Results) {
     if !results.cells.is_empty() {
         println!();
         println!(
             "{:<28} {:>7} {:>10} {:>17} {:>10} {:>10}",
-            "lock cycles", "callers", "median/s", "least–most", "p50 us", "p99 us"
+            "lock cycles", "callers", "median/s", "min–max", "p50 us", "p99 us"
         );
     }
     for cell in &results.cells {
-        let rates = cell.counted(RATE);
+        let rates = cell.quiet_values(RATE);
         println!(
             "{:<28} {:>7} {:>10.0} {:>17} {:>10.1} {:>10.1}",
-            cell.who,
+            cell.contestant,
             cell.callers,
             median(&rates),
-            format!("{:.0}–{:.0}", least(&rates), most(&rates)),
-            median(&cell.counted(P50)),
-            median(&cell.counted(P99)),
+            format!("{:.0}–{:.0}", min(&rates), max(&rates)),
+            median(&cell.quiet_values(P50)),
+            median(&cell.quiet_values(P99)),
         );
     }
-    for (what, figures) in &results.figures {
+    for (label, figures) in &results.figures {
         for figure in figures {
-            println!("{what:<28} {figure}");
+            println!("{label:<28} {figure}");
         }
     }
     println!();
@@ -50,10 +50,10 @@ fn line(goal: &Goal) -> String {
     format!(
         "{:>2}  {:<62} {:>7.2}  ({:.2}–{:.2})  {sign} {bound}  {verdict}",
         goal.row,
-        goal.what,
+        goal.description,
         goal.median(),
-        least(&goal.runs),
-        most(&goal.runs),
+        min(&goal.runs),
+        max(&goal.runs),
     )
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
         .map(|goal| {
             json!({
                 "row": goal.row,
-                "what": goal.what,
+                "what": goal.description,
                 "bound": goal.bound,
                 "runs": goal.runs,
                 "median": goal.median(),
@@ -77,7 +77,7 @@ pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
     let figures: Vec<Value> = results
         .figures
         .iter()
-        .map(|(what, runs)| json!({ "what": what, "runs": runs }))
+        .map(|(label, runs)| json!({ "what": label, "runs": runs }))
         .collect();
     let document = json!({ "goals": goals, "cycles": cells, "figures": figures });
     let mut text = serde_json::to_string_pretty(&document)?;
@@ -89,25 +89,25 @@ pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
 
 fn cell(cell: &Cell) -> Value {
     json!({
-        "who": cell.who,
+        "who": cell.contestant,
         "callers": cell.callers,
-        "rate": cell.all(|sample| sample.rate.round()),
-        "p50_us": cell.all(P50),
-        "p99_us": cell.all(P99),
-        "taken": cell.all(|sample| sample.taken),
+        "rate": cell.values(|sample| sample.rate.round()),
+        "p50_us": cell.values(P50),
+        "p99_us": cell.values(P99),
+        "taken": cell.values(|sample| sample.steal),
     })
 }
 
 impl Cell {
-    pub(crate) fn all(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
-        self.samples.iter().map(of).collect()
+    pub(crate) fn values(&self, value: fn(&Sample) -> f64) -> Vec<f64> {
+        self.samples.iter().map(value).collect()
     }
 }
 
-fn least(values: &[f64]) -> f64 {
+fn min(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-fn most(values: &[f64]) -> f64 {
+fn max(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }

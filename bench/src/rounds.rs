@@ -1,4 +1,4 @@
-//! What is measured, in which order, how often: one after another, and then all of it again.
+//! The measurements, their order and their repetitions: contestants are measured in turn, then all of them again.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::goals::{Figure, Results};
 use crate::library::{self, RedisCrate};
 use crate::load;
-use crate::neighbours::Neighbours;
+
+use crate::protocols::etcd;
+use crate::protocols::http::Http;
+use crate::protocols::postgres::Postgres;
+use crate::protocols::redis::Redis;
 use crate::sample::{NAMES, Sample};
+use crate::scale::HeldLeases;
 use crate::service::{Service, resident};
-use crate::speak::etcd;
-use crate::speak::http::Http;
-use crate::speak::postgres::Postgres;
-use crate::speak::redis::Redis;
-use crate::standing::Kept;
-use crate::{Result, fail, hand_over, standing};
+use crate::steal::StealTime;
+use crate::{Result, fail, handoff, scale};
 
 /// What to measure.
 pub(crate) struct Plan {
@@ -30,33 +31,34 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn wants(&self, part: &str) -> bool {
+    fn includes(&self, part: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == part)
     }
 }
 
-/// How many connections or tasks.
+/// The numbers of connections or tasks.
 pub(crate) const CALLERS: [usize; 3] = [1, 16, 64];
-/// Names in a large store, and locks in memory.
+/// The number of names in a large store, and of locks in memory.
 const MANY: usize = 1_000_000;
+/// The number of names in a small store.
 const FEW: usize = 1_000;
 
-/// Everything, in turn.
+/// Runs the parts of the plan.
 pub(crate) fn run(plan: Plan) -> Result<Results> {
     let mut bench = Bench::start(plan)?;
     type Part = fn(&mut Bench) -> Result<()>;
     let parts: [(&str, Part); 7] = [
         ("service", Bench::service),
         ("library", Bench::library),
-        ("hand-over", Bench::hand_over),
-        ("take-over", Bench::take_over),
+        ("hand-off", Bench::handoff),
+        ("takeover", Bench::takeover),
         ("growth", Bench::growth),
         ("idle", Bench::idle),
         ("memory", Bench::memory),
     ];
     for (name, part) in parts {
-        if bench.plan.wants(name) {
-            bench.neighbours.took();
+        if bench.plan.includes(name) {
+            bench.steal.since_last();
             part(&mut bench)?;
         }
     }
@@ -64,24 +66,24 @@ pub(crate) fn run(plan: Plan) -> Result<Results> {
     Ok(bench.results)
 }
 
-/// The contestants, and what has been seen of them.
+/// The contestants, and their measurements so far.
 struct Bench {
     plan: Plan,
     started: Instant,
-    /// Somebody wants it to end.
+    /// Whether a signal asked this program to end.
     interrupted: Arc<AtomicBool>,
-    /// One thread: the other processor is for the servers.
+    /// Single-threaded: the other processor is for the servers.
     runtime: Runtime,
-    /// What libraries run on: the kind that most programs have, also with one thread.
-    of_libraries: Runtime,
+    /// For client libraries: the multi-threaded kind that most programs use, with one thread.
+    library_runtime: Runtime,
     folder: tempfile::TempDir,
-    on_memory: Service,
-    on_sqlite: Service,
+    memory_service: Service,
+    sqlite_service: Service,
     redis: Server,
     durable_redis: Server,
     etcd: Server,
     postgres: Server,
-    neighbours: Neighbours,
+    steal: StealTime,
     results: Results,
 }
 
@@ -91,7 +93,7 @@ impl Bench {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let of_libraries = tokio::runtime::Builder::new_multi_thread()
+        let library_runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
@@ -101,25 +103,25 @@ impl Bench {
         Ok(Self {
             plan,
             started,
-            interrupted: interrupted()?,
-            on_memory: Service::start("memory:")?,
-            on_sqlite: Service::start(&sqlite)?,
+            interrupted: catch_signals()?,
+            memory_service: Service::start("memory:")?,
+            sqlite_service: Service::start(&sqlite)?,
             redis: runtime.block_on(volatile.start())?,
             durable_redis: runtime.block_on(Server::start("redis"))?,
             etcd: runtime.block_on(Server::start("etcd"))?,
             postgres: runtime.block_on(postgres())?,
             runtime,
-            of_libraries,
+            library_runtime,
             folder,
-            neighbours: Neighbours::default(),
+            steal: StealTime::default(),
             results: Results::default(),
         })
     }
 
-    /// Tells what was done, and goes on unless told to end.
-    fn progress(&self, what: &str) -> Result<()> {
+    /// Prints progress; fails if a signal asked this program to end.
+    fn progress(&self, line: &str) -> Result<()> {
         let seconds = self.started.elapsed().as_secs_f64();
-        eprintln!("{seconds:>5.0} s  {what}");
+        eprintln!("{seconds:>5.0} s  {line}");
         let _ = std::io::stderr().flush();
         match self.interrupted.load(Ordering::Relaxed) {
             true => fail("interrupted"),
@@ -127,25 +129,25 @@ impl Bench {
         }
     }
 
-    fn note(&mut self, who: &str, callers: usize, mut sample: Sample) -> Result<()> {
-        sample.taken = self.neighbours.took();
-        self.progress(&format!("{who:<28} {callers:>3}  {sample}"))?;
-        self.results.note(who, callers, sample);
+    fn add_sample(&mut self, contestant: &str, callers: usize, mut sample: Sample) -> Result<()> {
+        sample.steal = self.steal.since_last();
+        self.progress(&format!("{contestant:<28} {callers:>3}  {sample}"))?;
+        self.results.add_sample(contestant, callers, sample);
         Ok(())
     }
 
-    fn figure(&mut self, what: &str, mut figure: Figure) -> Result<()> {
-        figure.taken = self.neighbours.took();
-        self.progress(&format!("{what:<28} {figure}"))?;
-        self.results.figure(what, figure);
+    fn add_figure(&mut self, label: &str, mut figure: Figure) -> Result<()> {
+        figure.steal = self.steal.since_last();
+        self.progress(&format!("{label:<28} {figure}"))?;
+        self.results.add_figure(label, figure);
         Ok(())
     }
 
     fn raw_redis(&self, server: &Server, callers: usize) -> Result<Sample> {
-        load::cycles(at(server), callers, self.plan.measured, Redis::default)
+        load::cycles(address(server), callers, self.plan.measured, Redis::default)
     }
 
-    /// Lock cycles over the wire.
+    /// Measures lock cycles over the network protocols.
     fn service(&mut self) -> Result<()> {
         let measured = self.plan.measured;
         for _ in 0..self.plan.runs {
@@ -153,90 +155,97 @@ impl Bench {
                 let http = |service: &Service| {
                     load::cycles(service.address, callers, measured, Http::default)
                 };
-                let sample = http(&self.on_memory)?;
-                self.note("service, memory", callers, sample)?;
+                let sample = http(&self.memory_service)?;
+                self.add_sample("service, memory", callers, sample)?;
                 let sample = self.raw_redis(&self.redis, callers)?;
-                self.note("Redis", callers, sample)?;
-                let sample = http(&self.on_sqlite)?;
-                self.note("service, SQLite", callers, sample)?;
+                self.add_sample("Redis", callers, sample)?;
+                let sample = http(&self.sqlite_service)?;
+                self.add_sample("service, SQLite", callers, sample)?;
                 let sample = self.raw_redis(&self.durable_redis, callers)?;
-                self.note("Redis, every write synced", callers, sample)?;
+                self.add_sample("Redis, every write synced", callers, sample)?;
                 let cycles = etcd::cycles(self.etcd.port(), callers, measured);
                 let sample = self.runtime.block_on(cycles)?;
-                self.note("etcd", callers, sample)?;
+                self.add_sample("etcd", callers, sample)?;
             }
         }
         Ok(())
     }
 
-    /// Lock cycles by libraries.
+    /// Measures lock cycles with client libraries.
     fn library(&mut self) -> Result<()> {
         let measured = self.plan.measured;
-        let service = format!("http://{}", self.on_memory.address);
+        let service = format!("http://{}", self.memory_service.address);
         let (postgres, redis) = (self.postgres.url(), self.redis.url());
-        let connect = |url: &str| self.of_libraries.block_on(leasehold::connect(url));
+        let connect = |url: &str| self.library_runtime.block_on(leasehold::connect(url));
         let (on_postgres, on_redis, remote) =
             (connect(&postgres)?, connect(&redis)?, connect(&service)?);
-        let crates = self.of_libraries.block_on(RedisCrate::connect(&redis))?;
+        let redis_crate = self.library_runtime.block_on(RedisCrate::connect(&redis))?;
         for _ in 0..self.plan.runs {
             for callers in CALLERS {
-                let sample = self.of_libraries.block_on(library::cycles(
+                let sample = self.library_runtime.block_on(library::cycles(
                     &on_postgres,
                     callers,
                     NAMES,
                     measured,
                 ))?;
-                self.note("library, PostgreSQL", callers, sample)?;
-                let sample =
-                    load::cycles(at(&self.postgres), callers, measured, Postgres::default)?;
-                self.note("PostgreSQL, a row", callers, sample)?;
+                self.add_sample("library, PostgreSQL", callers, sample)?;
+                let sample = load::cycles(
+                    address(&self.postgres),
+                    callers,
+                    measured,
+                    Postgres::default,
+                )?;
+                self.add_sample("PostgreSQL, a row", callers, sample)?;
                 let sample = self
-                    .of_libraries
+                    .library_runtime
                     .block_on(library::cycles(&on_redis, callers, NAMES, measured))?;
-                self.note("library, Redis", callers, sample)?;
+                self.add_sample("library, Redis", callers, sample)?;
                 let sample = self.raw_redis(&self.redis, callers)?;
-                self.note("Redis, a script", callers, sample)?;
+                self.add_sample("Redis, a script", callers, sample)?;
                 let sample = self
-                    .of_libraries
+                    .library_runtime
                     .block_on(library::cycles(&remote, callers, NAMES, measured))?;
-                self.note("client of the service", callers, sample)?;
-                let sample = self
-                    .of_libraries
-                    .block_on(library::cycles(&crates, callers, NAMES, measured))?;
-                self.note("redis crate", callers, sample)?;
+                self.add_sample("client of the service", callers, sample)?;
+                let sample = self.library_runtime.block_on(library::cycles(
+                    &redis_crate,
+                    callers,
+                    NAMES,
+                    measured,
+                ))?;
+                self.add_sample("redis crate", callers, sample)?;
             }
         }
         Ok(())
     }
 
-    /// A line of eight, drained.
-    fn hand_over(&mut self) -> Result<()> {
+    /// Measures hand-offs to a queue of waiters.
+    fn handoff(&mut self) -> Result<()> {
         const ROUNDS: usize = 40;
         for _ in 0..self.plan.runs.div_ceil(2) {
-            let took = hand_over::of_service(self.on_memory.address, ROUNDS)?;
-            self.figure("hand-over, memory", Figure::micros(took))?;
-            let took = hand_over::of_service(self.on_sqlite.address, ROUNDS)?;
-            self.figure("hand-over, SQLite", Figure::micros(took))?;
-            let handing = hand_over::of_etcd(self.etcd.port(), ROUNDS);
-            let took = self.runtime.block_on(handing)?;
-            self.figure("hand-over, etcd", Figure::micros(took))?;
+            let times = handoff::of_service(self.memory_service.address, ROUNDS)?;
+            self.add_figure("hand-off, memory", Figure::micros(times))?;
+            let times = handoff::of_service(self.sqlite_service.address, ROUNDS)?;
+            self.add_figure("hand-off, SQLite", Figure::micros(times))?;
+            let measuring = handoff::of_etcd(self.etcd.port(), ROUNDS);
+            let times = self.runtime.block_on(measuring)?;
+            self.add_figure("hand-off, etcd", Figure::micros(times))?;
         }
         Ok(())
     }
 
-    /// A holder that dies.
-    fn take_over(&mut self) -> Result<()> {
+    /// Measures takeovers after the death of a holder.
+    fn takeover(&mut self) -> Result<()> {
         const PAIRS: usize = 200;
         for _ in 0..self.plan.runs.div_ceil(2) {
-            let late = hand_over::after_death(self.on_memory.address, PAIRS)?;
-            self.figure("take-over, memory", Figure::micros(late))?;
-            let late = hand_over::after_death(self.on_sqlite.address, PAIRS)?;
-            self.figure("take-over, SQLite", Figure::micros(late))?;
+            let delays = handoff::takeover_delays(self.memory_service.address, PAIRS)?;
+            self.add_figure("takeover, memory", Figure::micros(delays))?;
+            let delays = handoff::takeover_delays(self.sqlite_service.address, PAIRS)?;
+            self.add_figure("takeover, SQLite", Figure::micros(delays))?;
         }
         Ok(())
     }
 
-    /// A million names, and a thousand.
+    /// Compares stores with a million and with a thousand names.
     fn growth(&mut self) -> Result<()> {
         let sqlite = |name| format!("sqlite:{}", self.folder.path().join(name).display());
         let other = self.runtime.block_on(postgres())?;
@@ -248,41 +257,47 @@ impl Bench {
         for (store, few, many) in stores {
             self.progress(&format!("filling {store} with a million names"))?;
             let client = |url, names| {
-                self.of_libraries
-                    .block_on(standing::client_among(url, names))
+                self.library_runtime
+                    .block_on(scale::filled_store(url, names))
             };
             let (few, many) = (client(&few, FEW)?, client(&many, MANY)?);
-            self.neighbours.took();
+            self.steal.since_last();
             for _ in 0..self.plan.runs {
-                for (client, names, called) in [(&few, FEW, "1,000"), (&many, MANY, "1,000,000")] {
+                for (client, names, label) in [(&few, FEW, "1,000"), (&many, MANY, "1,000,000")] {
                     let cycles = library::cycles(client, 64, names, 2 * self.plan.measured);
-                    let sample = self.of_libraries.block_on(cycles)?;
-                    self.note(&format!("{store}, {called} names"), 64, sample)?;
+                    let sample = self.library_runtime.block_on(cycles)?;
+                    self.add_sample(&format!("{store}, {label} names"), 64, sample)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Leases that are merely kept, second by second.
+    /// Measures the processor time that idle leases need, second by second.
     fn idle(&mut self) -> Result<()> {
         const LEASES: usize = 10_000;
         const SECONDS: usize = 10;
-        let services = [("memory", &self.on_memory), ("SQLite", &self.on_sqlite)];
+        let services = [
+            ("memory", &self.memory_service),
+            ("SQLite", &self.sqlite_service),
+        ];
         for (store, address, process) in
             services.map(|(store, service)| (store, service.address, service.id()))
         {
-            let mut kept = Kept::take(address, LEASES)?;
-            self.neighbours.took();
+            let mut held = HeldLeases::acquire(address, LEASES)?;
+            self.steal.since_last();
             for _ in 0..SECONDS.min(self.plan.runs) {
-                let share = kept.renew(process, Duration::from_secs(1))?;
-                self.figure(&format!("idle leases, {store}"), Figure::share(share))?;
+                let share = held.renew(process, Duration::from_secs(1))?;
+                self.add_figure(
+                    &format!("idle leases, {store}"),
+                    Figure::share_of_core(share),
+                )?;
             }
         }
         Ok(())
     }
 
-    /// Bytes of a held lock.
+    /// Measures the memory of a held lock.
     fn memory(&mut self) -> Result<()> {
         let service = Service::start("memory:")?;
         let volatile = Server::builder("redis").arg("--appendonly").arg("no");
@@ -292,26 +307,25 @@ impl Bench {
             .block_on(library::redis_process(&redis.url()))?;
         let before = [resident(service.id())?, resident(process)?];
         load::hold(service.address, MANY, Http::default)?;
-        load::hold(at(&redis), MANY, Redis::default)?;
+        load::hold(address(&redis), MANY, Redis::default)?;
         let after = [resident(service.id())?, resident(process)?];
-        let each = |who: usize| (after[who] - before[who]) / MANY as f64;
-        self.figure("memory of a lock", Figure::bytes(each(0)))?;
-        self.figure("memory of a lock, Redis", Figure::bytes(each(1)))?;
+        let per_lock = |contestant: usize| (after[contestant] - before[contestant]) / MANY as f64;
+        self.add_figure("memory of a lock", Figure::bytes(per_lock(0)))?;
+        self.add_figure("memory of a lock, Redis", Figure::bytes(per_lock(1)))?;
         Ok(())
     }
 }
 
-/// Set by Ctrl-C and by SIGTERM: what was started is ended, and its folders are removed, only where this program ends by
-/// itself.
-fn interrupted() -> Result<Arc<AtomicBool>> {
+/// Returns a flag that Ctrl-C and SIGTERM set, so that this program ends the servers and removes its folders before it ends.
+fn catch_signals() -> Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let seen = interrupted.clone();
+    let flag = interrupted.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
-            let (Ok(mut interrupt), Ok(mut end)) = (
+            let (Ok(mut interrupt), Ok(mut terminate)) = (
                 signal(SignalKind::interrupt()),
                 signal(SignalKind::terminate()),
             ) else {
@@ -320,18 +334,18 @@ fn interrupted() -> Result<Arc<AtomicBool>> {
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
-                    _ = end.recv() => {}
+                    _ = terminate.recv() => {}
                 }
-                seen.store(true, Ordering::Relaxed);
-                eprintln!("         ends after this measurement");
+                flag.store(true, Ordering::Relaxed);
+                eprintln!("         ending after this measurement");
             }
         });
     });
     Ok(interrupted)
 }
 
-/// A PostgreSQL that makes no checkpoint meanwhile: it comes every few minutes, and would count for all of them in the
-/// few seconds that it falls into.
+/// Starts a PostgreSQL without checkpoints during the measurements: a checkpoint every few minutes would distort the few
+/// seconds that it falls into.
 async fn postgres() -> Result<Server> {
     let settings = ["max_wal_size=8GB", "checkpoint_timeout=30min"];
     let builder = settings
@@ -342,6 +356,6 @@ async fn postgres() -> Result<Server> {
     Ok(builder.start().await?)
 }
 
-fn at(server: &Server) -> std::net::SocketAddr {
+fn address(server: &Server) -> std::net::SocketAddr {
     ([127, 0, 0, 1], server.port()).into()
 }

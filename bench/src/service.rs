@@ -1,4 +1,4 @@
-//! Leasehold's service as a process of its own, as people run it.
+//! The Leasehold service, as a separate process.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Result, fail};
 
-/// A running service, ended with the benchmark.
+/// A running service, which is killed when this is dropped.
 pub(crate) struct Service {
     process: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Service {
-    /// Starts it on a store, and waits until it listens.
+    /// Starts a service on a store, and waits until it listens.
     pub(crate) fn start(store: &str) -> Result<Self> {
         let mut process = Command::new(program()?)
             .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
@@ -26,7 +26,7 @@ impl Service {
         while let Some(line) = log.next().transpose()? {
             if let Some((_, address)) = line.split_once("http://") {
                 let address = address.trim().parse()?;
-                // Nobody reads the rest: it may not fill the pipe.
+                // Keeps reading the log, so that the service does not block on a full pipe.
                 std::thread::spawn(move || log.for_each(drop));
                 return Ok(Self { process, address });
             }
@@ -46,20 +46,22 @@ impl Drop for Service {
     }
 }
 
-/// The command line program, which is built next to this one.
+/// Returns the path of the `leasehold` program, which is built into the same folder as this one.
 fn program() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.parent().unwrap_or(Path::new(".")).join("leasehold");
     if !program.exists() {
-        return fail("there is no `leasehold` next to this program: run `bench/compare`");
+        return fail(
+            "cannot find `leasehold` in the folder of this program: run `bench/compare`, which builds both",
+        );
     }
     Ok(program)
 }
 
-/// The processor time that a process has used, in seconds.
+/// Returns the processor time that a process has used, in seconds.
 pub(crate) fn processor_time(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The program's name, in parentheses, may hold spaces.
+    // The program name, in parentheses, may contain spaces.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 = fields
         .split_whitespace()
@@ -67,16 +69,16 @@ pub(crate) fn processor_time(process: u32) -> Result<f64> {
         .take(2)
         .map(|ticks| ticks.parse().unwrap_or(0))
         .sum();
-    // Linux tells it in hundredths of a second to every program.
+    // Linux reports it in hundredths of a second.
     Ok(ticks as f64 / 100.0)
 }
 
-/// The memory that a process has in use, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident(process: u32) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
     kilobytes
         .map(|kilobytes| kilobytes * 1024.0)
-        .ok_or_else(|| "the process has no memory".into())
+        .ok_or_else(|| "cannot read the resident memory of the process".into())
 }

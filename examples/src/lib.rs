@@ -1,5 +1,5 @@
-//! What the examples share: each is a small fleet, so each starts copies of itself, ends some of them rudely, and
-//! looks at what they left in a journal.
+//! Shared parts of the examples. Each example is a fleet of workers: it starts copies of itself as separate processes, kills
+//! some of them, and checks the journal that they wrote.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// An example's own error: whatever it was, the example ends with it.
+/// The result of an example, which ends with any error.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Where an example takes place.
+/// The store and the folder of a run.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Stage {
-    /// The store: `sqlite:PATH`, `cosmos://…`, or any other; a new SQLite file unless given
+pub struct Setup {
+    /// Store to use: `sqlite:PATH`, `cosmos://…` or any other [default: a new SQLite file]
     #[arg(long, env = "LEASEHOLD_STORE", value_name = "URL")]
     store: Option<String>,
-    /// Plays this worker of the fleet (the example starts its own)
+    /// Run as this worker of the fleet (the example starts its workers itself)
     #[arg(long, hide = true)]
     worker: Option<usize>,
     #[arg(long, hide = true)]
     folder: Option<PathBuf>,
 }
 
-impl Stage {
-    /// Which worker of the fleet this process is; `None`: it is the one that starts them.
+impl Setup {
+    /// Returns the number of this worker; `None` in the process that starts the workers.
     pub fn worker(&self) -> Option<usize> {
         self.worker
     }
 
-    /// The store's URL.
+    /// Returns the URL of the store.
     pub fn store(&self) -> String {
         match (&self.store, &self.folder) {
             (Some(url), _) => url.clone(),
@@ -41,39 +41,39 @@ impl Stage {
         }
     }
 
-    /// Returns the ttl to use: the one that was asked for, otherwise two seconds, or more where the store's margin asks for it.
-    pub async fn ttl(&self, asked: Option<Duration>) -> Result<Duration> {
-        // Enough for every store: only the service knows which store it has.
-        const ANYWHERE: Duration = Duration::from_secs(10);
-        let least = match (asked, self.store()) {
-            (Some(asked), _) => return Ok(asked),
-            (None, url) if url.starts_with("http") => ANYWHERE,
-            // Four margins are required; one more is time to work in.
+    /// Returns the ttl to use: the given one, or else two seconds, or more if the clock margin of the store requires it.
+    pub async fn ttl(&self, given: Option<Duration>) -> Result<Duration> {
+        // Enough for every store, because only the service knows its store.
+        const THROUGH_A_SERVICE: Duration = Duration::from_secs(10);
+        let min = match (given, self.store()) {
+            (Some(given), _) => return Ok(given),
+            (None, url) if url.starts_with("http") => THROUGH_A_SERVICE,
+            // Four margins are required; one more is left for the work.
             (None, url) => leasehold::store::open(&url).await?.facts().margin * 5,
         };
-        Ok(least.max(Duration::from_secs(2)))
+        Ok(min.max(Duration::from_secs(2)))
     }
 
-    /// How the names of this run begin, so that runs on one store keep out of each other's way.
+    /// Returns the prefix of all names of this run, so that runs on the same store do not interfere.
     pub fn prefix(&self) -> String {
         let folder = self.folder.as_deref().and_then(Path::file_name);
         format!("{}/", folder.unwrap_or_default().to_string_lossy())
     }
 
-    /// The journal that the whole fleet appends to.
+    /// Returns the journal that all workers append to.
     pub fn journal(&self) -> Journal {
         let folder = self.folder.as_deref().unwrap_or(Path::new("."));
         Journal(folder.join("journal"))
     }
 
-    /// The same stage, in this folder.
-    pub fn within(mut self, folder: &Path) -> Self {
+    /// Returns the setup with this folder.
+    pub fn with_folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 }
 
-/// Lines that several processes append to one file, each line whole.
+/// A file that several processes append lines to; lines are never torn.
 #[derive(Clone, Debug)]
 pub struct Journal(PathBuf);
 
@@ -84,19 +84,19 @@ impl Journal {
         Ok(file.write_all(format!("{line}\n").as_bytes())?)
     }
 
-    /// All lines so far, in order, each as its words.
+    /// Returns all lines so far, in order, each split into words.
     pub fn read(&self) -> Vec<Vec<String>> {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
         text.lines().map(words).collect()
     }
 
-    /// Waits until it looks like this.
-    pub async fn wait_until(&self, looks: impl Fn(&[Vec<String>]) -> bool) -> Result<()> {
+    /// Waits until the lines satisfy a condition.
+    pub async fn wait_until(&self, condition: impl Fn(&[Vec<String>]) -> bool) -> Result<()> {
         let started = Instant::now();
-        while !looks(&self.read()) {
+        while !condition(&self.read()) {
             if started.elapsed() > Duration::from_secs(120) {
-                return Err(format!("the fleet got no further: {:?}", self.read()).into());
+                return Err(format!("timed out waiting for the fleet: {:?}", self.read()).into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -104,9 +104,9 @@ impl Journal {
     }
 }
 
-/// A copy of this program, as this worker, with the arguments that this process was given.
-pub fn copy(stage: &Stage, number: usize) -> Result<Command> {
-    let folder = stage.folder.as_deref().ok_or("a fleet needs a folder")?;
+/// Returns a command that runs this program as a worker, with the arguments of this process.
+pub fn worker_command(setup: &Setup, number: usize) -> Result<Command> {
+    let folder = setup.folder.as_deref().ok_or("a fleet requires a folder")?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1));
     command.args(["--worker", &number.to_string()]);
@@ -114,39 +114,39 @@ pub fn copy(stage: &Stage, number: usize) -> Result<Command> {
     Ok(command)
 }
 
-/// A fleet: copies of this program, each a process of its own. Whatever is left of it ends with this.
+/// The workers: copies of this program in separate processes, which are killed when this is dropped.
 pub struct Fleet {
     workers: Vec<Option<Child>>,
 }
 
 impl Fleet {
-    /// Starts so many workers on a stage, with the arguments that this process was given.
-    pub fn start(stage: &Stage, size: usize) -> Result<Self> {
-        Self::start_with(stage, size, |_, _| ())
+    /// Starts this number of workers, with the arguments of this process.
+    pub fn start(setup: &Setup, size: usize) -> Result<Self> {
+        Self::start_with(setup, size, |_, _| ())
     }
 
-    /// The same, with something special about each.
+    /// Starts workers whose commands `customize` may change.
     pub fn start_with(
-        stage: &Stage,
+        setup: &Setup,
         size: usize,
-        special: impl Fn(usize, &mut Command),
+        customize: impl Fn(usize, &mut Command),
     ) -> Result<Self> {
         let start = |number| {
-            let mut command = copy(stage, number)?;
-            special(number, &mut command);
+            let mut command = worker_command(setup, number)?;
+            customize(number, &mut command);
             Ok(Some(command.spawn()?))
         };
         let workers = (0..size).map(start).collect::<Result<_>>()?;
         Ok(Self { workers })
     }
 
-    /// Starts a worker again that was killed.
-    pub fn revive(&mut self, stage: &Stage, number: usize) -> Result<()> {
-        self.workers[number] = Some(copy(stage, number)?.spawn()?);
+    /// Restarts a worker that was killed.
+    pub fn restart(&mut self, setup: &Setup, number: usize) -> Result<()> {
+        self.workers[number] = Some(worker_command(setup, number)?.spawn()?);
         Ok(())
     }
 
-    /// Ends a worker as a crash would: `kill -9`.
+    /// Kills a worker with SIGKILL, like a crash.
     pub fn kill(&mut self, number: usize) -> Result<()> {
         if let Some(mut worker) = self.workers[number].take() {
             worker.kill()?;
@@ -155,22 +155,24 @@ impl Fleet {
         Ok(())
     }
 
-    /// Stops a worker in its tracks, as a long pause of its machine would.
+    /// Stops a worker with SIGSTOP, like a long pause of its machine.
     pub fn pause(&self, number: usize) -> Result<()> {
         self.signal(number, Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Continues a paused worker.
     pub fn resume(&self, number: usize) -> Result<()> {
         self.signal(number, Signal::SIGCONT)
     }
 
     fn signal(&self, number: usize, signal: Signal) -> Result<()> {
-        let worker = self.workers[number].as_ref().ok_or("it is dead")?;
+        let worker = self.workers[number]
+            .as_ref()
+            .ok_or("cannot signal the worker: it was killed")?;
         Ok(kill(Pid::from_raw(i32::try_from(worker.id())?), signal)?)
     }
 
-    /// Waits until every worker that is left has ended well.
+    /// Waits until all running workers have ended; fails if one of them failed.
     pub async fn finish(mut self) -> Result<()> {
         for worker in self.workers.iter_mut().flatten() {
             let status = loop {
@@ -196,7 +198,7 @@ impl Drop for Fleet {
     }
 }
 
-/// A broken promise: what the example would not have you see.
-pub fn broken<T>(promise: impl std::fmt::Display) -> Result<T> {
-    Err(format!("broken promise: {promise}").into())
+/// Returns the error that a guarantee was violated.
+pub fn violated<T>(guarantee: impl std::fmt::Display) -> Result<T> {
+    Err(format!("violated guarantee: {guarantee}").into())
 }

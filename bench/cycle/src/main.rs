@@ -1,4 +1,4 @@
-//! Takes and releases one lease again and again: what `bench/instructions` counts.
+//! Acquires and releases one lease repeatedly, for `bench/instructions` to count instructions.
 //!
 //! ```sh
 //! cargo run --release -p leasehold-cycle 1000
@@ -11,21 +11,21 @@ use leasehold_core::{
     Outcome, Record, Release, Stamp, Time, apply,
 };
 
-/// From one operation to the next.
+/// The time between two operations.
 const STEP: Duration = Duration::from_micros(150);
 
 fn main() {
     let cycles = std::env::args().nth(1).map_or(Ok(1_000), |n| n.parse());
-    let cycles: u64 = cycles.expect("a number of cycles");
+    let cycles: u64 = cycles.expect("the argument is a number of cycles");
     let mut name = Name::new();
     for _ in 0..cycles {
         name.cycle();
     }
-    let record = name.record.expect("a record that was released");
+    let record = name.record.expect("the name has a record");
     println!("{cycles} cycles, up to fence {}", record.fence);
 }
 
-/// What an engine keeps of one name.
+/// The state of one name in an engine.
 struct Name {
     record: Option<Record>,
     clock: Clock,
@@ -58,11 +58,11 @@ impl Name {
         }
     }
 
-    /// As the engine does it: each operation is checked, and decided at a moment of its own.
+    /// Performs both operations as the engine does: each is checked, and decided at a time of its own.
     fn cycle(&mut self) {
         let acquire = self.acquire.clone();
         let Outcome::Granted(grant) = self.perform(&acquire) else {
-            panic!("it was free");
+            panic!("the lease was free");
         };
         let release = Operation::Release(Release {
             holder: HolderRef::Fence(grant.fence),
@@ -72,10 +72,10 @@ impl Name {
     }
 
     fn perform(&mut self, operation: &Operation) -> Outcome {
-        operation.check(Kind::Lock).expect("within its limits");
+        operation.check(Kind::Lock).expect("the operation is valid");
         self.boot = self.boot + STEP;
-        let seen = Observations::none();
-        let now = self.clock.now(self.boot, &seen);
+        let observations = Observations::none();
+        let now = self.clock.now(self.boot, &observations);
         let decision = apply(self.record.as_ref(), operation, &now);
         if let Change::Write(record) = decision.change {
             self.record = Some(record);

@@ -9,38 +9,38 @@ use leasehold::wire;
 use leasehold::{AcquireRequest, Acquired, Client, Error, Hold};
 use serde::Serialize;
 
-use crate::arguments::{self, Common, Taking};
+use crate::arguments::{self, AcquireOptions, Common};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::{output, store};
 
 const EXAMPLES: &str = "\
-The lease is not renewed: it is over after its ttl, unless you `renew` it by then. To hold a lease for as long as a \
+The lease is not renewed: it expires after its ttl unless you `renew` it before. To hold a lease for as long as a \
 command runs, use `run`.
 
 Examples:
   leasehold acquire nightly --ttl 5m
   fence=$(leasehold acquire nightly --json | jq .fence)
-  leasehold acquire nightly --nonce my-job-17     repeated, it gets the same lease back at once";
+  leasehold acquire nightly --nonce my-job-17     repeated, it returns the same lease at once";
 
-/// Take a lease, and keep it for its ttl.
+/// Acquire a lease for its ttl, without running a command.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Acquire {
     #[command(flatten)]
-    taking: Taking,
+    options: AcquireOptions,
 
-    /// What identifies this acquisition, so that it can be repeated: a secret of 1 to 64 characters [default: random].
+    /// Identifies this acquisition, so that it can be repeated: a secret of 1 to 64 characters [default: random].
     #[arg(long)]
     nonce: Option<String>,
 
-    /// The fence that you hold already: with the same nonce, it is kept.
+    /// Your current fence: with the same nonce, the lease is renewed and keeps this fence.
     #[arg(long, value_parser = arguments::fence, requires = "nonce")]
     fence: Option<Fence>,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct AcquiredLease<'a> {
     name: &'a str,
     nonce: &'a str,
     #[serde(flatten)]
@@ -54,72 +54,73 @@ impl Acquire {
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
         let mut signals = Signals::catch()?;
-        let client = store::connect(&store::place(common)?).await?;
-        let taken = tokio::select! {
-            taken = self.take(&client, &nonce) => Ok(taken),
-            signal = signals.end() => Err(exit::by(signal)),
+        let client = store::connect(&store::target(common)?).await?;
+        let acquired = tokio::select! {
+            acquired = self.acquire(&client, &nonce) => Ok(acquired),
+            signal = signals.end() => Err(exit::of_signal(signal)),
         };
         store::close(&client).await;
-        let taken = match taken {
-            Ok(taken) => taken,
+        let acquired = match acquired {
+            Ok(acquired) => acquired,
             Err(interrupted) => return Ok(interrupted),
         };
-        let (hold, asked) = taken.map_err(|error| self.taking.failure(&self.taking.name, error))?;
-        let name = self.taking.name.as_str();
+        let (hold, sent) =
+            acquired.map_err(|error| self.options.failure(&self.options.name, error))?;
+        let name = self.options.name.as_str();
         if common.json {
-            let lease = wire::Lease::granted(&hold.grant, asked, hold.deadline);
+            let lease = wire::Lease::granted(&hold.grant, sent, hold.deadline);
             let nonce = nonce.expose();
-            output::json(&Answer { name, nonce, lease })?;
+            output::json(&AcquiredLease { name, nonce, lease })?;
         } else {
             output::text(&for_people(name, &hold))?;
         }
         Ok(0)
     }
 
-    /// The lease, and when the call that took it was made.
-    async fn take(&self, client: &Client, nonce: &Nonce) -> leasehold::Result<(Hold, BootTime)> {
+    /// Returns the lease, and when the granted request was sent.
+    async fn acquire(&self, client: &Client, nonce: &Nonce) -> leasehold::Result<(Hold, BootTime)> {
         let mut request = AcquireRequest {
-            name: self.taking.name.clone(),
+            name: self.options.name.clone(),
             nonce: nonce.clone(),
-            owner: match &self.taking.owner {
+            owner: match &self.options.owner {
                 Some(owner) => owner.as_str().into(),
                 None => client.owner().clone(),
             },
-            ttl: self.taking.ttl,
-            mode: self.taking.mode(),
+            ttl: self.options.ttl,
+            mode: self.options.mode(),
             fence: self.fence,
             wait: Duration::ZERO,
         };
         let give_up = self
-            .taking
-            .patience()
+            .options
+            .wait_limit()
             .map(|wait| Machine.boot_time() + wait);
-        let mut told = false;
+        let mut is_reported = false;
         loop {
-            let asked = Machine.boot_time();
+            let sent = Machine.boot_time();
             let held = match client.leases().acquire(request.clone()).await? {
-                Acquired::Granted(hold) => return Ok((hold, asked)),
+                Acquired::Granted(hold) => return Ok((hold, sent)),
                 Acquired::Held(held) => held,
             };
             let left = give_up.map_or(Duration::MAX, |end| end.since(Machine.boot_time()));
             if left.is_zero() {
                 return Err(Error::Held(held));
             }
-            if !std::mem::replace(&mut told, true) {
-                tell_of_waiting(request.name.as_str(), &held);
+            if !std::mem::replace(&mut is_reported, true) {
+                report_waiting(request.name.as_str(), &held);
             }
             request.wait = left.min(client.leases().longest_wait());
         }
     }
 }
 
-/// Says on standard error who is in the way.
-pub(crate) fn tell_of_waiting(name: &str, held: &Held) {
+/// Prints to standard error which holder this process waits for.
+pub(crate) fn report_waiting(name: &str, held: &Held) {
     let owner = match &*held.owner {
-        "" => "somebody",
+        "" => "a holder without a name",
         owner => owner,
     };
-    let since = output::second(held.since);
+    let since = output::time_to_second(held.since);
     output::note(&format!(
         "waiting for {name}: held by {owner} since {since}"
     ));
@@ -130,18 +131,18 @@ fn for_people(name: &str, hold: &Hold) -> String {
     let (quoted, fence) = (output::quoted(name), grant.fence);
     let dashes = if name.starts_with('-') { "-- " } else { "" };
     let mut lines = vec![
-        format!("{name} is yours, with fence {fence}"),
+        format!("acquired {name} with fence {fence}"),
         format!(
-            "it is over in {} unless you renew it:  leasehold renew {dashes}{quoted} {fence}",
+            "to renew it within {}:  leasehold renew {dashes}{quoted} {fence}",
             leasehold::duration::format(grant.ttl)
         ),
-        format!("to let go:  leasehold release {dashes}{quoted} {fence}"),
+        format!("to release it:  leasehold release {dashes}{quoted} {fence}"),
     ];
     if let Some(last) = &grant.last {
         let how = serde_json::to_value(wire::Ending::from(last).how).unwrap_or_default();
         let how = how.as_str().unwrap_or("ended").to_owned();
-        let at = output::second(last.at);
-        lines.push(format!("before you: {}, {how} at {at}", last.owner));
+        let at = output::time_to_second(last.at);
+        lines.push(format!("previous holder: {}, {how} at {at}", last.owner));
     }
     if !grant.body.is_empty() {
         lines.push(format!("body: {}", grant.body));

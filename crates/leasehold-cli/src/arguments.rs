@@ -1,4 +1,4 @@
-//! What the command line looks like, and the arguments that several commands share.
+//! The definition of the command line, and the arguments that several commands share.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  leasehold run nightly -- ./report.sh        run it once, however many start it
-  leasehold run nightly -n -- ./report.sh     …or give up at once (exit code 75)
-  leasehold gate alert --every 1m -- ./mail   at most once a minute, wherever it is started
-  leasehold list                              who holds what
-  leasehold watch                             what happens, as it happens
+  leasehold run nightly -- ./report.sh        one at a time across all machines; the others wait
+  leasehold run nightly -n -- ./report.sh     without waiting: exit code 75 if the lease is held
+  leasehold gate alert --every 1m -- ./mail   at most once a minute, across all machines
+  leasehold list                              all leases and their holders
+  leasehold watch                             events as they happen
   leasehold serve                             the same leases over HTTP, on port 12345
-  leasehold --store http://db1:12345 list     …and from another machine";
+  leasehold --store http://db1:12345 list     use a service from another machine";
 
 /// Leases with fencing tokens on the database you already run.
 #[derive(Debug, Parser)]
@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Common {
     #[arg(
         long,
@@ -44,12 +44,14 @@ pub(crate) struct Common {
         env = "LEASEHOLD_STORE",
         hide_env_values = true
     )]
-    #[arg(help = "Where the leases are kept [default: a SQLite file in your data folder]")]
+    #[arg(
+        help = "Database or service that keeps the leases [default: a SQLite file in your data folder]"
+    )]
     #[arg(long_help = store::help())]
     pub(crate) store: Option<String>,
 
-    /// Who asks, for a service that requires it: a token of `leasehold token create`. Every user of this machine can see
-    /// arguments (`ps`), so give it as the variable, or as @FILE: the only line of that file.
+    /// Token for a service that requires one, from `leasehold token create`. Every user of this machine can see
+    /// arguments (`ps`): set the variable instead, or give @FILE, a file that contains only the token.
     #[arg(
         long,
         global = true,
@@ -59,7 +61,7 @@ pub(crate) struct Common {
     )]
     pub(crate) token: Option<String>,
 
-    /// Answer in JSON, for programs.
+    /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -90,45 +92,45 @@ pub(crate) enum Command {
     Man(man::Man),
 }
 
-/// How a lease is taken: the same for `run` and `acquire`.
+/// How to acquire a lease: the options that `run` and `acquire` share.
 #[derive(Args, Debug)]
-pub(crate) struct Taking {
-    /// The lease's name: anything but control characters, at most 512 bytes.
+pub(crate) struct AcquireOptions {
+    /// Name of the lease: at most 512 bytes, without control characters.
     #[arg(value_parser = name)]
     pub(crate) name: Name,
 
-    /// Do not wait: give up at once if somebody else holds it.
+    /// Do not wait: fail at once if the lease is held.
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Wait at most so long (`500ms`, `30s`, `5m`, `2h`); without it, for as long as it takes.
+    /// How long to wait for the lease (`500ms`, `30s`, `5m`, `2h`) [default: without limit].
     #[arg(short, long, value_name = "TIME", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 
-    /// The exit code when somebody else holds it.
+    /// Exit code if another holder has the lease.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD)]
     pub(crate) held_code: u8,
 
-    /// How long the lease outlives its holder's last sign of life.
+    /// Time to live: how long the lease lasts after its last renewal.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
 
-    /// Who holds it, for people to read [default: HOST:PID].
+    /// Owner to show to other users of the store [default: HOST:PID].
     #[arg(long)]
     pub(crate) owner: Option<String>,
 
-    /// Share the lease with others that do so too.
+    /// Acquire the lease in shared mode, together with other shared holders.
     #[arg(long)]
     pub(crate) shared: bool,
 
-    /// Share it among at most so many.
+    /// Maximum number of shared holders.
     #[arg(long, value_name = "N", requires = "shared")]
     pub(crate) limit: Option<u16>,
 }
 
-impl Taking {
+impl AcquireOptions {
     pub(crate) fn mode(&self) -> Mode {
         if self.shared {
             Mode::Shared { limit: self.limit }
@@ -137,8 +139,8 @@ impl Taking {
         }
     }
 
-    /// How long to wait; `None` for as long as it takes.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// Returns how long to wait; `None` means without limit.
+    pub(crate) fn wait_limit(&self) -> Option<Duration> {
         if self.no_wait {
             Some(Duration::ZERO)
         } else {
@@ -146,7 +148,7 @@ impl Taking {
         }
     }
 
-    /// The failure that this error is, with the exit code that was asked for.
+    /// Converts an error into a failure, with the exit code of `--held-code` if the lease is held.
     pub(crate) fn failure(&self, what: &impl Display, error: leasehold::Error) -> Failure {
         let mut failure = Failure::of(what, error);
         if failure.code == exit::HELD {
@@ -156,20 +158,20 @@ impl Taking {
     }
 }
 
-/// Reads a lease's name.
+/// Parses the name of a lease.
 pub(crate) fn name(text: &str) -> Result<Name, leasehold::core::Invalid> {
     Name::lock(text)
 }
 
-/// Reads a gate's id.
+/// Parses the id of a gate.
 pub(crate) fn gate(text: &str) -> Result<Name, leasehold::core::Invalid> {
     Name::gate(text)
 }
 
-/// Reads a fence.
+/// Parses a fence.
 pub(crate) fn fence(text: &str) -> Result<Fence, String> {
     text.parse()
         .ok()
         .and_then(Fence::new)
-        .ok_or_else(|| "a fence is a whole number, as `acquire` and `show` print it".to_owned())
+        .ok_or_else(|| "a fence is a whole number, as printed by `acquire` and `show`".to_owned())
 }

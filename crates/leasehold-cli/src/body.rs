@@ -1,4 +1,4 @@
-//! Bodies that come from a file or a pipe.
+//! Bodies read from an argument, a file or a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use leasehold::core::limits;
 
 use crate::exit::{Failure, USAGE};
 
-/// The body that an argument means: itself, or with `-` what comes on standard input.
+/// Returns the body that an argument gives: its text, or standard input for `-`.
 pub(crate) fn argument(text: &str) -> Result<String, Failure> {
     if text == "-" {
         standard_input()
@@ -17,7 +17,7 @@ pub(crate) fn argument(text: &str) -> Result<String, Failure> {
     }
 }
 
-/// What is in a file; `-` is standard input.
+/// Reads a body from a file; `-` is standard input.
 pub(crate) fn file(path: &Path) -> Result<String, Failure> {
     if path == Path::new("-") {
         return standard_input();
@@ -25,7 +25,10 @@ pub(crate) fn file(path: &Path) -> Result<String, Failure> {
     let what = path.display().to_string();
     match File::open(path) {
         Ok(file) => read(file, &what),
-        Err(error) => Err(Failure::new(USAGE, format!("{what}: {error}"))),
+        Err(error) => Err(Failure::new(
+            USAGE,
+            format!("cannot read the body from {what}: {error}"),
+        )),
     }
 }
 
@@ -33,21 +36,23 @@ fn standard_input() -> Result<String, Failure> {
     read(std::io::stdin(), "standard input")
 }
 
-/// All of it, though no more than it takes to see that it is too much.
+/// Reads at most one byte more than a body may have, which is enough to refuse a longer one.
 fn read(from: impl Read, what: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     from.take(limits::MAX_BODY_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::system(&format!("the body cannot be read from {what}"), error))?;
+        .map_err(|error| Failure::system(&format!("cannot read the body from {what}"), error))?;
     text(bytes).map_err(|message| Failure::new(USAGE, message))
 }
 
-/// These bytes as a body, or why they cannot be one.
+/// Converts bytes into a body; the error says why they cannot be one.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     if bytes.len() > limits::MAX_BODY_BYTES {
         let most = limits::MAX_BODY_BYTES;
-        return Err(format!("the body has more than {most} bytes"));
+        return Err(format!(
+            "the body is too long: it has more than {most} bytes"
+        ));
     }
     String::from_utf8(bytes)
-        .map_err(|_| "the body is not UTF-8: encode it, for instance as base64".to_owned())
+        .map_err(|_| "the body is not UTF-8: encode it, for example as base64".to_owned())
 }

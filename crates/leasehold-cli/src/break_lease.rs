@@ -9,40 +9,40 @@ use crate::exit::Failure;
 use crate::release::holding;
 use crate::{output, store};
 
-/// End a lease: your own, or by force anybody's.
+/// Break a lease: your own, or with `--force` that of another holder.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("by").required(true).multiple(true))]
 #[command(after_help = "\
-By force, the holder's fence acts no more, but until its time is over nobody else gets the lease: the holder may \
-still believe in it. `--now` does not wait for that, so two may work at once: use it only when you know that the \
-holder is gone.
+`--force` invalidates the fence of the holder at once, but the lease stays taken until it would have expired, because \
+the holder may still be working. `--now` frees the lease at once, so two holders may work at the same time: use it only \
+if you know that the holder is dead.
 
 Examples:
   leasehold break nightly --fence 1794774434600001
   leasehold break nightly --force --reason 'host is down'
   leasehold break nightly --force --reason 'host is down' --now")]
 pub(crate) struct Break {
-    /// The lease's name.
+    /// Name of the lease.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The holder's fence; with `--force`, only that holder.
+    /// Fence of the holder; with `--force`, break only the holder with this fence.
     #[arg(long, value_parser = arguments::fence, group = "by")]
     fence: Option<Fence>,
 
-    /// The nonce that the holder acquired it with.
+    /// Nonce that you acquired the lease with.
     #[arg(long, group = "by", conflicts_with_all = ["fence", "force"])]
     nonce: Option<String>,
 
-    /// Whosever it is.
+    /// Break the lease even if another holder has it.
     #[arg(long, group = "by", requires = "reason")]
     force: bool,
 
-    /// Why, for those who look at it later.
+    /// Reason, recorded with the lease.
     #[arg(long, requires = "force")]
     reason: Option<String>,
 
-    /// Do not wait until the holder's time is over. Unsafe.
+    /// Unsafe: free the lease at once instead of at its expiry.
     #[arg(long, requires = "force")]
     now: bool,
 }
@@ -57,7 +57,7 @@ impl Break {
             },
             None => BreakRequest::Own(holding(self.fence, self.nonce.as_deref())?),
         };
-        let client = store::connect(&store::place(common)?).await?;
+        let client = store::connect(&store::target(common)?).await?;
         let broke = client.leases().break_lease(&self.name, how).await;
         store::close(&client).await;
         let broke = broke?;
@@ -72,12 +72,12 @@ impl Break {
         }
         let name = &self.name;
         output::text(&match broke {
-            Broke::Free => format!("{name} is broken, and free"),
+            Broke::Free => format!("broke {name}, which is free now"),
             Broke::Until(until) => {
                 let until = output::time(until);
-                format!("{name} is broken; its holder stays in the way until {until}")
+                format!("broke {name}, which stays taken until {until}")
             }
-            Broke::NotHeld => format!("nobody holds {name}: nothing happened"),
+            Broke::NotHeld => format!("{name} is not held: nothing was broken"),
         })?;
         Ok(0)
     }

@@ -13,9 +13,9 @@ use crate::signals::Signals;
 use crate::{output, store};
 
 const EXAMPLES: &str = "\
-Prints a line of JSON for each item (with `--json`, one object with all of them): its name, fence, state and body, and \
-when the claim is over. Nobody else gets these items until then. Claims are not renewed: `renew` them if it takes \
-longer, and move each item on with `update NAME FENCE --state DONE --release`, or give it back with `release NAME \
+Prints one line of JSON per item (with `--json`, one object with all of them): its name, fence, state and body, and \
+when the claim expires. No other worker gets these items before that. Claims are not renewed: `renew` them if the work \
+takes longer. Move each item on with `update NAME FENCE --state DONE --release`, or return it with `release NAME \
 FENCE`. To run a command for each item, use `work`.
 
 Examples:
@@ -23,43 +23,43 @@ Examples:
   leasehold claim REQUESTED --prefix orders/ --wait 30s --ttl 5m
   leasehold claim REQUESTED --limit 1 | jq -r '.name, .fence'";
 
-/// Lease the next work items in a state: those that nobody has, oldest first.
+/// Claim the next free work items in a state, oldest first.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Claim {
     #[command(flatten)]
-    which: Which,
+    items: ItemOptions,
 
-    /// At most so many items, from 1 to 1000.
+    /// Maximum number of items, from 1 to 1000.
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
-    /// Wait so long for an item while there is none.
+    /// How long to wait for an item if there is none.
     #[arg(short, long, value_name = "TIME", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true, default_value = "0s")]
     wait: Duration,
 
-    /// The exit code when there is no item to claim.
+    /// Exit code if there is no item to claim.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD)]
     held_code: u8,
 }
 
-/// Which items, and for how long: the same for `claim` and `work`.
+/// Which items to claim, and for how long: the options that `claim` and `work` share.
 #[derive(Args, Debug)]
-pub(crate) struct Which {
-    /// Items in this state.
+pub(crate) struct ItemOptions {
+    /// State of the items to claim.
     pub(crate) state: String,
 
-    /// Only items whose names start like this.
+    /// Only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 
-    /// How long an item stays claimed after its worker's last sign of life.
+    /// Time to live: how long an item stays claimed after the last renewal.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
 
-    /// Who works on it, for people to read [default: HOST:PID].
+    /// Owner to show to other users of the store [default: HOST:PID].
     #[arg(long)]
     pub(crate) owner: Option<String>,
 }
@@ -67,43 +67,40 @@ pub(crate) struct Which {
 impl Claim {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
-        let client = store::connect(&store::place(common)?).await?;
+        let client = store::connect(&store::target(common)?).await?;
         let claimed = tokio::select! {
             claimed = self.claim(&client) => Ok(claimed),
-            signal = signals.end() => Err(exit::by(signal)),
+            signal = signals.end() => Err(exit::of_signal(signal)),
         };
         store::close(&client).await;
-        let (claimed, asked) = match claimed {
+        let (claimed, sent) = match claimed {
             Ok(claimed) => claimed?,
             Err(interrupted) => return Ok(interrupted),
         };
-        let items: Vec<_> = claimed.iter().map(|item| as_seen(item, asked)).collect();
+        let items: Vec<_> = claimed.iter().map(|item| to_wire(item, sent)).collect();
         let code = if items.is_empty() { self.held_code } else { 0 };
         if common.json {
             output::json(&wire::Items { items })?;
         } else if items.is_empty() {
-            output::note(&format!(
-                "there is nothing to claim in {}",
-                self.which.state
-            ));
+            output::note(&format!("no item to claim in state {}", self.items.state));
         } else {
             items.iter().try_for_each(output::json)?;
         }
         Ok(code)
     }
 
-    /// The items, and when the call that claimed them was made.
+    /// Returns the claimed items, and when the request was sent.
     async fn claim(&self, client: &Client) -> leasehold::Result<(Vec<Claimed>, BootTime)> {
         let give_up = Machine.boot_time() + self.wait;
         loop {
-            let asked = Machine.boot_time();
-            let left = give_up.since(asked);
+            let sent = Machine.boot_time();
+            let left = give_up.since(sent);
             let request = ClaimRequest {
-                state: self.which.state.as_str().into(),
-                prefix: self.which.prefix.clone(),
+                state: self.items.state.as_str().into(),
+                prefix: self.items.prefix.clone(),
                 limit: self.limit,
-                ttl: self.which.ttl,
-                owner: match &self.which.owner {
+                ttl: self.items.ttl,
+                owner: match &self.items.owner {
                     Some(owner) => owner.as_str().into(),
                     None => client.owner().clone(),
                 },
@@ -112,15 +109,15 @@ impl Claim {
             };
             let claimed = client.leases().claim(request).await?;
             if !claimed.is_empty() || Machine.boot_time() >= give_up {
-                return Ok((claimed, asked));
+                return Ok((claimed, sent));
             }
         }
     }
 }
 
-fn as_seen(item: &Claimed, asked: BootTime) -> wire::NamedLease {
+fn to_wire(item: &Claimed, sent: BootTime) -> wire::NamedLease {
     wire::NamedLease {
         name: item.name.as_str().into(),
-        lease: wire::Lease::granted(&item.hold.grant, asked, item.hold.deadline),
+        lease: wire::Lease::granted(&item.hold.grant, sent, item.hold.deadline),
     }
 }

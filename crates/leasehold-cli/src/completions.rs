@@ -7,7 +7,7 @@ use crate::arguments::{Arguments, Common};
 use crate::exit::Failure;
 use crate::output;
 
-/// Print what makes a shell complete `leasehold` commands.
+/// Print a completion script for a shell.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -15,7 +15,7 @@ Examples:
   leasehold completions fish >~/.config/fish/completions/leasehold.fish
   leasehold completions zsh >~/.zfunc/_leasehold")]
 pub(crate) struct Completions {
-    /// Which shell.
+    /// Shell to print the script for.
     shell: Shell,
 }
 

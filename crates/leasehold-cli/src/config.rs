@@ -1,8 +1,7 @@
-//! The file that `leasehold serve --config` reads: every option of `serve` is a key of it.
+//! The configuration file of `leasehold serve --config`: its keys are the options of `serve`.
 //!
-//! What stands in the file is added to the command line where neither that nor the environment has the option. So there
-//! is one place that knows the options, their meaning and their defaults, and a wrong value in the file is explained
-//! like one that was typed.
+//! Options of the file are appended to the command line unless it or the environment gives them. So options, their meaning
+//! and their defaults are defined once, and an invalid value in the file is reported like one on the command line.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,10 +15,10 @@ use crate::arguments::Arguments;
 use crate::exit::{Failure, USAGE};
 use crate::usage;
 
-/// Options that a file cannot have: what is about this call only.
-const NOT_HERE: [&str; 5] = ["config", "print_config", "help", "version", "token"];
+/// Options that a file cannot set, because they concern a single invocation.
+const EXCLUDED: [&str; 5] = ["config", "print_config", "help", "version", "token"];
 
-/// Reads the command line, and for `serve` the file that it names.
+/// Parses the command line, and for `serve` its configuration file.
 pub(crate) fn arguments(words: Vec<OsString>) -> Result<Arguments, Failure> {
     let matches = Arguments::command()
         .try_get_matches_from(&words)
@@ -27,9 +26,9 @@ pub(crate) fn arguments(words: Vec<OsString>) -> Result<Arguments, Failure> {
     let (matches, file) = match matches.subcommand() {
         Some(("serve", serve)) => match serve.get_one::<PathBuf>("config") {
             Some(path) => {
-                let added = added(path, serve)?;
-                let matches = with(&words, &added, path)?;
-                (matches, added)
+                let options = file_options(path, serve)?;
+                let matches = merge(&words, &options, path)?;
+                (matches, options)
             }
             None => (matches, Vec::new()),
         },
@@ -46,26 +45,32 @@ pub(crate) fn arguments(words: Vec<OsString>) -> Result<Arguments, Failure> {
     Ok(arguments)
 }
 
-/// An option of the file, as it is written on a command line.
-struct Added {
+/// An option of the file, as a word of the command line.
+struct FileOption {
     key: String,
     word: OsString,
 }
 
-/// What the file adds to the command line.
-fn added(path: &Path, serve: &ArgMatches) -> Result<Vec<Added>, Failure> {
-    let wrong = |why: String| Failure::new(USAGE, format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+/// Returns the options that the file adds to the command line.
+fn file_options(path: &Path, serve: &ArgMatches) -> Result<Vec<FileOption>, Failure> {
+    let invalid = |why: String| invalid_file(path, &why);
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        Failure::new(
+            USAGE,
+            format!("cannot read --config from `{path}`: {error}"),
+        )
+    })?;
     let document: DocumentMut = text
         .parse()
-        .map_err(|error: toml_edit::TomlError| wrong(error.to_string()))?;
+        .map_err(|error: toml_edit::TomlError| invalid(error.to_string()))?;
     let command = serve_command();
-    let mut added = Vec::new();
+    let mut options = Vec::new();
     for (key, item) in document.iter() {
         let id = key.replace('-', "_");
-        let known = keys(&command).any(|known| known == key);
-        if !known {
-            return Err(wrong(unknown(key, &command)));
+        let is_known = keys(&command).any(|known| known == key);
+        if !is_known {
+            return Err(invalid(unknown_key(key, &command)));
         }
         if matches!(
             serve.value_source(&id),
@@ -73,34 +78,38 @@ fn added(path: &Path, serve: &ArgMatches) -> Result<Vec<Added>, Failure> {
         ) {
             continue;
         }
-        for word in words(key, item, &command).map_err(&wrong)? {
+        for word in words(key, item, &command).map_err(&invalid)? {
             let key = key.to_owned();
-            added.push(Added { key, word });
+            options.push(FileOption { key, word });
         }
     }
-    Ok(added)
+    Ok(options)
 }
 
-/// The command line with what the file adds.
-fn with(words: &[OsString], added: &[Added], path: &Path) -> Result<ArgMatches, Failure> {
-    let added = added.iter().map(|added| &added.word);
-    let all = words.iter().chain(added);
+fn invalid_file(path: &Path, why: &str) -> Failure {
+    let path = path.display();
+    Failure::new(USAGE, format!("invalid configuration file `{path}`: {why}"))
+}
+
+/// Parses the command line together with the options of the file.
+fn merge(words: &[OsString], options: &[FileOption], path: &Path) -> Result<ArgMatches, Failure> {
+    let options = options.iter().map(|option| &option.word);
+    let all = words.iter().chain(options);
     Arguments::command()
         .try_get_matches_from(all)
         .map_err(|error| {
-            let told = error.to_string();
-            let first = told.lines().next().unwrap_or_default();
-            let first = first.strip_prefix("error: ").unwrap_or(first);
-            Failure::new(USAGE, format!("{}: {first}", path.display()))
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default();
+            invalid_file(path, first.strip_prefix("error: ").unwrap_or(first))
         })
 }
 
-/// An option as words: a list is the option several times, `false` is the option not at all.
+/// Converts an option into words: a list repeats the option, `false` omits it.
 fn words(key: &str, item: &Item, command: &Command) -> Result<Vec<OsString>, String> {
-    let flag = is_flag(key, command);
+    let is_flag = is_flag(key, command);
     let value = item
         .as_value()
-        .ok_or_else(|| format!("`{key}` is a table: give a value"))?;
+        .ok_or_else(|| format!("`{key}` is a table: give a single value"))?;
     let values = match value {
         Value::Array(array) => array.iter().collect(),
         value => vec![value],
@@ -108,16 +117,16 @@ fn words(key: &str, item: &Item, command: &Command) -> Result<Vec<OsString>, Str
     let mut words = Vec::new();
     for value in values {
         let text = match value {
-            Value::Boolean(on) if flag => {
+            Value::Boolean(on) if is_flag => {
                 if *on.value() {
                     words.push(format!("--{key}").into());
                 }
                 continue;
             }
-            _ if flag => return Err(format!("`{key}` is `true` or `false`")),
+            _ if is_flag => return Err(format!("`{key}` must be `true` or `false`")),
             Value::String(text) => text.value().clone(),
             Value::Integer(number) => number.value().to_string(),
-            _ => return Err(format!("`{key}` is neither text nor a whole number")),
+            _ => return Err(format!("`{key}` must be a string or a whole number")),
         };
         words.push(format!("--{key}={text}").into());
     }
@@ -132,31 +141,31 @@ fn is_flag(key: &str, command: &Command) -> bool {
 
 fn serve_command() -> Command {
     let mut command = Arguments::command();
-    // Now the commands get the options that they all have.
+    // Adds the global options to the subcommands.
     command.build();
     let serve = command.find_subcommand("serve");
-    serve.expect("there is such a command").clone()
+    serve.expect("`serve` is a command").clone()
 }
 
 fn keys(command: &Command) -> impl Iterator<Item = &str> {
     let options = command.get_arguments();
-    let options = options.filter(|argument| !NOT_HERE.contains(&argument.get_id().as_str()));
+    let options = options.filter(|argument| !EXCLUDED.contains(&argument.get_id().as_str()));
     options.filter_map(|argument| argument.get_long())
 }
 
-/// There is no such key: perhaps the nearest one was meant.
-fn unknown(key: &str, command: &Command) -> String {
+/// Returns the message for an unknown key: it suggests a similar one, or else lists all.
+fn unknown_key(key: &str, command: &Command) -> String {
     let nearest = keys(command).min_by_key(|known| distance(key, known));
     match nearest.filter(|known| distance(key, known) <= 1 + known.len() / 3) {
-        Some(nearest) => format!("there is no `{key}`: did you mean `{nearest}`?"),
+        Some(nearest) => format!("unknown key `{key}` (did you mean `{nearest}`?)"),
         None => {
             let all: Vec<_> = keys(command).collect();
-            format!("there is no `{key}`: there is `{}`", all.join("`, `"))
+            format!("unknown key `{key}`: the keys are `{}`", all.join("`, `"))
         }
     }
 }
 
-/// How many letters must be changed, added or left out to get from one word to the other.
+/// Returns the Levenshtein distance between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -172,20 +181,20 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// Every option as it stands, and where it comes from, as a file that could be read again.
-fn effective(serve: &ArgMatches, file: &[Added]) -> String {
+/// Returns every option with its effective value and source, as a valid configuration file.
+fn effective(serve: &ArgMatches, file: &[FileOption]) -> String {
     let command = serve_command();
     let mut lines = String::new();
     for key in keys(&command) {
         let id = key.replace('-', "_");
         let source = match serve.value_source(&id) {
-            _ if file.iter().any(|added| added.key == key) => "file",
+            _ if file.iter().any(|option| option.key == key) => "file",
             Some(ValueSource::CommandLine) => "command line",
             Some(ValueSource::EnvVariable) => "environment",
             _ => "default",
         };
         let line = match value(key, &id, serve, &command) {
-            // Not whole, so it cannot be read again.
+            // Redacted, so it is commented out.
             Some((value, false)) => format!("# {key} = {value}"),
             Some((value, true)) => format!("{key} = {value}"),
             None => format!("# {key} is not set"),
@@ -195,14 +204,14 @@ fn effective(serve: &ArgMatches, file: &[Added]) -> String {
     lines
 }
 
-/// The value of an option, and whether it is whole: a secret is left out.
+/// Returns the value of an option, and whether it is complete: secrets are redacted.
 fn value(key: &str, id: &str, serve: &ArgMatches, command: &Command) -> Option<(Value, bool)> {
     if is_flag(key, command) {
         return Some((serve.get_flag(id).into(), true));
     }
     let raw = serve.get_raw(id)?;
     let raw: Vec<_> = raw.map(|raw| raw.to_string_lossy().into_owned()).collect();
-    let texts: Vec<_> = raw.iter().map(|text| shown(id, text)).collect();
+    let texts: Vec<_> = raw.iter().map(|text| redact(id, text)).collect();
     let value = match &*texts {
         [] => return None,
         [only] => match only.parse::<i64>() {
@@ -214,12 +223,12 @@ fn value(key: &str, id: &str, serve: &ArgMatches, command: &Command) -> Option<(
     Some((value, texts == raw))
 }
 
-/// What of an option's value may be shown.
-fn shown(id: &str, text: &str) -> String {
+/// Returns the value of an option without its secrets.
+fn redact(id: &str, text: &str) -> String {
     match id {
-        // Only the name of a file.
+        // Only the path of a file.
         "store" if text.starts_with('@') => text.to_owned(),
-        // All of a store's URL that may be shown: the rest can hold a secret.
+        // The rest of the URL may contain a secret.
         "store" => format!("{}:…", crate::store::scheme(text)),
         "otlp_endpoint" => redacted(text),
         _ => text.to_owned(),
@@ -231,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_found() {
+    fn distance_counts_edits() {
         assert_eq!(distance("lisen", "listen"), 1);
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("abc", "abc"), 0);

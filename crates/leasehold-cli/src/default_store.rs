@@ -1,4 +1,4 @@
-//! The store of commands that name none: a file of the user's own.
+//! The default store: a SQLite file in the user's data folder.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -8,10 +8,10 @@ use nix::unistd::{Uid, User};
 
 use crate::exit::{Failure, USAGE};
 
-/// The file in a user's data folder.
+/// The path of the default store within a data folder.
 const FILE: &str = "leasehold/leases.db";
 
-/// Returns the path of the user's own file. Makes its folder, which other users cannot look into.
+/// Returns the path of the default store, and creates its folder, which other users cannot read.
 pub(crate) fn path() -> Result<String, Failure> {
     let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
     let data = set("XDG_DATA_HOME")
@@ -21,17 +21,18 @@ pub(crate) fn path() -> Result<String, Failure> {
     let Some(data) = data else {
         return Err(Failure::new(
             USAGE,
-            "there is no home folder to keep leases in: name a store, such as `--store sqlite:PATH`",
+            "cannot find the default store: HOME is not set; name a store, such as `--store sqlite:PATH`",
         ));
     };
     let file = data.join(FILE);
     if let Some(folder) = file.parent() {
-        make(folder)?;
+        create(folder)?;
     }
     file.into_os_string().into_string().map_err(|_| {
         Failure::new(
             USAGE,
-            "the home folder's name is not UTF-8: name a store, such as `--store sqlite:PATH`",
+            "cannot use the default store: the path of the home folder is not UTF-8; name a store, such as \
+             `--store sqlite:PATH`",
         )
     })
 }
@@ -40,33 +41,33 @@ fn data_folder(home: &Path) -> PathBuf {
     home.join(".local/share")
 }
 
-fn make(folder: &Path) -> Result<(), Failure> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| {
+fn create(folder: &Path) -> Result<(), Failure> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    created.map_err(|error| {
         let folder = folder.display();
         Failure::from(leasehold::Error::Denied(format!(
-            "the folder {folder} cannot be made ({error}): name a store, such as `--store sqlite:PATH`"
+            "cannot create the folder {folder}: {error}; name a store, such as `--store sqlite:PATH`"
         )))
     })
 }
 
-/// Returns a warning if another user has a default store that does not share leases with this one; `None` if none is known.
+/// Returns a warning if another user has a separate default store.
 ///
-/// Only root can look into the folders of others, so in practice this warns root: in a cron job, or behind `sudo`.
+/// Only root can read the folders of other users, so in practice this warns root: in a cron job, or under `sudo`.
 pub(crate) fn warning(path: &str) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    // Asked by name, since a directory service may know users that the file does not list.
+    // Looked up by name, because a directory service may know users that the file does not list.
     let invoker = std::env::var("SUDO_USER").ok();
     let invoker = invoker.and_then(|name| User::from_name(&name).ok()?);
     let invoker = invoker.map(|user| (user.name, user.dir));
     let other = other_user(Path::new(path), &users, Uid::current(), invoker)?;
     Some(format!(
-        "this store belongs to one user ({path}), and {other} has another: a lease in one does not exclude the other; \
-         name one store for both with --store or LEASEHOLD_STORE"
+        "the default store {path} is not shared with the user {other}, who has a separate one: leases in one do not \
+         exclude holders in the other; name the same store for both with --store or LEASEHOLD_STORE"
     ))
 }
 
-/// Returns the user who became this one by `sudo`, or another one of the machine who has a default store.
+/// Returns the name of the user who invoked `sudo`, or else of any other user with a default store.
 fn other_user(
     path: &Path,
     users: &str,

@@ -12,21 +12,21 @@ use crate::arguments::Common;
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// The exit code where something is red.
+/// The exit code if a check is red.
 const UNSAFE: u8 = 1;
-/// How long the whole examination may take: every call of a store is bounded, and there are not many.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all checks together may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Check whether this database is set up so that leases are safe on it.
+/// Check whether leases are safe on this database, and how to fix what is not.
 ///
-/// Measures how fast it answers and what its clock shows, and looks at the settings that leases depend on. Every line
-/// is green, yellow (safe, but worth a thought) or red (not safe), with the fix. Tables that are missing are made, as
-/// always when a store is opened; nothing else is written.
+/// Measures the response time and the clock of the database, and checks the settings that leases depend on. Each check is
+/// green (safe), yellow (safe, with a caveat) or red (unsafe), and comes with a fix. Missing tables are created, as
+/// whenever a store is opened; nothing else is written.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
-  0    nothing is red
-  1    something is red: leases are not safe on it, or it does not answer
+  0    no check is red
+  1    a check is red: leases are not safe on this database, or it does not answer
 
 Examples:
   leasehold doctor
@@ -37,11 +37,11 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let url = store::database(common)?;
-        let checks = match tokio::time::timeout(PATIENCE, examine(&url)).await {
+        let checks = match tokio::time::timeout(TIMEOUT, examine(&url)).await {
             Ok(checks) => checks?,
             Err(_) => vec![Check::from(Error::Unavailable(format!(
-                "it did not answer within {}",
-                output::span(PATIENCE)
+                "the checks did not finish within {}",
+                output::span(TIMEOUT)
             )))],
         };
         let worst = checks.iter().map(|check| check.level).max();
@@ -55,18 +55,18 @@ impl Doctor {
         } else {
             let colours = std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-            let whose = match common.store {
+            let default = match common.store {
                 Some(_) => "",
                 None => " (the default store of this user; other users have their own)",
             };
-            let place = format!("{}{whose}", store::shown(&url));
-            output::raw(&for_people(&checks, &place, worst, colours))?;
+            let shown = format!("{}{default}", store::shown(&url));
+            output::raw(&for_people(&checks, &shown, worst, colours))?;
         }
         Ok(if worst == Level::Red { UNSAFE } else { 0 })
     }
 }
 
-/// A URL that makes no sense is the caller's failure. All else that goes wrong is what a doctor is for.
+/// Runs the checks. An invalid URL is an error; every other failure is a red check.
 async fn examine(url: &str) -> Result<Vec<Check>, Error> {
     match stores::open(url).await {
         Ok(store) => Ok(stores::examine(store.as_ref()).await),
@@ -75,14 +75,14 @@ async fn examine(url: &str) -> Result<Vec<Check>, Error> {
     }
 }
 
-fn for_people(checks: &[Check], place: &str, worst: Level, colours: bool) -> String {
+fn for_people(checks: &[Check], store: &str, worst: Level, colours: bool) -> String {
     let mut lines: Vec<_> = checks.iter().map(|check| line(check, colours)).collect();
     lines.push(String::new());
-    lines.push(format!("Store: {}", output::escaped(place)));
+    lines.push(format!("Store: {}", output::escaped(store)));
     lines.push(match worst {
         Level::Green => "Leases are safe here.".to_owned(),
         Level::Yellow => "Leases are safe here; see the yellow lines.".to_owned(),
-        Level::Red => "Leases are not safe here until the red lines are mended.".to_owned(),
+        Level::Red => "Leases are not safe here until the red lines are fixed.".to_owned(),
     });
     lines.join("\n")
 }

@@ -10,53 +10,53 @@ use serde_json::json;
 
 use crate::output;
 
-/// Some commands of `work` failed.
+/// `work`: some commands failed.
 pub(crate) const FAILED: u8 = 1;
-/// The call is wrong: an unknown flag, a bad name or ttl.
+/// Invalid arguments: an unknown flag, an invalid name or ttl.
 pub(crate) const USAGE: u8 = 2;
-/// What is stored makes no sense.
+/// A stored record is corrupt.
 pub(crate) const CORRUPT: u8 = 65;
-/// The store does not answer, or did not say what became of the call.
+/// The store is unavailable, or the outcome of the call is unknown.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// Something on this machine failed: a process that cannot be started, an output that is closed.
+/// A local error: a process cannot be started, the output cannot be written.
 pub(crate) const SYSTEM: u8 = 71;
-/// Not now: somebody else holds the lease, the gate is shut, there is no item to claim.
+/// Contention: the lease is held, the gate is shut, or there is no item to claim.
 pub(crate) const HELD: u8 = 75;
-/// The lease was lost: the fence is not, or no longer, the holder's.
+/// The lease was lost: the fence is not, or no longer, that of a live holder.
 pub(crate) const LOST: u8 = 76;
-/// A right or a part of the set-up is missing.
+/// A right is missing, or the setup is incomplete.
 pub(crate) const DENIED: u8 = 77;
-/// The command is there but cannot be run.
+/// The command exists but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// The command is not there.
+/// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The code of a program that a signal has ended.
-pub(crate) fn by(signal: nix::sys::signal::Signal) -> u8 {
+/// Returns the exit code of a program that was ended by a signal.
+pub(crate) fn of_signal(signal: nix::sys::signal::Signal) -> u8 {
     u8::try_from(128 + signal as i32).unwrap_or(1)
 }
 
-/// The codes, for `--help` and the manual.
+/// The exit codes, for `--help` and the manual.
 pub(crate) const TABLE: &str = "\
 Exit codes:
-  0    done (`run`, `gate`: the command's own code, or 128 + the signal that ended it)
-  1    `work`: some commands failed, and their items were moved on to `--failed`
-  2    the call is wrong: mend it
-  65   what is stored makes no sense: stop, and look
-  69   the store does not answer, or did not say what became of the call: look before you try again
-  71   something on this machine failed
-  75   not now: somebody else holds the lease, the gate is shut, there is no item to claim (`-E` changes this code)
-  76   the lease was lost: the fence does not hold it (any more); `run` has ended the command
-  77   a right or a part of the set-up is missing: mend it
-  126  the command cannot be run
-  127  the command is not there";
+  0    success (`run`, `gate`: the exit code of the command, or 128 + the signal that ended it)
+  1    `work`: some commands failed, and their items moved to the state of `--failed`
+  2    invalid arguments: fix them; retrying will not help
+  65   corrupt record in the store: stop and inspect it
+  69   the store is unavailable, or the outcome is unknown: check before you retry
+  71   a local error, such as a process that cannot be started
+  75   contention: lease held, gate shut, or no item to claim (`-E` changes this code)
+  76   the lease was lost, or the fence is not that of a holder; `run` has ended the command
+  77   a right is missing, or the setup is incomplete: fix it; retrying will not help
+  126  the command cannot be executed
+  127  the command was not found";
 
-/// What ends the program: one line for people, one code for programs.
+/// The failure that ends the program: a message for people, an exit code for programs.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
-    /// The same as a service would put it, where the store or the lease is the cause.
+    /// The problem document that a service would answer, if the store or the lease is the cause.
     problem: Option<Box<Problem>>,
 }
 
@@ -69,12 +69,12 @@ impl Failure {
         }
     }
 
-    /// Something on this machine failed.
+    /// Returns a local error.
     pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Self {
         Self::new(SYSTEM, format!("{what}: {error}"))
     }
 
-    /// What went wrong with this.
+    /// Converts an error of the store; if the lease is held, the message names it.
     pub(crate) fn of(what: &impl Display, error: Error) -> Self {
         let mut failure = Self::from(error);
         if failure.code == HELD {
@@ -83,7 +83,7 @@ impl Failure {
         failure
     }
 
-    /// A gate is shut.
+    /// Returns the failure to pass a gate that is shut.
     pub(crate) fn shut(code: u8, message: String, held: &Held) -> Self {
         Self {
             code,
@@ -92,8 +92,8 @@ impl Failure {
         }
     }
 
-    /// Tells it on standard error, as one line.
-    pub(crate) fn tell(&self, json: bool) -> ExitCode {
+    /// Prints the failure to standard error, as one line.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
         match &self.problem {
             Some(problem) if json => output::error(&json!(problem).to_string()),
             None if json => output::error(&json!({ "detail": self.message }).to_string()),

@@ -1,4 +1,4 @@
-//! `leasehold gate`: a command that runs at most once in a while, wherever it is started.
+//! `leasehold gate`: runs a command at most once per period.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,90 +10,93 @@ use leasehold::{AcquireRequest, Acquired, Client, Hold, Holding, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
-use crate::run::{Job, Outcome, accompany, end_by};
+use crate::run::{Job, Outcome, end_by, run_unleased};
 use crate::signals::Signals;
-use crate::store::Place;
+use crate::store::Target;
 use crate::{output, store};
 
 const EXPLANATION: &str = "\
-Whoever passes shuts the gate for the period, for everybody. If the command fails (any exit code but 0), the gate is \
-opened again, so that the next one tries. If the command is ended by a signal, or `leasehold` is, nobody knows how far \
-it came: the gate stays shut. The gate is passed, not held: a command that runs for longer than the period may run \
-twice at once (`run` prevents that).
+The first caller passes the gate, which is then shut for all callers until the period is over. If the command fails \
+(with any exit code but 0), the gate opens again, so that the next caller can retry. If a signal ends the command or \
+`leasehold`, it is unknown how far the command got, and the gate stays shut. The gate is passed, not held: a command \
+that runs for longer than the period may run twice at the same time (`run` prevents that).
 
-The command gets LEASEHOLD_GATE, LEASEHOLD_GATE_FENCE (higher each time) and LEASEHOLD_STORE, and as \
-with `run` no secrets.";
+The command receives LEASEHOLD_GATE, LEASEHOLD_GATE_FENCE (higher each time) and LEASEHOLD_STORE. As with `run`, it \
+receives no secrets.";
 
 const EXAMPLES: &str = "\
 Examples:
   leasehold gate device-42 --every 60s -- ./notify.sh
-  leasehold gate device-42 --every 60s -E 0 -- ./notify.sh    it is fine if it was notified already
-  if leasehold gate report --every 1d; then …; fi             without a command it only passes or does not
+  leasehold gate device-42 --every 60s -E 0 -- ./notify.sh    exit code 0 also if the gate is shut
+  if leasehold gate report --every 1d; then …; fi             without a command: the exit code says whether it passed
   leasehold show --gate device-42
   leasehold list --gates";
 
-/// Run a command at most once per period, wherever it is started.
+/// Run a command at most once per period, across all machines.
 #[derive(Args, Debug)]
 #[command(override_usage = "leasehold gate [OPTIONS] <ID> --every <TIME> [-- <COMMAND>...]")]
 #[command(after_help = EXAMPLES)]
 #[command(after_long_help = format!("{EXPLANATION}\n\n{EXAMPLES}\n\n{}", exit::TABLE))]
 pub(crate) struct Gate {
-    /// The gate's id: anything but control characters, at most 512 bytes.
+    /// Id of the gate: at most 512 bytes, without control characters.
     #[arg(value_parser = arguments::gate)]
     id: Name,
 
-    /// The period, from a millisecond to ten years.
+    /// Length of the period: from a millisecond to ten years.
     #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     every: Duration,
 
-    /// Leave the gate shut even if the command fails.
+    /// Keep the gate shut even if the command fails.
     #[arg(long)]
     no_reopen: bool,
 
-    /// The exit code when the gate is shut.
+    /// Exit code if the gate is shut.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::HELD)]
     held_code: u8,
 
-    /// Who passes, for people to read [default: HOST:PID].
+    /// Owner to show to other users of the store [default: HOST:PID].
     #[arg(long)]
     owner: Option<String>,
 
-    /// The command to run, and its arguments.
+    /// Command to run, with its arguments.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl Gate {
     pub(crate) async fn execute(mut self, common: &Common) -> Result<u8, Failure> {
-        // In `gate --every 1m -- -id -- COMMAND` the second pair of dashes is the one that was meant.
+        // In `gate --every 1m -- -id -- COMMAND`, the second `--` separates the command.
         if self.command.first().is_some_and(|word| word == "--") {
             self.command.remove(0);
         }
         let mut signals = Signals::catch()?;
-        let place = store::place(common)?;
+        let target = store::target(common)?;
         let client = tokio::select! {
-            client = store::connect(&place) => client?,
-            signal = signals.end() => return Ok(exit::by(signal)),
+            client = store::connect(&target) => client?,
+            signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
-        let asked = Machine.boot_time();
+        let sent = Machine.boot_time();
         let passed = tokio::select! {
             passed = self.pass(&client) => passed,
             signal = signals.end() => {
                 store::close(&client).await;
-                return Ok(exit::by(signal));
+                return Ok(exit::of_signal(signal));
             }
         };
         let done = match passed {
             Ok(hold) if self.command.is_empty() => {
-                self.tell(&hold, asked, common).map(Outcome::Ended)
+                self.report_passed(&hold, sent, common).map(Outcome::Ended)
             }
-            Ok(hold) => self.act(&client, &place, &hold, &mut signals).await,
+            Ok(hold) => {
+                self.run_command(&client, &target, &hold, &mut signals)
+                    .await
+            }
             Err(refused) => Err(refused),
         };
         store::close(&client).await;
         match done? {
-            Outcome::Interrupted(key) => Ok(end_by(key)),
+            Outcome::Interrupted(signal) => Ok(end_by(signal)),
             ended => Ok(ended.code()),
         }
     }
@@ -116,51 +119,54 @@ impl Gate {
             Acquired::Held(held) => held,
         };
         let (id, left) = (&self.id, output::span(held.retry_after));
-        let message = format!("{id} is shut for another {left}: {} passed it", held.owner);
+        let message = format!("{id} is shut for another {left}: passed by {}", held.owner);
         Err(Failure::shut(self.held_code, message, &held))
     }
 
-    /// Says that it is passed.
-    fn tell(&self, hold: &Hold, asked: BootTime, common: &Common) -> Result<u8, Failure> {
+    /// Prints that the gate was passed.
+    fn report_passed(&self, hold: &Hold, sent: BootTime, common: &Common) -> Result<u8, Failure> {
         let until = output::time(hold.grant.expires_at);
         if common.json {
             let name = self.id.as_str().into();
-            let lease = wire::Lease::granted(&hold.grant, asked, hold.deadline);
+            let lease = wire::Lease::granted(&hold.grant, sent, hold.deadline);
             output::json(&wire::NamedLease { name, lease })?;
         } else {
-            output::text(&format!("{} is passed, and shut until {until}", self.id))?;
+            output::text(&format!("passed {}, which is shut until {until}", self.id))?;
         }
         Ok(0)
     }
 
-    /// Runs the command; opens the gate again if that failed.
-    async fn act(
+    /// Runs the command, and opens the gate again if the command fails.
+    async fn run_command(
         &self,
         client: &Client,
-        place: &Place,
+        target: &Target,
         hold: &Hold,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let mut environment = place.environment();
+        let mut environment = target.environment();
         environment.extend([
             ("LEASEHOLD_GATE", Some(self.id.to_string())),
             ("LEASEHOLD_GATE_FENCE", Some(hold.grant.fence.to_string())),
         ]);
-        let outcome = accompany(Job::inheriting(&self.command, environment), signals).await;
+        let outcome = run_unleased(Job::inheriting(&self.command, environment), signals).await;
         match &outcome {
             Ok(Outcome::Ended(0)) => {}
             Ok(Outcome::Ended(_)) | Err(_) => self.reopen(client, hold).await,
-            Ok(_) => output::note(&format!("{} stays shut: its command was killed", self.id)),
+            Ok(_) => output::note(&format!(
+                "{} stays shut: a signal ended its command",
+                self.id
+            )),
         }
-        outcome.map_err(|error| Failure::system("the command cannot be started", error))
+        outcome.map_err(|error| Failure::system("cannot start the command", error))
     }
 
     async fn reopen(&self, client: &Client, hold: &Hold) {
         if self.no_reopen {
             return;
         }
-        let who = Holding::Fence(hold.grant.fence);
-        if let Err(error) = client.leases().release(&self.id, who).await {
+        let holding = Holding::Fence(hold.grant.fence);
+        if let Err(error) = client.leases().release(&self.id, holding).await {
             output::note(&format!("{} stays shut: {error}", self.id));
         }
     }

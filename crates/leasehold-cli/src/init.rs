@@ -8,10 +8,10 @@ use crate::arguments::Common;
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// Set a database up for leases: tables, indexes and the like.
+/// Create the tables and indexes that leases need in a database.
 ///
-/// May be repeated at any time. Other commands do the same by themselves where their user has the right; where not, an
-/// administrator does it once.
+/// Safe to repeat at any time. Other commands do the same automatically if their database user has the right to; if not,
+/// an administrator runs this once.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

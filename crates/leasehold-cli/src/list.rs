@@ -11,10 +11,10 @@ use crate::exit::Failure;
 use crate::show::left;
 use crate::{output, store};
 
-/// How many to ask for at once.
-const PAGE: usize = 100;
+/// How many leases to request per page.
+const PAGE_SIZE: usize = 100;
 
-/// List leases, and who holds them.
+/// List leases and their holders.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -23,11 +23,11 @@ Examples:
   leasehold list --state REQUESTED --limit 10 --json
   leasehold list --gates --held                     the gates that are shut")]
 pub(crate) struct List {
-    /// Gates instead: those that are shut are held.
+    /// List gates instead; a shut gate counts as held.
     #[arg(long, conflicts_with = "state")]
     gates: bool,
 
-    /// Only names that start like this.
+    /// Only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
 
@@ -35,24 +35,24 @@ pub(crate) struct List {
     #[arg(long)]
     state: Option<String>,
 
-    /// Only what somebody holds.
+    /// Only leases that are held.
     #[arg(long, conflicts_with = "free")]
     held: bool,
 
-    /// Only what nobody holds.
+    /// Only leases that are free.
     #[arg(long)]
     free: bool,
 
-    /// At most so many.
+    /// List at most N.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }
 
 impl List {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let place = store::place(common)?;
-        let shown = store::shown(place.url());
-        let client = store::connect(&place).await?;
+        let target = store::target(common)?;
+        let shown = store::shown(target.url());
+        let client = store::connect(&target).await?;
         let locks = self.all(&client).await;
         store::close(&client).await;
         let locks = locks?;
@@ -73,9 +73,9 @@ impl List {
         Ok(0)
     }
 
-    /// All pages, as far as they are wanted.
+    /// Fetches pages until the limit is reached or there are no more.
     async fn all(&self, client: &Client) -> leasehold::Result<Vec<LockView>> {
-        let wanted = self.limit.unwrap_or(usize::MAX);
+        let limit = self.limit.unwrap_or(usize::MAX);
         let mut request = ListRequest {
             gates: self.gates,
             prefix: self.prefix.clone(),
@@ -84,8 +84,8 @@ impl List {
             ..ListRequest::default()
         };
         let mut locks = Vec::new();
-        while locks.len() < wanted {
-            request.limit = PAGE.min(wanted - locks.len());
+        while locks.len() < limit {
+            request.limit = PAGE_SIZE.min(limit - locks.len());
             let page = client.leases().list(request.clone()).await?;
             let views = page.leases.iter();
             locks.extend(views.map(|(name, view)| LockView::new(name, view)));
@@ -98,7 +98,7 @@ impl List {
     }
 }
 
-/// One line per holder, or per lease that nobody holds, in columns.
+/// Formats one line per holder, or per free lease, in columns.
 fn table(locks: &[LockView], gates: bool) -> String {
     let holder = if gates { "PASSED BY" } else { "HELD BY" };
     let mut rows = vec![["NAME", holder, "FENCE", "FOR", "STATE"].map(str::to_owned)];
@@ -106,9 +106,9 @@ fn table(locks: &[LockView], gates: bool) -> String {
         let name = lock.name.to_string();
         let state = lock.state.as_deref().unwrap_or("-").to_owned();
         if lock.holders.is_empty() {
-            let nobody = "-".to_owned();
+            let none = "-".to_owned();
             let fence = lock.fence.to_string();
-            rows.push([name, nobody.clone(), fence, nobody, state]);
+            rows.push([name, none.clone(), fence, none, state]);
             continue;
         }
         for holder in &lock.holders {
@@ -125,7 +125,7 @@ fn table(locks: &[LockView], gates: bool) -> String {
     aligned(&rows)
 }
 
-/// Rows as lines of columns, each cell escaped.
+/// Formats rows as lines of aligned columns, each cell escaped.
 pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let escape = |row: &[String; N]| {
         row.each_ref()
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [["NAME", "BY"], ["émoji 🔒", "host:1"], ["a", "-\nb"]];
         let rows = rows.map(|row| row.map(str::to_owned));
         assert_eq!(

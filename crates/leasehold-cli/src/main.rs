@@ -1,4 +1,4 @@
-//! Leasehold on the command line.
+//! The `leasehold` command-line program.
 
 mod acquire;
 mod arguments;
@@ -41,23 +41,23 @@ use arguments::{Arguments, Command};
 use exit::Failure;
 use tokio::runtime::Builder;
 
-/// A service allocates and frees some twenty times for each request.
+/// mimalloc, because `serve` allocates and frees about twenty times per request.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // `run` starts this program anew to become the command and its watchdog.
+    // `run` starts this program again as the shim of its command and as its watchdog.
     if let Some(code) = run::helper(std::env::args_os().skip(1)) {
         return code;
     }
     let arguments = match config::arguments(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
-        Err(failure) => return failure.tell(false),
+        Err(failure) => return failure.report(false),
     };
     let json = arguments.common.json;
     match dispatch(arguments) {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.tell(json),
+        Err(failure) => failure.report(json),
     }
 }
 
@@ -95,33 +95,36 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
     })
 }
 
-/// With one thread or several, as the command needs it.
+/// Builds the runtime: single-threaded for a `serve` with one thread, multi-threaded otherwise.
 fn runtime(command: &Command) -> Result<tokio::runtime::Runtime, Failure> {
     let threads = threads()?;
     let mut runtime = match command {
-        // One thread alone needs no precautions against others. Other commands keep their leases on another thread while
-        // the main one may wait for a terminal.
+        // A single-threaded runtime saves the synchronisation between threads. Other commands renew their leases on a
+        // worker thread, because the main thread may block on a terminal.
         Command::Serve(_) if threads == 1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     let built = runtime.worker_threads(threads).enable_all().build();
-    built.map_err(|error| Failure::system("the runtime cannot start", error))
+    built.map_err(|error| Failure::system("cannot start the async runtime", error))
 }
 
-/// Half of the processors, because whoever asks needs some as well: threads that wake each other for every small
-/// request cost more than they bring. `TOKIO_WORKER_THREADS` says otherwise.
+/// Returns the number of worker threads: `TOKIO_WORKER_THREADS`, or half of the processors.
+///
+/// The clients on this machine need processors too, and threads that wake each other for every small request cost more
+/// than they gain.
 fn threads() -> Result<usize, Failure> {
-    let Some(told) = std::env::var_os("TOKIO_WORKER_THREADS") else {
+    let Some(given) = std::env::var_os("TOKIO_WORKER_THREADS") else {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         return Ok(processors.div_ceil(2));
     };
-    let told = told.to_string_lossy();
-    let threads = told
+    let given = given.to_string_lossy();
+    let threads = given
         .parse()
         .ok()
         .filter(|threads| (1..=1_024).contains(threads));
     threads.ok_or_else(|| {
-        let message = format!("TOKIO_WORKER_THREADS is `{told}`: give a number from 1 to 1024");
+        let message =
+            format!("invalid TOKIO_WORKER_THREADS `{given}`: give a number from 1 to 1024");
         Failure::new(exit::USAGE, message)
     })
 }

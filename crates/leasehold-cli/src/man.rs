@@ -9,7 +9,7 @@ use crate::arguments::{Arguments, Common};
 use crate::exit::{Failure, USAGE};
 use crate::output;
 
-/// Print a manual page, or write them all into a folder.
+/// Print a manual page, or write the pages of all commands into a folder.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -17,11 +17,11 @@ Examples:
   leasehold man run | man -l -
   leasehold man --folder ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The page of this command.
+    /// Command to print the page of [default: the overview].
     #[arg(conflicts_with = "folder")]
     command: Option<String>,
 
-    /// Write a page for every command into this folder.
+    /// Write a page for every command into this folder instead.
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
 }
@@ -31,7 +31,10 @@ impl Man {
         let command = Arguments::command();
         if let Some(folder) = &self.folder {
             return write_all(folder, command).map_err(|error| {
-                Failure::system(&format!("{} cannot be written", folder.display()), error)
+                Failure::system(
+                    &format!("cannot write the manual into {}", folder.display()),
+                    error,
+                )
             });
         }
         let command = match &self.command {
@@ -41,7 +44,7 @@ impl Man {
         let mut page = Vec::new();
         Page::new(command)
             .render(&mut page)
-            .map_err(|error| Failure::system("the page cannot be made", error))?;
+            .map_err(|error| Failure::system("cannot render the manual page", error))?;
         let page = String::from_utf8_lossy(&page);
         if common.json {
             output::json(&page)?;
@@ -53,13 +56,13 @@ impl Man {
 }
 
 fn subcommand(mut command: clap::Command, name: &str) -> Result<clap::Command, Failure> {
-    // Now the commands get the options that they all have.
+    // Adds the global options to the subcommands.
     command.build();
     match command.find_subcommand(name) {
         Some(command) => Ok(command.clone()),
         None => Err(Failure::new(
             USAGE,
-            format!("there is no command `{name}`: see `leasehold --help`"),
+            format!("unknown command `{name}`: see `leasehold --help`"),
         )),
     }
 }

@@ -1,7 +1,6 @@
-//! Tells the service manager how the service is doing, in the datagrams of `sd_notify(3)`.
+//! Notifies the service manager of the state of the service, with the datagrams of `sd_notify(3)`.
 //!
-//! Where `NOTIFY_SOCKET` is not set, nobody wants to know, and nothing is said. What cannot be said is logged: the service
-//! matters more than the news of it.
+//! Without `NOTIFY_SOCKET`, nothing is sent. A failure to notify is logged and does not affect the service.
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -14,23 +13,23 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How long a manager that does not read may keep the service from its work.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a manager that does not read its socket may block the service.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who started this process, and wants to hear of it.
+/// The service manager that started this process.
 pub(crate) struct Manager {
     socket: Option<UnixDatagram>,
-    /// How long it waits for a sign of life before it takes the service for dead.
+    /// How long the manager waits for a keep-alive before it considers the service dead.
     watchdog: Option<Duration>,
 }
 
 impl Manager {
-    /// The one that the environment names, if any.
+    /// Connects to the manager that the environment names, if any.
     pub(crate) fn from_environment() -> Self {
         let name = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let socket = name.and_then(|name| {
             let socket = connect(&name);
-            socket.inspect_err(not_told).ok()
+            socket.inspect_err(log_failure).ok()
         });
         Self {
             socket,
@@ -38,18 +37,18 @@ impl Manager {
         }
     }
 
-    /// Requests are answered from now on.
+    /// Notifies the manager that the service is ready.
     pub(crate) fn ready(&self, status: &str) {
-        self.say(&format!("READY=1\nSTATUS={status}"));
+        self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// No more requests are taken.
+    /// Notifies the manager that the service is stopping.
     pub(crate) fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=shutting down");
+        self.send("STOPPING=1\nSTATUS=shutting down");
     }
 
-    /// Gives signs of life for as long as it is polled, twice as often as they are waited for. A store that is away is no
-    /// reason to stop them: another start would not bring it back.
+    /// Sends keep-alives for as long as it is polled, at twice the expected rate. They continue while the store is
+    /// unavailable, because a restart would not bring it back.
     pub(crate) async fn keep_alive(&self) -> Infallible {
         let (Some(_), Some(watchdog)) = (&self.socket, self.watchdog) else {
             return pending().await;
@@ -58,40 +57,40 @@ impl Manager {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.say("WATCHDOG=1");
+            self.send("WATCHDOG=1");
         }
     }
 
-    fn say(&self, words: &str) {
+    fn send(&self, message: &str) {
         if let Some(socket) = &self.socket
-            && let Err(error) = socket.send(words.as_bytes())
+            && let Err(error) = socket.send(message.as_bytes())
         {
-            not_told(&error);
+            log_failure(&error);
         }
     }
 }
 
-fn not_told(error: &io::Error) {
-    tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) cannot be told");
+fn log_failure(error: &io::Error) {
+    tracing::warn!(%error, "cannot notify the service manager (NOTIFY_SOCKET)");
 }
 
-/// A path, or with `@` a name of Linux' abstract ones.
+/// Connects to a socket at a path or, with a leading `@`, at an abstract name of Linux.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     socket.connect_addr(&address)?;
     Ok(socket)
 }
 
-/// What `WATCHDOG_USEC` says, unless it is about another process.
+/// Returns the interval of `WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process.
 fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Duration> {
-    let meant = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
+    let is_for_us = variable("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(own));
     let micros: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
-    (meant && micros > 1).then(|| Duration::from_micros(micros))
+    (is_for_us && micros > 1).then(|| Duration::from_micros(micros))
 }
 
 #[cfg(test)]
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watchdog_is_kept_by_the_process_that_it_is_for() {
+    fn watchdog_interval_applies_only_to_the_named_process() {
         for (pid, micros, expected) in [
             (None, Some("30000000"), Some(Duration::from_secs(30))),
             (Some("7"), Some("500"), Some(Duration::from_micros(500))),

@@ -1,8 +1,7 @@
-//! What is printed: text for people, JSON for programs.
+//! Output: text for people, JSON for programs.
 //!
-//! Owners, bodies, states and reasons are foreign text: anyone who may take a lease chooses them, and so are the answers of
-//! a service. Nothing that is printed here lets such text reach a terminal as a control character, or as one that hides or
-//! reorders what is around it.
+//! Owners, bodies, states, reasons and the answers of a service are foreign text: other callers choose them. Everything
+//! printed here escapes the characters of such text that a terminal would act on, hide or reorder.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,9 +13,9 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// Prints lines to standard output. A reader that has seen enough (`| head`) is no failure.
+/// Prints lines to standard output. A closed pipe (`| head`) is not a failure.
 ///
-/// Each line is escaped. What holds foreign text and may break a line must be [`escaped`] before.
+/// Each line is escaped. Foreign text that may contain line breaks must be [`escaped`] before.
 pub(crate) fn text(lines: &str) -> Result<(), Failure> {
     let escaped: Vec<_> = lines
         .trim_end_matches('\n')
@@ -26,12 +25,12 @@ pub(crate) fn text(lines: &str) -> Result<(), Failure> {
     raw(&escaped.join("\n")).map(drop)
 }
 
-/// Prints one line, escaped; whether a reader is still there.
+/// Prints one line, escaped. Returns whether the reader still has the pipe open.
 pub(crate) fn line(line: &str) -> Result<bool, Failure> {
     raw(&escaped(line))
 }
 
-/// Prints lines of this program's own, which may hold colours; whether a reader is still there.
+/// Prints text of this program without escaping it. Returns whether the reader still has the pipe open.
 pub(crate) fn raw(lines: &str) -> Result<bool, Failure> {
     let mut output = std::io::stdout().lock();
     let written = output
@@ -47,19 +46,19 @@ pub(crate) fn raw(lines: &str) -> Result<bool, Failure> {
     match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::system("the output cannot be written", error)),
+        Err(error) => Err(Failure::system("cannot write to standard output", error)),
     }
 }
 
 /// Prints one JSON value, on one line.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value)
-        .map_err(|error| Failure::system("the answer cannot be written as JSON", error))?;
+        .map_err(|error| Failure::system("cannot encode the result as JSON", error))?;
     self::line(&line).map(drop)
 }
 
-/// The text with every hidden character (controls and line breaks too) written as JSON writes it: `\u001b`. A JSON text
-/// stays the same JSON.
+/// Returns the text with every hidden character, control characters and line breaks included, escaped as in JSON:
+/// `\u001b`. A JSON text keeps its meaning.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return text.into();
@@ -80,8 +79,8 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Whether a terminal acts on this character, shows nothing for it, or shows what is around it in another order: controls
-/// (C0, DEL, C1), zero-width characters, bidirectional ones and tags. The dashboard has the same.
+/// Returns whether a terminal would act on this character, hide it, or reorder its surroundings: control characters (C0,
+/// DEL, C1), zero-width and bidirectional characters, and tags. The dashboard uses the same list.
 fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(
@@ -97,29 +96,29 @@ fn is_hidden(char: char) -> bool {
         )
 }
 
-/// Lines as one text, each escaped.
+/// Joins lines into one text, each line escaped.
 pub(crate) fn joined(lines: &[String]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| escaped(line)).collect();
     lines.join("\n")
 }
 
-/// Says something to people, on standard error.
+/// Prints a message to standard error.
 pub(crate) fn note(line: &str) {
     error(&format!("leasehold: {line}"));
 }
 
-/// Prints a line to standard error. Nobody can be told if that does not work.
+/// Prints a line to standard error. A failure to do so is ignored: there is nowhere left to report it.
 pub(crate) fn error(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", escaped(line));
 }
 
-/// Writes over the line of a terminal that the last call wrote.
+/// Replaces the line that the previous call wrote on the terminal.
 pub(crate) fn rewrite(line: &str) {
     let mut output = std::io::stderr().lock();
     let _ = write!(output, "\r\x1b[K{}", escaped(line)).and_then(|()| output.flush());
 }
 
-/// A moment of the store's time as RFC 3339, in UTC.
+/// Formats a time of the store as RFC 3339, in UTC.
 pub(crate) fn time(time: Time) -> String {
     i64::try_from(time.as_micros())
         .ok()
@@ -128,14 +127,14 @@ pub(crate) fn time(time: Time) -> String {
         .to_string()
 }
 
-/// The same for people, who do not read microseconds.
-pub(crate) fn second(moment: Time) -> String {
+/// Formats a time of the store for people: without fractions of a second.
+pub(crate) fn time_to_second(moment: Time) -> String {
     time(Time::from_micros(
         moment.as_micros() / 1_000_000 * 1_000_000,
     ))
 }
 
-/// How long that is, for people: `850ms`, `12.3s`, `4m 05s`, `2h 10m`.
+/// Formats a duration for people: `850ms`, `12.3s`, `4m 05s`, `2h 10m`.
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
@@ -146,7 +145,7 @@ pub(crate) fn span(span: Duration) -> String {
     }
 }
 
-/// How long so many nanoseconds are, to three digits: `85ns`, `1.25µs`, `85.0ms`, `12.3s`.
+/// Formats nanoseconds with three significant digits: `85ns`, `1.25µs`, `85.0ms`, `12.3s`.
 pub(crate) fn precise(nanos: u64) -> String {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)];
     let Some((word, unit)) = units.into_iter().find(|(_, unit)| nanos >= *unit) else {
@@ -161,7 +160,7 @@ pub(crate) fn precise(nanos: u64) -> String {
     format!("{number:.digits$}{word}")
 }
 
-/// A number in groups of three digits: `1,234,567`.
+/// Formats a number in groups of three digits: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -174,7 +173,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// The text as one word of a shell: of any POSIX one, unless it has hidden characters, which take bash or zsh.
+/// Quotes a text as one shell word: for any POSIX shell, or for bash and zsh if it contains hidden characters.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_json_stays_the_same() {
+    fn hidden_characters_are_escaped_and_json_keeps_its_meaning() {
         assert_eq!(escaped("plain ✓ 日本"), "plain ✓ 日本");
         assert_eq!(escaped("a\x1b[31m\r\n\tb"), r"a\u001b[31m\u000d\n\tb");
         assert_eq!(escaped("\u{7f}\u{9b}31m"), r"\u007f\u009b31m");
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_read_well() {
+    fn durations_are_formatted_for_people() {
         for (millis, text) in [
             (850, "850ms"),
             (12_345, "12.3s"),
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted_for_people() {
         for (nanos, text) in [
             (85, "85ns"),
             (1_250, "1.25µs"),
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_change_is_quoted() {
+    fn text_that_a_shell_would_interpret_is_quoted() {
         assert_eq!(quoted("nightly/report-1"), "nightly/report-1");
         assert_eq!(quoted("it's #1"), r"'it'\''s #1'");
         assert_eq!(quoted("it's\u{202e}\\"), r"$'it\'s\U0000202e\\'");

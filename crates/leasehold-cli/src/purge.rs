@@ -11,36 +11,36 @@ use crate::arguments::Common;
 use crate::exit::{Failure, USAGE};
 use crate::{output, store};
 
-/// Delete what nobody needs any more: records that are free and empty, and have been for a while.
+/// Delete unused records: those that have been free and empty for some time.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Leases that are held, gates that are shut, items with a state and whatever has a body stay. The fences of a deleted \
-name still only grow. It can be ended at any moment, and run again. A service (`leasehold serve`) does this by itself.
+Held leases, shut gates, items with a state and records with a body are kept. The fences of a deleted name keep \
+growing. A purge can be interrupted and repeated at any time. A service (`leasehold serve`) purges automatically.
 
 Examples:
   leasehold purge
   leasehold purge --older-than 7d --prefix devices/
   leasehold purge --store postgres://localhost/app --json")]
 pub(crate) struct Purge {
-    /// Only what has been free for longer than this: an hour at least.
+    /// Delete only records that have been free for longer than this; at least an hour.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     older_than: Duration,
 
-    /// Only names that start like this.
+    /// Only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
 }
 
 impl Purge {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let place = store::place(common)?;
-        let url = place.url();
+        let target = store::target(common)?;
+        let url = target.url();
         if matches!(store::scheme(url), "http" | "https") {
             return Err(Failure::new(
                 USAGE,
-                "a service purges by itself (see `leasehold serve`): to do it now, name the database behind it, as \
-                 the service's own `--store` does",
+                "cannot purge through a service: it purges automatically (see `leasehold serve`); to purge now, name \
+                 the database behind it, the `--store` of `leasehold serve`",
             ));
         }
         let engine = Engine::start(leasehold::store::open(url).await?).await?;
@@ -64,29 +64,29 @@ impl Purge {
 
 fn summary(seen: u64, deleted: u64) -> String {
     let records = if seen == 1 { "record" } else { "records" };
-    format!("deleted {deleted} of {seen} {records} that nobody holds")
+    format!("deleted {deleted} of {seen} free {records}")
 }
 
-/// How far it is, on one line of the terminal.
+/// A progress line on the terminal.
 struct Progress {
-    terminal: bool,
+    is_terminal: bool,
 }
 
 impl Progress {
     fn new() -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        Self { terminal }
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { is_terminal }
     }
 
     fn show(&self, so_far: Purged) {
-        if self.terminal {
+        if self.is_terminal {
             let Purged { seen, deleted } = so_far;
             output::rewrite(&format!("leasehold: {}…", summary(seen, deleted)));
         }
     }
 
     fn clear(&self) {
-        if self.terminal {
+        if self.is_terminal {
             output::rewrite("");
         }
     }

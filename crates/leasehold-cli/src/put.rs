@@ -11,28 +11,28 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{body, output, store};
 
-/// Put a work item: a name with a state and a body, for `claim` and `work`.
+/// Create or reset a work item: a name with a state and a body, for `claim` and `work`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-An item that is there already gets this state, unless somebody works on it (exit code 75). It keeps its body unless
-another one is given: `--body ''` empties it.
+An existing item moves to this state, unless a worker has claimed it (exit code 75). It keeps its body unless a new
+one is given; `--body ''` empties it.
 
 Examples:
   leasehold put order-17 --state REQUESTED --body 'three apples'
   leasehold put order-17 --state REQUESTED --body-file order.json
   jq .order <mail.json | leasehold put order-17 --state REQUESTED --body -
-  leasehold put order-17 --state REQUESTED                       once more, with the body that it has
-  leasehold put order-17 --state REQUESTED --nonce mail-4711     repeated, it changes nothing")]
+  leasehold put order-17 --state REQUESTED                       retry it, with its present body
+  leasehold put order-17 --state REQUESTED --nonce mail-4711     safe to repeat: the second call changes nothing")]
 pub(crate) struct Put {
-    /// The item's name.
+    /// Name of the item.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The item's state, a label of at most 64 bytes.
+    /// State of the item: a label of at most 64 bytes.
     #[arg(long)]
     state: String,
 
-    /// The item's body, at most 64 KiB of text; `-` reads it from standard input [default: the one it has].
+    /// Body of the item: at most 64 KiB of text; `-` reads it from standard input [default: the present body].
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     body: Option<String>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Put {
     #[arg(long, value_name = "PATH", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 
-    /// What identifies this put: repeated with the same one before any other, it cannot reset an item that has moved on
+    /// Identifies this put: a repetition with the same nonce changes nothing, unless another put came between
     /// [default: random].
     #[arg(long)]
     nonce: Option<String>,
@@ -50,7 +50,7 @@ impl Put {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let nonce = match &self.nonce {
             Some(nonce) => Nonce::new(nonce)?,
-            // Then a store's lost answer can be looked up.
+            // With a nonce, the outcome can be looked up if the answer of the store is lost.
             None => Nonce::new(format!("{:032x}", Machine.random()))?,
         };
         let body = match (&self.body, &self.body_file) {
@@ -64,14 +64,14 @@ impl Put {
             body: body.map(Into::into),
             nonce: Some(nonce),
         };
-        let client = store::connect(&store::place(common)?).await?;
+        let client = store::connect(&store::target(common)?).await?;
         let put = client.leases().put(request).await;
         store::close(&client).await;
         put.map_err(|error| Failure::of(&self.name, error))?;
         if common.json {
             output::json(&wire::Stored { stored: true })?;
         } else {
-            output::text(&format!("{} is put, in state {}", self.name, self.state))?;
+            output::text(&format!("stored {} in state {}", self.name, self.state))?;
         }
         Ok(0)
     }

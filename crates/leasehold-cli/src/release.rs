@@ -8,7 +8,9 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// Let go of a lease. If you do not hold it, nothing happens, and that is no error.
+/// Release a lease.
+///
+/// Releasing a lease that you do not hold changes nothing, and is not an error.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("by").required(true))]
 #[command(after_help = "\
@@ -16,38 +18,41 @@ Examples:
   leasehold release nightly 1794774434600001
   leasehold release nightly --nonce my-job-17")]
 pub(crate) struct Release {
-    /// The lease's name.
+    /// Name of the lease.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The fence that you hold it by.
+    /// Fence of your lease.
     #[arg(value_parser = arguments::fence, group = "by")]
     fence: Option<Fence>,
 
-    /// The nonce that you acquired it with, instead of the fence.
+    /// Nonce that you acquired the lease with, instead of the fence.
     #[arg(long, group = "by")]
     nonce: Option<String>,
 }
 
 impl Release {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let who = holding(self.fence, self.nonce.as_deref())?;
-        let client = store::connect(&store::place(common)?).await?;
-        let released = client.leases().release(&self.name, who).await;
+        let holding = holding(self.fence, self.nonce.as_deref())?;
+        let client = store::connect(&store::target(common)?).await?;
+        let released = client.leases().release(&self.name, holding).await;
         store::close(&client).await;
         let released = released?;
         if common.json {
             output::json(&wire::Released { released })?;
         } else if released {
-            output::text(&format!("{} is released", self.name))?;
+            output::text(&format!("released {}", self.name))?;
         } else {
-            output::text(&format!("{} was not yours: nothing happened", self.name))?;
+            output::text(&format!(
+                "you do not hold {}: nothing was released",
+                self.name
+            ))?;
         }
         Ok(0)
     }
 }
 
-/// By what the caller holds a lease: one of the two.
+/// Returns how the caller identifies its lease: by fence, or else by nonce.
 pub(crate) fn holding(fence: Option<Fence>, nonce: Option<&str>) -> Result<Holding, Failure> {
     match (fence, nonce) {
         (Some(fence), _) => Ok(Holding::Fence(fence)),

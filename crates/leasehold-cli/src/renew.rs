@@ -12,24 +12,24 @@ use crate::exit::Failure;
 use crate::{output, store};
 
 /// How long a renewal may take.
-const WITHIN: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Go on holding a lease.
+/// Renew a lease that you hold.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   leasehold renew nightly 1794774434600001
   leasehold renew nightly 1794774434600001 --ttl 10m")]
 pub(crate) struct Renew {
-    /// The lease's name.
+    /// Name of the lease.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The fence that you hold it by.
+    /// Fence of your lease.
     #[arg(value_parser = arguments::fence)]
     fence: Fence,
 
-    /// Another ttl than before.
+    /// New ttl [default: the present one].
     #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     ttl: Option<Duration>,
@@ -37,30 +37,30 @@ pub(crate) struct Renew {
 
 impl Renew {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let client = store::connect(&store::place(common)?).await?;
+        let client = store::connect(&store::target(common)?).await?;
         let request = RenewRequest {
             name: self.name.clone(),
             fence: self.fence,
             ttl: self.ttl,
         };
-        let asked = Machine.boot_time();
-        let renewed = client.leases().renew(vec![request], WITHIN).await;
+        let sent = Machine.boot_time();
+        let renewed = client.leases().renew(vec![request], TIMEOUT).await;
         store::close(&client).await;
         let missing = || {
             Err(Error::Unavailable(
-                "the renewal was not answered: try again".into(),
+                "cannot renew: the store did not answer; retry".into(),
             ))
         };
         let renewed = renewed.into_iter().next().unwrap_or_else(missing)?;
         if common.json {
             output::json(&wire::Lease::renewed(
                 &renewed.renewal,
-                asked,
+                sent,
                 renewed.deadline,
             ))?;
         } else {
             let until = output::time(renewed.renewal.expires_at);
-            output::text(&format!("{} is yours until {until}", self.name))?;
+            output::text(&format!("renewed {} until {until}", self.name))?;
         }
         Ok(0)
     }

@@ -1,4 +1,4 @@
-//! Secrets that the program is given: how to keep them out of the list of processes, and from its commands.
+//! Secrets in options: kept out of the process list, and not passed on to child commands.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -7,18 +7,19 @@ use leasehold::store::key_file;
 
 use crate::exit::{Failure, USAGE};
 
-/// What a command gets in place of a secret. A nested `leasehold` refuses it, where without any it would use another store.
+/// What a child command receives in place of a secret. A nested `leasehold` refuses it; without it, it would silently use
+/// the default store.
 pub(crate) const WITHHELD: &str = "withheld:";
 
-/// The value of an option that may be a secret.
+/// The value of an option that may contain a secret.
 pub(crate) struct Setting {
     value: String,
-    /// The absolute path of the file that it came from.
+    /// The absolute path of the file that the value was read from.
     file: Option<PathBuf>,
 }
 
 impl Setting {
-    /// Reads an option: the value itself, or with `@FILE` what is in that file.
+    /// Reads an option: the value itself, or the content of the file for `@FILE`.
     pub(crate) fn read(option: &str, given: &str) -> Result<Self, Failure> {
         let Some(path) = given.strip_prefix('@') else {
             return Ok(Self::from(given.to_owned()));
@@ -27,16 +28,16 @@ impl Setting {
             Failure::new(
                 USAGE,
                 format!(
-                    "cannot read {option} from `{path}`: {why}: give `@FILE`, a file with one line"
+                    "cannot read {option} from `{path}`: {why}; give `@FILE`, a file with one line"
                 ),
             )
         };
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error.to_string()))?;
         let value = text.trim();
         if value.is_empty() || value.contains('\n') {
-            return Err(failed("it does not have exactly one line"));
+            return Err(failed("the file does not have exactly one line"));
         }
-        // A pipe, such as `@<(command)`, cannot be read again.
+        // A pipe, such as `@<(command)`, cannot be read a second time by a child command.
         let file = Path::new(path).is_file();
         let file = file.then(|| std::path::absolute(path).ok()).flatten();
         Ok(Self {
@@ -49,13 +50,13 @@ impl Setting {
         &self.value
     }
 
-    /// Returns the same setting with another form of its value.
-    pub(crate) fn map(self, form: impl FnOnce(&str) -> String) -> Self {
-        let value = form(&self.value);
+    /// Returns the setting with its value converted.
+    pub(crate) fn map(self, convert: impl FnOnce(&str) -> String) -> Self {
+        let value = convert(&self.value);
         Self { value, ..self }
     }
 
-    /// Returns what a command may have of it: a secret only as the path of its file.
+    /// Returns the form that a child command may receive: a secret only as the path of its file.
     pub(crate) fn for_command(&self, is_secret: bool) -> String {
         let file = self.file.as_deref().and_then(Path::to_str);
         match (is_secret, file) {
@@ -65,7 +66,7 @@ impl Setting {
         }
     }
 
-    /// Returns a warning for each file that is no place for a secret: the one that it came from, and a key that its URL names.
+    /// Returns a warning for each file that other users can access: the file of the value, and the key that its URL names.
     pub(crate) fn exposures(&self) -> impl Iterator<Item = String> {
         let key = key_file(&self.value).map(PathBuf::from);
         let files = self.file.iter().cloned().chain(key);
@@ -79,17 +80,17 @@ impl From<String> for Setting {
     }
 }
 
-/// Returns a warning if users beside a file's owner and group can read or change it.
+/// Returns a warning if users other than the owner and group of a file can read or change it.
 pub(crate) fn exposure(file: &Path) -> Option<String> {
     let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
-    let done = match mode & 0o006 {
+    let access = match mode & 0o006 {
         0 => return None,
         0o004 => "read",
         _ => "changed",
     };
     let file = file.display();
     Some(format!(
-        "{file} can be {done} by every user of this machine (mode {mode:03o}): run `chmod o= {file}`"
+        "{file} can be {access} by every user of this machine (mode {mode:03o}): run `chmod o= {file}`"
     ))
 }
 
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_is_read_from_its_file_and_handed_on_as_its_path() {
+    fn value_is_read_from_its_file_and_passed_on_as_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         let given = format!("@{}", path.display());
@@ -114,15 +115,15 @@ mod tests {
         assert_eq!(setting.for_command(true), WITHHELD);
         assert_eq!(setting.for_command(false), setting.value());
 
-        for wrong in ["", "a\nb\n"] {
-            fs::write(&path, wrong).unwrap();
+        for invalid in ["", "a\nb\n"] {
+            fs::write(&path, invalid).unwrap();
             let failure = Setting::read("--store", &given).err().unwrap();
             assert!(failure.message.contains("one line"), "{failure:?}");
         }
     }
 
     #[test]
-    fn only_files_that_others_can_use_are_exposed() {
+    fn only_files_that_other_users_can_access_are_exposed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (mode, word) in [
             (0o600, None),
@@ -134,7 +135,7 @@ mod tests {
             fs::set_permissions(file.path(), Permissions::from_mode(mode)).unwrap();
             let warning = exposure(file.path());
             match word {
-                Some(word) => assert!(warning.is_some_and(|told| told.contains(word)), "{mode:o}"),
+                Some(word) => assert!(warning.is_some_and(|text| text.contains(word)), "{mode:o}"),
                 None => assert_eq!(warning, None, "{mode:o}"),
             }
         }

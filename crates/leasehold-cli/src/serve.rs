@@ -22,16 +22,16 @@ use crate::notify::Manager;
 use crate::secret::{Setting, exposure};
 use crate::{log, output, store};
 
-/// File descriptors for what is not counted as a client's connection: the store, files, the system, and connections of the
-/// reserve for probes or about to be closed.
-const DESCRIPTORS: u64 = 320;
+/// File descriptors reserved for everything but client connections: the store, files, the probe reserve, and connections
+/// that are being closed.
+const RESERVED_DESCRIPTORS: u64 = 320;
 
-/// Serve leases over HTTP.
+/// Serve leases over HTTP, with a dashboard.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-After a SIGTERM or SIGINT it ends once all requests are answered; after a SIGHUP it opens the audit log again. It keeps nothing of its own: run as many as you \
-like on one store. It tells systemd (Type=notify) that it is ready, that it stops, and with WatchdogSec= that it lives.
-A browser finds a dashboard at `/`, and the API at `/docs`.
+The dashboard is at `/`, and the API documentation at `/docs`. The service keeps no state of its own: run as many as you \
+like on one store. On SIGTERM or SIGINT it answers the open requests and exits; on SIGHUP it reopens the audit log. \
+It notifies systemd (Type=notify) when it is ready and when it stops, and supports WatchdogSec=.
 
 Examples:
   leasehold serve
@@ -44,28 +44,29 @@ Examples:
   curl -X POST 'http://localhost:12345/locks/nightly?nonce=my-job-17'
   leasehold --store http://localhost:12345 list")]
 pub(crate) struct Serve {
-    /// A TOML file whose keys are the options here: `listen = "127.0.0.1:12345"`. The command line counts more, then the
-    /// environment, then the file.
+    /// TOML file with options, named as here: `listen = "127.0.0.1:12345"`. The command line takes precedence over the
+    /// environment, and the environment over the file.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Print every option as it stands, as such a file, and where it comes from; and end.
+    /// Print the effective options and their sources in the format of that file, and exit.
     #[arg(long)]
     pub(crate) print_config: bool,
 
-    /// What `print_config` prints.
+    /// The text that `print_config` prints.
     #[arg(skip)]
     pub(crate) effective: String,
 
-    /// Where to listen; port 0 takes any that is free.
+    /// Address and port to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", env = "LEASEHOLD_LISTEN", default_value_t = default_address())]
     listen: SocketAddr,
 
-    /// Let in only those who have a token in this file: see `leasehold token`. Changes of the file are followed.
+    /// Require tokens: only callers with a token of this file are admitted (see `leasehold token`). The file is reloaded
+    /// when it changes.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_ACCESS")]
     access: Option<PathBuf>,
 
-    /// Speak TLS, with this certificate (PEM). Changes of the file are followed.
+    /// Serve TLS with this certificate (PEM). The file is reloaded when it changes.
     #[arg(
         long,
         value_name = "FILE",
@@ -74,7 +75,7 @@ pub(crate) struct Serve {
     )]
     tls_cert: Option<PathBuf>,
 
-    /// The key of the certificate.
+    /// Private key of the certificate (PEM).
     #[arg(
         long,
         value_name = "FILE",
@@ -83,7 +84,7 @@ pub(crate) struct Serve {
     )]
     tls_key: Option<PathBuf>,
 
-    /// Clients may show certificates of these authorities instead of tokens; the access file says what they allow.
+    /// Accept client certificates of these authorities (PEM) instead of tokens; the access file grants their rights.
     #[arg(
         long,
         value_name = "FILE",
@@ -93,64 +94,65 @@ pub(crate) struct Serve {
     #[arg(requires = "access")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Requests a second that one token may make.
+    /// Maximum requests per second for one token.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_RATE", default_value_t = Limits::default().rate)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     max_rate: u32,
 
-    /// Requests of one token that may wait for a lease or subscribe to events at once; never more than half of
-    /// --max-connections, because each has a connection.
+    /// Maximum waiting requests and event subscriptions per token; at most half of --max-connections, because each
+    /// occupies a connection.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_WAITS", default_value_t = Limits::default().waits)]
     max_waits: usize,
 
-    /// Connections at once. When there are more, idle ones are closed for them, those of the address that has most first; while
-    /// all are busy, only /healthz, /readyz and /metrics are answered on further connections.
+    /// Maximum open connections. Beyond that, idle connections are closed, starting with the address that has most. While
+    /// all are busy, further connections are answered on /healthz, /readyz and /metrics only.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_CONNECTIONS")]
     #[arg(default_value_t = Config::default().max_connections as u64)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_connections: u64,
 
-    /// Connections of one address at once [default: half of --max-connections]. An IPv6 address counts by its /64 network.
-    /// Behind a proxy all callers have the proxy's address: set it to --max-connections there.
+    /// Maximum open connections per client address [default: half of --max-connections]. IPv6 addresses count by /64
+    /// network. Behind a proxy all clients share the address of the proxy: set it to --max-connections there.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_CONNECTIONS_PER_ADDRESS")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_connections_per_address: Option<u64>,
 
-    /// Subscribers of /events at once, each of which keeps a connection; never more than half of --max-connections. One
-    /// address may have the same share of them as of the connections.
+    /// Maximum subscribers of /events; at most half of --max-connections, because each occupies a connection. One address
+    /// may have the same share of subscribers as of connections.
     #[arg(long, value_name = "N", env = "LEASEHOLD_MAX_SUBSCRIBERS")]
     #[arg(default_value_t = Config::default().max_subscribers as u64)]
     max_subscribers: u64,
 
-    /// Record in this file who asked for which change, before it is carried out, its outcome, and who was refused: a JSON
-    /// object a line.
+    /// Write an audit log to this file: every change with its caller before it is made, its outcome, and refused callers,
+    /// one JSON object per line.
     #[arg(long, value_name = "FILE", env = "LEASEHOLD_AUDIT")]
     audit: Option<PathBuf>,
 
-    /// What to do with changes that the audit log cannot record, as when its disk is full: `refuse` them with 503 and not
-    /// be ready, or `continue` without a record.
+    /// What to do with changes that cannot be recorded in the audit log, for example because its disk is full: `refuse`
+    /// them with 503 and report not ready, or `continue` without a record.
     #[arg(long, value_name = "WHAT", env = "LEASEHOLD_AUDIT_ON_FAILURE")]
     #[arg(value_enum, default_value_t = OnAuditFailure::Refuse)]
     audit_on_failure: OnAuditFailure,
 
-    /// Begin a new audit file when the present one has this size, as `100M`; the full one becomes FILE.1, and so on.
+    /// Rotate the audit log when it reaches this size, such as `100M`: FILE is renamed to FILE.1, FILE.1 to FILE.2, …
     #[arg(long, value_name = "SIZE", env = "LEASEHOLD_AUDIT_MAX_SIZE")]
     #[arg(requires = "audit", value_parser = file_size)]
     audit_max_size: Option<u64>,
 
-    /// How many full audit files to keep; the oldest is deleted.
+    /// How many rotated audit files to keep; older ones are deleted.
     #[arg(long, value_name = "N", env = "LEASEHOLD_AUDIT_KEEP", default_value_t = AuditOptions::default().keep)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     audit_keep: u32,
 
-    /// Send OpenTelemetry traces of requests to the collector at this URL, as `http://localhost:4318`: by OTLP over HTTP.
-    /// OpenTelemetry's own variables (OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS, …) say how.
+    /// Send OpenTelemetry traces of requests to the collector at this URL (OTLP over HTTP), such as
+    /// `http://localhost:4318`. Configure it with the variables of OpenTelemetry (OTEL_TRACES_SAMPLER,
+    /// OTEL_EXPORTER_OTLP_HEADERS, …).
     #[arg(long, value_name = "URL", env = "LEASEHOLD_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
 
-    /// Answer requests for this host name, too; `*` allows any. Can be given several times. Without it a service on
-    /// loopback that has no --access answers to `localhost` and loopback addresses only, so that no web page can reach it
-    /// by a name that resolves to this machine.
+    /// Accept requests for this host name; `*` accepts any. May be given several times. By default, a service on loopback
+    /// without --access accepts only `localhost` and loopback addresses, so that no web page can reach it through a name
+    /// that resolves to this machine (DNS rebinding).
     #[arg(
         long = "allow-host",
         value_name = "NAME",
@@ -159,11 +161,11 @@ pub(crate) struct Serve {
     )]
     allow_host: Vec<String>,
 
-    /// Listen where others can connect even without tokens or without TLS, because something else protects it.
+    /// Listen beyond loopback without tokens or TLS, because something else protects the service.
     #[arg(long, env = "LEASEHOLD_INSECURE")]
     insecure: bool,
 
-    /// Delete records that have been free and empty for so long, an hour at least; or `never`.
+    /// Delete records that have been free and empty for this long (at least an hour), or `never`.
     #[arg(
         long,
         value_name = "TIME",
@@ -174,26 +176,26 @@ pub(crate) struct Serve {
     #[arg(allow_hyphen_values = true)]
     purge_after: Retention,
 
-    /// How to write the log, on standard error [default: text, with --json: json].
+    /// Format of the log, which goes to standard error [default: text; with --json: json].
     #[arg(long, value_enum, env = "LEASEHOLD_LOG")]
     log: Option<log::Format>,
 
-    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or by module as in RUST_LOG.
+    /// Log level: `error`, `warn`, `info`, `debug`, `trace`, or by module as in RUST_LOG.
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG", default_value = "info")]
     log_level: String,
 }
 
-/// What happens to changes that the audit log cannot record.
+/// What happens to changes that cannot be recorded in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnAuditFailure {
     Refuse,
     Continue,
 }
 
-/// The smallest audit file after which a new one is begun.
-const LEAST_FILE_SIZE: u64 = 64 * 1024;
+/// The smallest size at which an audit file may be rotated.
+const MIN_FILE_SIZE: u64 = 64 * 1024;
 
-/// Bytes, as `1000000`, `512K`, `100M` or `2G`.
+/// Parses a size in bytes: `1000000`, `512K`, `100M`, `2G`.
 fn file_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let unit = &text[digits.len()..];
@@ -209,13 +211,13 @@ fn file_size(text: &str) -> Result<u64, String> {
         .ok()
         .and_then(|number: u64| number.checked_mul(factor));
     bytes
-        .filter(|bytes| *bytes >= LEAST_FILE_SIZE)
+        .filter(|bytes| *bytes >= MIN_FILE_SIZE)
         .ok_or_else(|| {
-            "give bytes, `64K` or more, with `K`, `M` or `G` for their powers of 1024".into()
+            "give a size of at least `64K`, in bytes or with the unit `K`, `M` or `G` (powers of 1024)".into()
         })
 }
 
-/// For how long records are kept; `None` for ever.
+/// How long unused records are kept; `None` means for ever.
 #[derive(Clone, Copy, Debug)]
 struct Retention(Option<Duration>);
 
@@ -228,18 +230,20 @@ fn retention(text: &str) -> Result<Retention, Invalid> {
     Ok(Retention(Some(retention)))
 }
 
-/// As many connections as are wanted, or as the system has file descriptors for: those that it gives only to those who ask
-/// are asked for, because otherwise a thousand connections would be the end of it.
-fn connections(wanted: u64) -> usize {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, u64::MAX));
-    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most) {
-        tracing::warn!(%error, "there may be too few file descriptors");
+/// Raises the soft limit of file descriptors to the hard limit, and returns how many of the requested connections they
+/// allow. The usual soft limit of 1,024 would allow about 700.
+fn connection_limit(requested: u64) -> usize {
+    let (_, hard_limit) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, u64::MAX));
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard_limit, hard_limit) {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors: connections may be refused");
     }
-    let possible = most.saturating_sub(DESCRIPTORS).max(1);
-    if possible < wanted {
-        tracing::warn!("only {possible} connections at once: there are {most} file descriptors");
+    let possible = hard_limit.saturating_sub(RESERVED_DESCRIPTORS).max(1);
+    if possible < requested {
+        tracing::warn!(
+            "accepting {possible} connections instead of {requested}: the limit of file descriptors is {hard_limit}"
+        );
     }
-    to_usize(wanted.min(possible))
+    to_usize(requested.min(possible))
 }
 
 fn to_usize(number: u64) -> usize {
@@ -262,14 +266,15 @@ impl Serve {
         };
         log::start(self.log.unwrap_or(format), &self.log_level)?;
         let store = store::setting(common)?;
-        self.warn_of_exposure(&store);
+        self.warn_of_exposed_files(&store);
         let manager = Manager::from_environment();
-        let caught = |error| Failure::system("no signals can be caught", error);
-        let mut terminate = signal(SignalKind::terminate()).map_err(caught)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(caught)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(caught)?;
-        // Caught, so that a write beyond the limit of file sizes fails instead of ending the process.
-        let _beyond_limit = signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(caught)?;
+        let cannot_catch = |error| Failure::system("cannot catch signals", error);
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot_catch)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_catch)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(cannot_catch)?;
+        // Caught, so that a write beyond the file size limit fails instead of killing the process.
+        let _beyond_limit =
+            signal(SignalKind::from_raw(Signal::SIGXFSZ as i32)).map_err(cannot_catch)?;
         let mut config = Config::default();
         config.purge = self.purge_after.0;
         config.store = store::scheme(store.value()).to_owned();
@@ -279,7 +284,7 @@ impl Serve {
             rate: self.max_rate,
             waits: self.max_waits,
         };
-        config.max_connections = connections(self.max_connections);
+        config.max_connections = connection_limit(self.max_connections);
         let per_address = self.max_connections_per_address;
         config.max_connections_per_address = per_address.map(to_usize);
         config.max_subscribers = to_usize(self.max_subscribers);
@@ -293,13 +298,13 @@ impl Serve {
         let listener = TcpListener::bind(self.listen).await.map_err(|error| {
             let address = self.listen;
             Failure::system(
-                &format!("{address} cannot be listened on: use another --listen"),
+                &format!("cannot listen on {address} (use another --listen)"),
                 error,
             )
         })?;
         let address = listener
             .local_addr()
-            .map_err(|error| Failure::system("the listener has no address", error))?;
+            .map_err(|error| Failure::system("cannot read the address of the listener", error))?;
         let scheme = if config.tls.is_some() {
             "https"
         } else {
@@ -314,7 +319,7 @@ impl Serve {
                     _ = terminate.recv() => break,
                     _ = interrupt.recv() => break,
                     _ = hangup.recv() => {
-                        tracing::info!("SIGHUP: opening the audit log again; other files are followed anyway");
+                        tracing::info!("SIGHUP: reopening the audit log; other files are reloaded when they change");
                         audit.as_ref().inspect(|audit| audit.reopen());
                     }
                 }
@@ -325,7 +330,7 @@ impl Serve {
             () = leasehold_server::serve(listener, engine, config, shutdown) => {}
             never = manager.keep_alive() => match never {},
         }
-        tracing::info!("ended");
+        tracing::info!("stopped");
         Ok(0)
     }
 
@@ -349,28 +354,28 @@ impl Serve {
         })
     }
 
-    /// Beyond this machine, somebody must have to show who they are, where nobody can listen.
+    /// Refuses to listen beyond loopback without tokens and TLS, unless `--insecure` is given.
     fn check_exposure(&self) -> Result<(), Failure> {
-        let guarded = self.access.is_some() && self.tls_cert.is_some();
-        if self.listen.ip().is_loopback() || guarded {
+        let is_protected = self.access.is_some() && self.tls_cert.is_some();
+        if self.listen.ip().is_loopback() || is_protected {
             return Ok(());
         }
         let address = self.listen;
         if self.insecure {
-            tracing::warn!(%address, "insecure: whoever can reach this address may read or use what it should not");
+            tracing::warn!(%address, "insecure: clients that reach this address may read or change leases without authorisation");
             return Ok(());
         }
         Err(Failure::new(
             DENIED,
             format!(
-                "others can connect to {address}: that takes --access, --tls-cert and --tls-key; or --insecure, where \
-                 something else protects it"
+                "cannot listen on {address}: beyond loopback, tokens and TLS are required; give --access, --tls-cert \
+                 and --tls-key, or --insecure if something else protects the service"
             ),
         ))
     }
 
-    /// Warns of files with secrets that others can use.
-    fn warn_of_exposure(&self, store: &Setting) {
+    /// Warns of files with secrets that other users can access.
+    fn warn_of_exposed_files(&self, store: &Setting) {
         let config = self.config.as_deref().filter(|_| has_secret(store.value()));
         let files = [config, self.access.as_deref(), self.tls_key.as_deref()];
         let warnings = files.into_iter().flatten().filter_map(exposure);
@@ -384,7 +389,7 @@ async fn open(url: &str) -> Result<Arc<dyn Store>, Failure> {
     if matches!(store::scheme(url), "http" | "https") {
         return Err(Failure::new(
             USAGE,
-            "a service needs a store of its own, not another service: give --store sqlite:PATH",
+            "cannot serve another service: give a database as the store, such as `--store sqlite:PATH`",
         ));
     }
     Ok(leasehold::store::open(url).await?)

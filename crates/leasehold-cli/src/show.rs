@@ -9,7 +9,7 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{output, store};
 
-/// Show who holds a lease, and what is known of it.
+/// Show a lease: its holders, fence, state and body.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,11 +18,11 @@ Examples:
   leasehold show --gate device-42
   leasehold show -- -x                          a name that begins with a dash")]
 pub(crate) struct Show {
-    /// The lease's name.
+    /// Name of the lease.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The gate of this name instead.
+    /// Show the gate of this name instead.
     #[arg(long)]
     gate: bool,
 }
@@ -34,7 +34,7 @@ impl Show {
         } else {
             self.name
         };
-        let client = store::connect(&store::place(common)?).await?;
+        let client = store::connect(&store::target(common)?).await?;
         let view = client.leases().show(&name).await;
         store::close(&client).await;
         let lock = view?.map(|view| LockView::new(&name, &view));
@@ -42,15 +42,15 @@ impl Show {
             Some(lock) if common.json => output::json(&lock)?,
             Some(lock) if self.gate => output::text(&gate_for_people(&lock))?,
             Some(lock) => output::text(&for_people(&lock))?,
-            // A name that nobody has used is as free as any.
+            // A name without a record is free.
             None if common.json => {
                 let name = name.as_str();
                 output::json(&json!({ "name": name, "held": false, "holders": [] }))?;
             }
             None if self.gate => {
-                output::text(&format!("{name} is open: nobody has passed it yet"))?
+                output::text(&format!("{name} is open: it has not been passed yet"))?
             }
-            None => output::text(&format!("{name} is free: nobody has used it yet"))?,
+            None => output::text(&format!("{name} is free: it has not been used yet"))?,
         }
         Ok(0)
     }
@@ -64,22 +64,25 @@ fn for_people(lock: &LockView) -> String {
     }];
     lines.extend(lock.holders.iter().map(holder));
     if lock.reserved {
-        lines.push("  next     reserved by somebody who waits".to_owned());
+        lines.push("  next     reserved for a waiter".to_owned());
     }
     if let Some(last) = &lock.last {
         let how = serde_json::to_value(last.how).unwrap_or_default();
-        let (how, at) = (how.as_str().unwrap_or("ended"), output::second(last.at));
+        let (how, at) = (
+            how.as_str().unwrap_or("ended"),
+            output::time_to_second(last.at),
+        );
         lines.push(format!(
             "  last     {} (fence {}), {how} at {at}",
             last.owner, last.fence
         ));
     }
-    lines.push(format!(
-        "  fence    {} is the highest ever granted",
-        lock.fence
-    ));
+    lines.push(format!("  fence    {} (highest granted)", lock.fence));
     if let Some(state) = &lock.state {
-        let since = lock.state_since.map(output::second).unwrap_or_default();
+        let since = lock
+            .state_since
+            .map(output::time_to_second)
+            .unwrap_or_default();
         lines.push(format!("  state    {state} since {since}"));
     }
     if !lock.body.is_empty() {
@@ -94,7 +97,7 @@ fn gate_for_people(gate: &LockView) -> String {
         return format!("{name} is open");
     };
     let (owner, fence, left) = (&passed.owner, passed.fence, left(passed));
-    let at = output::second(passed.acquire_time);
+    let at = output::time_to_second(passed.acquire_time);
     output::joined(&[
         format!("{name} is shut for another {left}"),
         format!("  passed   by {owner} (fence {fence}) at {at}"),
@@ -107,7 +110,7 @@ fn holder(holder: &HolderView) -> String {
         (Sharing::Shared, None) => ", shared".to_owned(),
         (Sharing::Shared, Some(limit)) => format!(", shared by at most {limit}"),
     };
-    let since = output::second(holder.acquire_time);
+    let since = output::time_to_second(holder.acquire_time);
     let left = left(holder);
     let broken = match &holder.broken {
         Some(reason) => format!("; broken: {reason}"),
@@ -117,7 +120,7 @@ fn holder(holder: &HolderView) -> String {
     format!("  holder   {owner} (fence {fence}{mode}) since {since}, for another {left}{broken}")
 }
 
-/// How long a holder still has unless it renews.
+/// Formats the time until the lease of a holder expires unless it is renewed.
 pub(crate) fn left(holder: &HolderView) -> String {
     output::span(std::time::Duration::from_millis(holder.left))
 }

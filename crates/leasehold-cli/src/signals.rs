@@ -1,4 +1,4 @@
-//! The signals that end a wait, or are handed on to a command.
+//! Signals that end a wait, or are forwarded to a command.
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -6,7 +6,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::exit::Failure;
 
-/// What people and supervisors send to a program to make it do something. The rest is the command's own affair.
+/// The signals that people and supervisors send to control a program. Other signals are not forwarded.
 const FORWARDED: [Signal; 7] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -17,46 +17,46 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
-/// How many signals may wait until somebody looks; of more than that, the oldest are forgotten.
-const WAITING: usize = 16;
+/// How many unread signals are queued; beyond that, the oldest are dropped.
+const QUEUE_LENGTH: usize = 16;
 
-/// The signals that this process gets from now on, instead of ending by them; or some that it hands on.
+/// The signals that this process catches, or that it forwards to one command.
 pub(crate) struct Signals {
-    arrived: broadcast::Receiver<Signal>,
+    received: broadcast::Receiver<Signal>,
 }
 
 impl Signals {
-    /// Starts to catch them; those that are ignored (`nohup`, a shell's background job) stay so, here and in the command.
+    /// Starts catching signals. Those that are ignored (`nohup`, a background job) stay ignored, here and in the command.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let ignored = ignored();
-        let (sender, arrived) = broadcast::channel(WAITING);
+        let (sender, received) = broadcast::channel(QUEUE_LENGTH);
         for number in FORWARDED {
             if ignored & (1 << (number as u64 - 1)) != 0 {
                 continue;
             }
             let mut stream = signal(SignalKind::from_raw(number as i32))
-                .map_err(|error| Failure::system("no signals can be caught", error))?;
+                .map_err(|error| Failure::system("cannot catch signals", error))?;
             let sender = sender.clone();
             tokio::spawn(async move {
                 while stream.recv().await.is_some() && sender.send(number).is_ok() {}
             });
         }
-        Ok(Self { arrived })
+        Ok(Self { received })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
-            match self.arrived.recv().await {
+            match self.received.recv().await {
                 Ok(signal) => return signal,
                 Err(RecvError::Lagged(_)) => {}
-                // All of them are ignored.
+                // All signals are ignored.
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
     }
 
-    /// The next one by which a program ends unless it says otherwise.
+    /// Waits for the next signal that ends a program by default.
     pub(crate) async fn end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -68,12 +68,12 @@ impl Signals {
 }
 
 impl From<broadcast::Receiver<Signal>> for Signals {
-    fn from(arrived: broadcast::Receiver<Signal>) -> Self {
-        Self { arrived }
+    fn from(received: broadcast::Receiver<Signal>) -> Self {
+        Self { received }
     }
 }
 
-/// The mask of the signals that this process ignores.
+/// Returns the mask of the signals that this process ignores.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

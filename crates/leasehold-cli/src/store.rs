@@ -1,4 +1,4 @@
-//! Which store: the one that was named, or a file of the user's own.
+//! The store that a command uses: the given one, or the default store of the user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use crate::exit::{Failure, USAGE};
 use crate::secret::{Setting, WITHHELD};
 use crate::{default_store, output};
 
-/// How long leaving may take. What is not released by then expires.
-const TIDY: Duration = Duration::from_secs(2);
+/// How long closing may take. A lease that is not released by then expires.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What `--help` says about `--store`.
+/// Returns the long help text of `--store`.
 pub(crate) fn help() -> String {
     let mut lines = vec![
-        "Where the leases are kept. Without it, in a SQLite file in your data folder \
-         ($XDG_DATA_HOME/leasehold/leases.db), which all programs that you run on this machine share, so that no \
-         server is needed. Other users have files of their own: a cron job of root and your shell do not exclude each \
-         other unless both name one store, such as sqlite:/var/lib/leasehold/leases.db in a folder that both can write \
+        "Database or service that keeps the leases. The default is a SQLite file in your data folder \
+         ($XDG_DATA_HOME/leasehold/leases.db). All programs that you run on this machine share it, and no server is \
+         needed. Each user has a separate default store: a cron job of root and your shell do not exclude each other \
+         unless both name the same store, such as sqlite:/var/lib/leasehold/leases.db in a folder that both can write \
          to."
             .to_owned(),
         String::new(),
-        "Every user of this machine can see arguments (`ps`). So give a URL with a password as LEASEHOLD_STORE, or as \
-         @FILE: the only line of that file, which none but you can read (`chmod 600`)."
+        "Every user of this machine can see arguments (`ps`). Give a URL with a password as LEASEHOLD_STORE, or as \
+         @FILE: a file that contains only the URL and that only you can read (`chmod 600`)."
             .to_owned(),
         String::new(),
     ];
@@ -43,7 +43,7 @@ pub(crate) fn help() -> String {
         ("http://HOST:PORT", "a running `leasehold serve`"),
         (
             "https://HOST:PORT?ca=FILE",
-            "…with TLS; `ca` is whom to trust, `cert` and `key` what to show",
+            "the same over TLS; `ca`: authority to trust, `cert` and `key`: client certificate",
         ),
     ];
     let services = services.map(|(url, about)| (url, about.to_owned()));
@@ -55,7 +55,8 @@ pub(crate) fn help() -> String {
     lines.join("\n")
 }
 
-/// The store that is meant, such that its URL also means the same in a command that changes folder.
+/// Returns the given or the default store. A relative path becomes absolute, so that it stays valid in a command that
+/// changes its working folder.
 pub(crate) fn setting(common: &Common) -> Result<Setting, Failure> {
     let Some(given) = &common.store else {
         return default_store::path().map(|path| Setting::from(format!("sqlite:{path}")));
@@ -63,44 +64,44 @@ pub(crate) fn setting(common: &Common) -> Result<Setting, Failure> {
     if given == WITHHELD {
         return Err(Failure::new(
             USAGE,
-            "the store of the command around this one has a password in its URL, which is not handed on: keep the URL in \
-             a file and give it as `--store @FILE` there, or here",
+            "cannot inherit the store of the enclosing `leasehold` command: its URL contains a password, which is not \
+             passed on; keep the URL in a file and give `--store @FILE` there or here",
         ));
     }
-    Ok(Setting::read("--store", given)?.map(from_anywhere))
+    Ok(Setting::read("--store", given)?.map(with_absolute_path))
 }
 
-/// Its URL.
+/// Returns the URL of the store, and warns if its file is readable by others.
 pub(crate) fn url(common: &Common) -> Result<String, Failure> {
     let setting = setting(common)?;
-    note_exposure(&setting);
+    warn_of_exposure(&setting);
     Ok(setting.value().to_owned())
 }
 
-fn note_exposure(setting: &Setting) {
+fn warn_of_exposure(setting: &Setting) {
     setting
         .exposures()
         .for_each(|warning| output::note(&warning));
 }
 
-/// The URL of the database itself, for commands that look after it.
+/// Returns the URL of a database, for commands that administer it. A service is refused.
 pub(crate) fn database(common: &Common) -> Result<String, Failure> {
     let url = url(common)?;
     match scheme(&url) {
         "http" | "https" => Err(Failure::new(
             USAGE,
-            "that is a service: name the database behind it, as the service's own `--store` does",
+            "cannot use a service for this command: name the database behind it, the `--store` of `leasehold serve`",
         )),
         _ => Ok(url),
     }
 }
 
-/// What a URL begins with. It is all of a URL that may be shown: the rest can hold a secret.
+/// Returns the scheme of a URL: the only part that is always safe to show, because the rest may contain a secret.
 pub(crate) fn scheme(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
 }
 
-/// The URL for people, as far as it cannot hold a secret.
+/// Returns the parts of a URL that cannot contain a secret.
 pub(crate) fn shown(url: &str) -> String {
     match scheme(url) {
         "sqlite" | "memory" => redacted(url),
@@ -108,18 +109,18 @@ pub(crate) fn shown(url: &str) -> String {
     }
 }
 
-/// Where the leases are, and who asks for them.
-pub(crate) struct Place {
+/// The store to connect to, and the token to present.
+pub(crate) struct Target {
     store: Setting,
     token: Option<Setting>,
 }
 
-impl Place {
+impl Target {
     pub(crate) fn url(&self) -> &str {
         self.store.value()
     }
 
-    /// The service that it is, if it is one.
+    /// Returns a client of the service if the URL is that of a service.
     pub(crate) fn service(&self) -> Result<Option<Remote>, Failure> {
         let url = self.url();
         if !matches!(scheme(url), "http" | "https") {
@@ -131,16 +132,16 @@ impl Place {
             Some(token) if token.value() == WITHHELD => {
                 return Err(Failure::new(
                     USAGE,
-                    "the token of the command around this one is not handed on: keep it in a file and give it as `--token \
-                     @FILE` there, or here",
+                    "cannot inherit the token of the enclosing `leasehold` command: tokens are not passed on; keep it \
+                     in a file and give `--token @FILE` there or here",
                 ));
             }
             Some(token) => service.with_token(token.value())?,
         }))
     }
 
-    /// What a command gets to know, so that it finds the same leases. No secrets: it may hand on all that it has, or show
-    /// it. What comes from a file it can read where it may.
+    /// Returns the variables with which a child command finds the same leases. They contain no secrets, because the child
+    /// may print or pass on its environment; a secret that came from a file is passed as the path of that file.
     pub(crate) fn environment(&self) -> Vec<(&'static str, Option<String>)> {
         let store = self.store.for_command(has_secret(self.url()));
         let token = self.token.as_ref().map(|token| token.for_command(true));
@@ -148,55 +149,55 @@ impl Place {
     }
 }
 
-/// Where the leases are, and who asks for them. A store that other processes cannot see is refused: a lease there would
-/// exclude nobody and end with the command.
-pub(crate) fn place(common: &Common) -> Result<Place, Failure> {
-    let place = any_place(common)?;
-    if scheme(place.url()) == "memory" {
+/// Returns the store and the token of a command. `memory:` is refused: other processes cannot see its leases, which
+/// would exclude none of them.
+pub(crate) fn target(common: &Common) -> Result<Target, Failure> {
+    let target = target_or_memory(common)?;
+    if scheme(target.url()) == "memory" {
         return Err(Failure::new(
             USAGE,
-            "`memory:` cannot be used by this command: its leases are in this process alone and protect nothing from \
-             others; name a file (`--store sqlite:PATH`) or a database, or share the memory of a service (`leasehold \
-             serve --store memory:`, then `--store http://localhost:12345`)",
+            "cannot use `memory:` for this command: other processes do not see its leases, so they protect nothing; use \
+             a file (`--store sqlite:PATH`), a database, or a service (`leasehold serve --store memory:`, then \
+             `--store http://localhost:12345`)",
         ));
     }
     if common.store.is_none()
-        && let Some(path) = place.url().strip_prefix("sqlite:")
+        && let Some(path) = target.url().strip_prefix("sqlite:")
         && let Some(warning) = default_store::warning(path)
     {
         output::note(&warning);
     }
-    Ok(place)
+    Ok(target)
 }
 
-/// The same for a command that protects nothing, such as a benchmark.
-pub(crate) fn any_place(common: &Common) -> Result<Place, Failure> {
+/// As [`target`], but allows `memory:`: for commands that protect nothing, such as a benchmark.
+pub(crate) fn target_or_memory(common: &Common) -> Result<Target, Failure> {
     let store = setting(common)?;
     let token = common.token.as_deref().filter(|token| !token.is_empty());
     let token = token
         .map(|given| Setting::read("--token", given))
         .transpose()?;
     for setting in [&store].into_iter().chain(&token) {
-        note_exposure(setting);
+        warn_of_exposure(setting);
     }
-    Ok(Place { store, token })
+    Ok(Target { store, token })
 }
 
 /// Connects to the store.
-pub(crate) async fn connect(place: &Place) -> Result<Client, Failure> {
-    match place.service()? {
+pub(crate) async fn connect(target: &Target) -> Result<Client, Failure> {
+    match target.service()? {
         Some(service) => Ok(Client::new(Arc::new(service))),
-        None => Ok(leasehold::connect(place.url()).await?),
+        None => Ok(leasehold::connect(target.url()).await?),
     }
 }
 
-/// Leaves the store in good order: nobody waits in line any more, and what was granted and not taken is released.
+/// Closes the client: ends its waits and releases undelivered grants, within [`CLOSE_TIMEOUT`].
 pub(crate) async fn close(client: &Client) {
-    let _ = tokio::time::timeout(TIDY, client.close()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, client.close()).await;
 }
 
-/// `sqlite:` with an absolute path, if the path is a relative one.
-fn from_anywhere(url: &str) -> String {
+/// Makes the path of a `sqlite:` URL absolute. Other URLs stay as they are.
+fn with_absolute_path(url: &str) -> String {
     let relative = url
         .strip_prefix("sqlite:")
         .filter(|path| !path.is_empty() && !path.starts_with(['/', ':', '?']));
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_get_the_store_without_its_password() {
+    fn child_commands_receive_the_store_without_its_password() {
         for (store, token, expected) in [
             (
                 "postgres://app:s3cret@db1/app",
@@ -230,12 +231,12 @@ mod tests {
                 [Some("http://db1"), Some(WITHHELD)],
             ),
         ] {
-            let place = Place {
+            let target = Target {
                 store: Setting::from(store.to_owned()),
                 token: token.map(|token: &str| Setting::from(token.to_owned())),
             };
-            let [(_, store), (_, token)] = &*place.environment() else {
-                panic!("there are two variables");
+            let [(_, store), (_, token)] = &*target.environment() else {
+                panic!("expected two variables");
             };
             assert_eq!([store.as_deref(), token.as_deref()], expected);
         }

@@ -13,20 +13,20 @@ use crate::exit::{Failure, USAGE};
 use crate::list::aligned;
 use crate::output;
 
-/// Make, list and revoke the tokens of a service.
+/// Create, list and revoke the tokens of a service.
 ///
-/// They are kept in a file, as hashes: a token is shown once, when it is made. `leasehold serve --access FILE` lets in
-/// whoever has one of them, and sees changes of the file by itself.
+/// The access file stores tokens as hashes: a token is shown only once, when it is created. `leasehold serve --access FILE`
+/// admits callers with one of these tokens, and reloads the file when it changes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A token stands for a principal, to which leases belong. To replace one, make another for the same principal, hand it \
-out, and revoke the old one: leases stay.
+A token authenticates a principal, to which leases belong. To replace a token, create another one for the same principal, \
+distribute it, and revoke the old one: the leases of the principal are kept.
 
-Scopes are written RIGHT:PREFIX, for all names that start like that:
-  read:PREFIX     see them: show, list, events
-  acquire:PREFIX  take, hold and release them; put, remove and claim items; pass gates
-  break:PREFIX    end somebody else's lease
-  admin:PREFIX    all of that, and ending somebody's lease at once
+A scope is RIGHT:PREFIX, and applies to all names with that prefix:
+  read:PREFIX     show, list, events
+  acquire:PREFIX  acquire, renew, update and release leases; put, remove and claim items; pass gates
+  break:PREFIX    break the lease of another holder
+  admin:PREFIX    all of the above, and break leases at once (`--now`)
 
 Examples:
   leasehold token create ci --allow acquire:ci/ --allow read: --expires 90d --access access.toml
@@ -35,7 +35,7 @@ Examples:
   leasehold serve --access access.toml
   LEASEHOLD_TOKEN=lh_… leasehold --store http://localhost:12345 list")]
 pub(crate) struct Token {
-    /// The file that has the tokens.
+    /// Access file, which has the tokens.
     #[arg(long, global = true, value_name = "FILE", env = "LEASEHOLD_ACCESS")]
     access: Option<PathBuf>,
 
@@ -45,36 +45,41 @@ pub(crate) struct Token {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a token, and print it: it cannot be read again.
+    /// Create a token, and print it: it cannot be shown again.
     Create {
-        /// Whose it is: a stable name, such as that of a team or a program.
+        /// Principal that the token authenticates: a stable name, such as that of a team or a program.
         principal: String,
 
-        /// What it allows, as RIGHT:PREFIX. May be given several times.
+        /// Scope that the token grants, as RIGHT:PREFIX. May be given several times.
         #[arg(long, value_name = "SCOPE", required = true)]
         allow: Vec<Scope>,
 
-        /// How long it lasts (`12h`, `90d`) [default: until it is revoked].
+        /// How long the token is valid (`12h`, `90d`) [default: until it is revoked].
         #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
         expires: Option<Duration>,
     },
-    /// List the tokens; they themselves are not kept.
+    /// List the tokens: ids, principals and scopes, not the secrets.
     List,
-    /// Revoke a token: whoever has it is refused from then on.
+    /// Revoke a token: callers that present it are refused from then on.
     Revoke {
-        /// Its id, as `list` shows it, and as it stands in the token after `lh_`.
+        /// Id of the token, as shown by `list`; in the token it follows `lh_`.
         id: String,
     },
-    /// Add `expires = "never"` to tokens that do not say when they end.
+    /// Update an access file of an older version.
     ///
-    /// Every token has to say that, because a file that was cut off could otherwise make a token last for ever. Files of
-    /// older versions do not. Check that the file is complete first.
+    /// Adds `expires = "never"` to tokens without an expiry. Every token must state its expiry, because a truncated file could
+    /// otherwise make a token valid for ever. Check that the file is complete first.
     Migrate,
 }
 
 impl Token {
     pub(crate) fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let missing = || Failure::new(USAGE, "which file? Give --access FILE");
+        let missing = || {
+            Failure::new(
+                USAGE,
+                "no access file is given: give --access FILE, or set LEASEHOLD_ACCESS",
+            )
+        };
         let path = self.access.ok_or_else(missing)?;
         match self.action {
             Action::Create {
@@ -86,12 +91,12 @@ impl Token {
                 let created = AccessFile::create_token(&path, &principal, &allow, expires)?;
                 let (token, entry) = created;
                 if common.json {
-                    let mut described = described(&entry);
-                    described["token"] = token.expose().into();
-                    output::json(&described)?;
+                    let mut json = to_json(&entry);
+                    json["token"] = token.expose().into();
+                    output::json(&json)?;
                 } else {
                     let id = &entry.id;
-                    output::note(&format!("token {id} of {principal}, shown this once:"));
+                    output::note(&format!("token {id} of {principal}, shown only once:"));
                     output::text(token.expose())?;
                 }
             }
@@ -101,7 +106,7 @@ impl Token {
                 if common.json {
                     output::json(&json!({ "revoked": id }))?;
                 } else {
-                    output::note(&format!("token {id} is revoked"));
+                    output::note(&format!("revoked token {id}"));
                 }
             }
             Action::Migrate => {
@@ -109,9 +114,9 @@ impl Token {
                 if common.json {
                     output::json(&json!({ "neverExpire": ids }))?;
                 } else if ids.is_empty() {
-                    output::note("nothing to do: every token says when it ends");
+                    output::note("nothing to do: every token has an expiry or never expires");
                 } else {
-                    output::note(&format!("tokens that never end: {}", ids.join(", ")));
+                    output::note(&format!("tokens that never expire: {}", ids.join(", ")));
                 }
             }
         }
@@ -123,22 +128,29 @@ fn from_now(span: Duration) -> Result<Timestamp, Failure> {
     SignedDuration::try_from(span)
         .ok()
         .and_then(|span| Timestamp::now().checked_add(span).ok())
-        .ok_or_else(|| Failure::new(USAGE, "--expires is too far ahead"))
+        .ok_or_else(|| {
+            Failure::new(
+                USAGE,
+                "invalid --expires: the time is too far in the future",
+            )
+        })
 }
 
 fn list(tokens: &[TokenEntry], json: bool) -> Result<(), Failure> {
     if json {
-        let tokens: Vec<_> = tokens.iter().map(described).collect();
+        let tokens: Vec<_> = tokens.iter().map(to_json).collect();
         return output::json(&json!({ "tokens": tokens }));
     }
     if tokens.is_empty() {
-        output::note("no tokens: nobody is let in");
+        output::note(
+            "no tokens: every caller is refused; create one with `leasehold token create`",
+        );
         return Ok(());
     }
     let mut rows = vec![["ID", "PRINCIPAL", "CREATED", "EXPIRES", "SCOPES"].map(str::to_owned)];
     rows.extend(tokens.iter().map(|token| {
         let expires = match token.expires {
-            Some(expires) if token.is_over(Timestamp::now()) => format!("{expires} (over)"),
+            Some(expires) if token.is_over(Timestamp::now()) => format!("{expires} (expired)"),
             Some(expires) => expires.to_string(),
             None => "-".to_owned(),
         };
@@ -154,7 +166,7 @@ fn list(tokens: &[TokenEntry], json: bool) -> Result<(), Failure> {
     output::text(&aligned(&rows))
 }
 
-fn described(entry: &TokenEntry) -> Value {
+fn to_json(entry: &TokenEntry) -> Value {
     json!({
         "id": entry.id,
         "principal": entry.principal,

@@ -10,7 +10,7 @@ use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::{body, output, store};
 
-/// Write a lease's body or state, and renew it or let go.
+/// Write the body or state of a lease, and renew or release it in the same write.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true))]
 #[command(after_help = "\
@@ -20,23 +20,23 @@ Examples:
   leasehold update nightly 1794774434600001 done --release
   leasehold update \"$LEASEHOLD_NAME\" \"$LEASEHOLD_FENCE\" 'step 3'     in a command of `leasehold run`")]
 pub(crate) struct Update {
-    /// The lease's name.
+    /// Name of the lease.
     #[arg(value_parser = arguments::name)]
     name: Name,
 
-    /// The fence that you hold it by.
+    /// Fence of your lease.
     #[arg(value_parser = arguments::fence)]
     fence: Fence,
 
-    /// The new body, at most 64 KiB of text; `-` reads it from standard input.
+    /// New body: at most 64 KiB of text; `-` reads it from standard input.
     #[arg(group = "what")]
     body: Option<String>,
 
-    /// The new state, a label of at most 64 bytes; an empty one clears it.
+    /// New state: a label of at most 64 bytes; an empty one clears it.
     #[arg(long, group = "what")]
     state: Option<String>,
 
-    /// Let go in the same write.
+    /// Release the lease in the same write.
     #[arg(long, group = "what")]
     release: bool,
 }
@@ -52,24 +52,24 @@ impl Update {
             state: self.state.map(label),
             then_release: self.release,
         };
-        let client = store::connect(&store::place(common)?).await?;
-        let asked = Machine.boot_time();
+        let client = store::connect(&store::target(common)?).await?;
+        let sent = Machine.boot_time();
         let updated = client.leases().update(request).await;
         store::close(&client).await;
         match updated? {
             Updated::Renewed(renewed) if common.json => {
-                let lease = wire::Lease::renewed(&renewed.renewal, asked, renewed.deadline);
+                let lease = wire::Lease::renewed(&renewed.renewal, sent, renewed.deadline);
                 output::json(&lease)?;
             }
             Updated::Renewed(renewed) => {
                 let until = output::time(renewed.renewal.expires_at);
                 output::text(&format!(
-                    "{} is updated, and yours until {until}",
+                    "updated {}, and renewed it until {until}",
                     self.name
                 ))?;
             }
             Updated::Completed if common.json => output::json(&json!({ "released": true }))?,
-            Updated::Completed => output::text(&format!("{} is updated and released", self.name))?,
+            Updated::Completed => output::text(&format!("updated and released {}", self.name))?,
         }
         Ok(0)
     }

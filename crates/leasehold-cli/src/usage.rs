@@ -1,13 +1,13 @@
-//! Ends the program when its arguments cannot be used.
+//! Reports invalid arguments and ends the program.
 
 use clap::error::ContextValue;
 
 use crate::output;
 
-/// Prints what clap has to say, and ends: help, the version, or an error.
+/// Prints what clap reports (help, the version or an error), and ends the program.
 ///
-/// An error repeats arguments, and those may be foreign text, as in `… | xargs leasehold show`. Where one has hidden
-/// characters, the error has no colours: a terminal would take those of the argument, too.
+/// An error repeats arguments, which may be foreign text, as in `… | xargs leasehold show`. If one contains hidden
+/// characters, the whole error is escaped and printed without colours.
 pub(crate) fn end(mut error: clap::Error) -> ! {
     let hidden: Vec<_> = error
         .context()
@@ -25,7 +25,7 @@ pub(crate) fn end(mut error: clap::Error) -> ! {
     std::process::exit(error.exit_code());
 }
 
-/// The value with its hidden characters escaped; `None` if it has none.
+/// Returns the value with its hidden characters escaped; `None` if it has none.
 fn escaped(value: &ContextValue) -> Option<ContextValue> {
     let escaped = |text: &String| output::escaped(text).into_owned();
     let escaped = match value {

@@ -12,26 +12,26 @@ use crate::exit::Failure;
 use crate::signals::Signals;
 use crate::{output, store};
 
-/// How long to leave a service alone that has gone.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait before reconnecting to a service.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Tell what happens to leases, as it happens.
+/// Print events of leases as they happen, until interrupted.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Through a service (http://) it goes on where it was when the connection is lost. On a database it tells what others do as \
-soon as that hints at it (PostgreSQL, Redis, MongoDB, etcd), and looks by itself every so often on others. Bodies are never \
-told. Ctrl-C ends it.
+Through a service (http://), it resumes where it was after a lost connection. On a database with change notifications \
+(PostgreSQL, Redis, MongoDB, etcd), events of other processes appear at once; on other databases it polls. Bodies are \
+never shown.
 
 Examples:
   leasehold watch
   leasehold watch backups/
   leasehold --store http://db1:12345 watch --json | jq .owner")]
 pub(crate) struct Watch {
-    /// Only names that start like this.
+    /// Only names with this prefix.
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// How often to look, on a database that gives no hints.
+    /// Polling interval on a database without change notifications.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     every: Duration,
@@ -40,13 +40,13 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let mut signals = Signals::catch()?;
-        let place = store::place(common)?;
+        let target = store::target(common)?;
         let watching = async {
-            if let Some(service) = place.service()? {
-                self.follow(&service, common.json).await
+            if let Some(service) = target.service()? {
+                self.watch_service(&service, common.json).await
             } else {
-                let engine = Engine::start(leasehold::store::open(place.url()).await?).await?;
-                self.hear(&engine, common.json).await
+                let engine = Engine::start(leasehold::store::open(target.url()).await?).await?;
+                self.watch_engine(&engine, common.json).await
             }
         };
         tokio::select! {
@@ -56,53 +56,54 @@ impl Watch {
         Ok(0)
     }
 
-    /// Tells what a service tells, for as long as somebody reads it.
-    async fn follow(&self, service: &Remote, json: bool) -> Result<(), Failure> {
+    /// Prints the events of a service until the reader closes the pipe.
+    async fn watch_service(&self, service: &Remote, json: bool) -> Result<(), Failure> {
         let mut events = service.events(&self.prefix);
         loop {
             match events.next().await {
-                Ok(told) => {
-                    if !print(&told, json)? {
+                Ok(event) => {
+                    if !print(&event, json)? {
                         return Ok(());
                     }
                 }
                 Err(Error::Unavailable(why)) if events.is_resuming() => {
-                    output::note(&format!("{why}: trying again"));
-                    tokio::time::sleep(PAUSE).await;
+                    output::note(&format!("{why}; retrying"));
+                    tokio::time::sleep(RECONNECT_DELAY).await;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Tells what an engine of our own hears.
-    async fn hear(&self, engine: &Engine, json: bool) -> Result<(), Failure> {
+    /// Prints the events that an engine of this process observes on a database.
+    async fn watch_engine(&self, engine: &Engine, json: bool) -> Result<(), Failure> {
         let mut events = engine.subscribe();
         engine.look_over(&self.prefix, true).await?;
-        let mut look = tokio::time::interval(self.every.max(Duration::from_millis(1)));
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut polls = tokio::time::interval(self.every.max(Duration::from_millis(1)));
+        polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 happened = events.next() => match happened {
                     None => return Ok(()),
                     Some(happened) => {
-                        if let Some(told) = self.told(happened)
-                            && !print(&told, json)?
+                        if let Some(event) = self.to_wire(happened)
+                            && !print(&event, json)?
                         {
                             return Ok(());
                         }
                     }
                 },
-                _ = look.tick(), if !engine.is_hinted() => {
+                _ = polls.tick(), if !engine.is_hinted() => {
                     if let Err(error) = engine.look_over(&self.prefix, false).await {
-                        output::note(&format!("{error}: trying again"));
+                        output::note(&format!("{error}; retrying"));
                     }
                 }
             }
         }
     }
 
-    fn told(&self, happened: Result<Happened, Missed>) -> Option<Told> {
+    /// Converts an event for printing; `None` if its name does not have the prefix.
+    fn to_wire(&self, happened: Result<Happened, Missed>) -> Option<Told> {
         match happened {
             Err(Missed) => Some(Told::missed()),
             Ok(Happened { name, event, at }) => name
@@ -113,39 +114,39 @@ impl Watch {
     }
 }
 
-/// Prints an event; whether somebody still reads.
-fn print(told: &Told, json: bool) -> Result<bool, Failure> {
+/// Prints an event. Returns whether the reader still has the pipe open.
+fn print(event: &Told, json: bool) -> Result<bool, Failure> {
     if json {
         return output::line(
-            &serde_json::to_string(told)
-                .map_err(|error| Failure::system("the event cannot be written as JSON", error))?,
+            &serde_json::to_string(event)
+                .map_err(|error| Failure::system("cannot encode the event as JSON", error))?,
         );
     }
-    if told.event == EventKind::Missed {
-        output::note("some events were missed: look at `leasehold list`");
+    if event.event == EventKind::Missed {
+        output::note("some events were missed: run `leasehold list` for the present state");
         return Ok(true);
     }
-    output::line(&in_words(told))
+    output::line(&for_people(event))
 }
 
-/// One line: when, what, of which name, by whom, and what there is to know about it.
-fn in_words(told: &Told) -> String {
-    let time = told.time.map(output::second).unwrap_or_default();
-    let mut line = format!("{time}  {:<9}  ", told.event.as_str());
-    if told.kind.as_deref() == Some("gate") {
+/// Formats an event as one line: time, event, name, owner and fence, ttl, state.
+fn for_people(event: &Told) -> String {
+    let time = event.time.map(output::time_to_second).unwrap_or_default();
+    let mut line = format!("{time}  {:<9}  ", event.event.as_str());
+    if event.kind.as_deref() == Some("gate") {
         line.push_str("gate ");
     }
-    line.push_str(told.name.as_deref().unwrap_or_default());
-    if let (Some(owner), Some(fence)) = (&told.owner, told.fence) {
+    line.push_str(event.name.as_deref().unwrap_or_default());
+    if let (Some(owner), Some(fence)) = (&event.owner, event.fence) {
         line.push_str(&format!("  {owner}  {fence}"));
     }
-    if let Some(ttl) = told.ttl {
+    if let Some(ttl) = event.ttl {
         line.push_str(&format!(
             "  for {}",
             output::span(Duration::from_millis(ttl))
         ));
     }
-    if let Some(state) = &told.state {
+    if let Some(state) = &event.state {
         line.push_str(&format!("  {state}"));
     }
     line
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line() {
+    fn an_event_is_printed_as_one_line() {
         let at = Time::from_micros(1_700_000_000_123_456);
         let ended = Event::Ended {
             fence: Fence::new(7).unwrap(),
@@ -166,14 +167,14 @@ mod tests {
             since: None,
             how: Some(EndReason::Expired),
         };
-        let told = |name: &Name, event: &Event| in_words(&Told::new(name, event, at));
+        let line = |name: &Name, event: &Event| for_people(&Told::new(name, event, at));
         assert_eq!(
-            told(&Name::lock("job").unwrap(), &ended),
+            line(&Name::lock("job").unwrap(), &ended),
             "2023-11-14T22:13:20Z  expired    job  web-1  7"
         );
         let state = Some("DONE".into());
         assert_eq!(
-            told(&Name::gate("a b").unwrap(), &Event::Updated { state }),
+            line(&Name::gate("a b").unwrap(), &Event::Updated { state }),
             "2023-11-14T22:13:20Z  updated    gate a b  DONE"
         );
     }

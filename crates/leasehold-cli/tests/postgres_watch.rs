@@ -1,8 +1,8 @@
-//! `leasehold watch` on PostgreSQL shows what commands do that end at once.
+//! `leasehold watch` on PostgreSQL shows the events of short-lived commands.
 #![cfg(feature = "postgres")]
 
 #[path = "cli/support.rs"]
-#[allow(dead_code, reason = "each test uses its own part of it")]
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use leasehold_testbed::Server;
@@ -23,18 +23,18 @@ impl Shell {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watch_shows_every_command() {
+async fn watch_shows_events_of_short_lived_commands() {
     let database = Server::start("postgres").await.expect("installed");
     let shell = Shell {
         home: Home::new(),
         store: database.url(),
     };
     let mut watching = shell.home.start(["--store", &shell.store, "watch"]);
-    // It has begun once it shows something.
+    // `watch` has started once it prints an event.
     std::thread::scope(|scope| {
-        let seeing = scope.spawn(|| watching.expect("granted"));
+        let waiting = scope.spawn(|| watching.expect("granted"));
         for turn in 0.. {
-            if seeing.is_finished() {
+            if waiting.is_finished() {
                 break;
             }
             shell.run(&["acquire", &format!("warm-up {turn}"), "-n"]);

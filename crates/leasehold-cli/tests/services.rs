@@ -1,4 +1,4 @@
-//! Several services, and the command line, on one SQLite file: nobody starves, and no holder is overlapped.
+//! Several services and the command line on one SQLite file: no waiter starves, and holders never overlap.
 
 mod support;
 
@@ -18,18 +18,18 @@ use tokio::sync::mpsc;
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// Clients of a service that take one lease after another, without end: the service always has some in line.
-fn crowd(service: &Service, number: usize, turns: &mpsc::UnboundedSender<(Fence, usize)>) {
-    let remote = Remote::connect(&service.url).expect("a good URL");
+/// Starts clients of a service that acquire and release one lease in a loop, so that the service always has waiters.
+fn start_clients(service: &Service, number: usize, turns: &mpsc::UnboundedSender<(Fence, usize)>) {
+    let remote = Remote::connect(&service.url).expect("the URL is valid");
     for client in 0..4 {
         let (remote, turns) = (remote.clone(), turns.clone());
         tokio::spawn(async move {
-            let name = Name::lock("job").expect("a good name");
+            let name = Name::lock("job").expect("the name is valid");
             for turn in 0.. {
                 let request = AcquireRequest {
                     name: name.clone(),
                     nonce: Nonce::new(format!("{number} {client} {turn}")).expect("short"),
-                    owner: "crowd".into(),
+                    owner: "client".into(),
                     ttl: LONG,
                     mode: Mode::Exclusive,
                     fence: None,
@@ -52,19 +52,19 @@ fn crowd(service: &Service, number: usize, turns: &mpsc::UnboundedSender<(Fence,
 }
 
 #[tokio::test]
-async fn two_services_with_waiters_on_one_name_take_turns() {
+async fn services_with_waiters_on_one_name_take_turns() {
     let folder = Folder::new();
     let services = [
         Service::start(&folder.join("leases.db")),
         Service::start(&folder.join("leases.db")),
     ];
-    let (told, mut turns) = mpsc::unbounded_channel();
+    let (sender, mut turns) = mpsc::unbounded_channel();
     for (number, service) in services.iter().enumerate() {
-        crowd(service, number, &told);
+        start_clients(service, number, &sender);
     }
     let (mut last, mut changes) = ((Fence::default(), 0), 0);
     for _ in 0..20_000 {
-        let turn = turns.recv().await.expect("the clients go on");
+        let turn = turns.recv().await.expect("the clients are running");
         assert!(turn.0 > last.0, "fence {} after {}", turn.0, last.0);
         changes += usize::from(turn.1 != last.1);
         last = turn;
@@ -72,18 +72,18 @@ async fn two_services_with_waiters_on_one_name_take_turns() {
             return;
         }
     }
-    panic!("in 20,000 turns the name changed services {changes} times only");
+    panic!("in 20,000 turns the lease passed between the services only {changes} times");
 }
 
-/// A service whose wall clock is off by so much, while its boot clock is true.
+/// Starts a service whose wall clock has this offset, while its boot clock is correct.
 fn service_off_by(store: &Path, off: &str) -> Service {
-    let lie = wall_clock_off_by(off).expect("it is installed");
-    Service::start_with(store, lie)
+    let environment = wall_clock_off_by(off).expect("faketime is installed");
+    Service::start_with(store, environment)
 }
 
 async fn acquire(remote: &Remote, nonce: &str, wait: Duration) -> Acquired {
     let request = AcquireRequest {
-        name: Name::lock("job").expect("a good name"),
+        name: Name::lock("job").expect("the name is valid"),
         nonce: Nonce::new(nonce).expect("short"),
         owner: nonce.into(),
         ttl: Duration::from_secs(2),
@@ -101,9 +101,10 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
     let mut last = Fence::default();
     for offs in [["+3600s", "-3600s"], ["-3600s", "+3600s"]] {
         let services = offs.map(|off| service_off_by(&store, off));
-        let [one, other] = [0, 1].map(|at| Remote::connect(&services[at].url).expect("a good URL"));
+        let [one, other] =
+            [0, 1].map(|at| Remote::connect(&services[at].url).expect("the URL is valid"));
         let Acquired::Granted(first) = acquire(&one, "one", LONG).await else {
-            panic!("it was free")
+            panic!("the lease was free")
         };
         assert!(
             first.grant.fence > last,
@@ -111,30 +112,30 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
             first.grant.fence
         );
         match acquire(&other, "other", Duration::ZERO).await {
-            // The ttl and what nobody knows of the time, not an hour.
+            // The ttl and the uncertainty of the clock, not an hour.
             Acquired::Held(held) => assert!(held.retry_after < Duration::from_secs(3), "{held:?}"),
-            granted => panic!("two held it at once: {granted:?}"),
+            granted => panic!("two holders overlapped: {granted:?}"),
         }
         let Acquired::Granted(second) = acquire(&other, "other", LONG).await else {
-            panic!("it has expired")
+            panic!("the lease has expired")
         };
         assert!(
             Machine.boot_time() > first.deadline,
-            "taken while its holder believed"
+            "granted before the deadline of the first holder"
         );
         last = second.grant.fence;
     }
 }
 
-/// The machine of the file boots again: the next process finds that the time which the file keeps is another boot's.
-fn reboot(store: &Path) {
-    let sql = "update clock set boot_id = 'the boot before'; select changes()";
+/// Simulates a reboot: the next process finds the boot id of another boot in the file.
+fn simulate_reboot(store: &Path) {
+    let sql = "update clock set boot_id = 'previous boot'; select changes()";
     let sqlite3 = Command::new("sqlite3").arg(store).arg(sql).output();
     let output = sqlite3.expect("the tests need the `sqlite3` command");
     assert_eq!(output.stdout, b"1\n", "{output:?}");
 }
 
-/// The ttl of items: long enough that a wall clock two minutes ahead has passed it, short enough to wait for it twice.
+/// The ttl of items: shorter than the two minutes by which the wall clock is off, and short enough to wait for it twice.
 const ITEM_TTL: Duration = Duration::from_secs(4);
 
 async fn claim(remote: &Remote) -> Vec<Claimed> {
@@ -150,54 +151,56 @@ async fn claim(remote: &Remote) -> Vec<Claimed> {
     remote.claim(request).await.expect("the service answers")
 }
 
-/// Remote holders outlive a reboot of the service's machine, after which its wall clock is off by so much.
-async fn reboots_with_a_wall_clock_off_by(off: &str) {
+/// Asserts that remote holders keep their leases over a reboot of the service, after which its wall clock has this offset.
+async fn assert_holders_outlive_a_reboot(off: &str) {
     let folder = Folder::new();
     let store = folder.join("leases.db");
     let service = Service::start(&store);
-    let remote = Remote::connect(&service.url).expect("a good URL");
+    let remote = Remote::connect(&service.url).expect("the URL is valid");
     for number in 0..10 {
         let put = PutRequest {
-            name: Name::lock(format!("order {number}")).expect("a good name"),
+            name: Name::lock(format!("order {number}")).expect("the name is valid"),
             state: "REQUESTED".into(),
             body: Some("work".into()),
             nonce: None,
         };
-        remote.put(put).await.expect("it is free");
+        remote.put(put).await.expect("the name is free");
     }
     let claimed = claim(&remote).await.into_iter();
-    let mut dead: BTreeMap<_, _> = claimed
+    let mut leased: BTreeMap<_, _> = claimed
         .map(|item| (item.name, item.hold.deadline))
         .collect();
-    assert_eq!(dead.len(), 10);
+    assert_eq!(leased.len(), 10);
     let Acquired::Granted(job) = acquire(&remote, "holder", Duration::ZERO).await else {
-        panic!("it was free")
+        panic!("the lease was free")
     };
     drop(service);
-    reboot(&store);
+    simulate_reboot(&store);
 
     let service = service_off_by(&store, off);
-    let remote = Remote::connect(&service.url).expect("a good URL");
+    let remote = Remote::connect(&service.url).expect("the URL is valid");
     let (booted, contender) = (Machine.boot_time(), remote.clone());
-    let taking = tokio::spawn(async move {
-        let taken = acquire(&contender, "contender", LONG).await;
-        (taken, Machine.boot_time())
+    let acquiring = tokio::spawn(async move {
+        let acquired = acquire(&contender, "contender", LONG).await;
+        (acquired, Machine.boot_time())
     });
-    while !dead.is_empty() {
+    while !leased.is_empty() {
         for item in claim(&remote).await {
-            let deadline = dead.remove(&item.name).expect("it is claimed once");
+            let deadline = leased
+                .remove(&item.name)
+                .expect("each item is claimed once");
             let now = Machine.boot_time();
-            assert!(now > deadline, "{off}: {now}, its worker until {deadline}");
+            assert!(now > deadline, "{off}: claimed at {now}, before {deadline}");
             assert_eq!(&*item.hold.grant.body, "work");
         }
         let since = Machine.boot_time().since(booted);
-        assert!(since < ITEM_TTL * 2, "{off}: {dead:?} stay leased");
+        assert!(since < ITEM_TTL * 2, "{off}: {leased:?} stay leased");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    match taking.await.expect("no panic") {
-        (Acquired::Granted(taken), at) => {
-            assert!(at > job.deadline, "{off}: taken at {at}");
-            assert!(taken.grant.fence > job.grant.fence);
+    match acquiring.await.expect("no panic") {
+        (Acquired::Granted(acquired), at) => {
+            assert!(at > job.deadline, "{off}: granted at {at}");
+            assert!(acquired.grant.fence > job.grant.fence);
         }
         (Acquired::Held(held), _) => panic!("{off}: {held:?}"),
     }
@@ -206,22 +209,22 @@ async fn reboots_with_a_wall_clock_off_by(off: &str) {
 #[tokio::test]
 async fn remote_holders_outlive_a_reboot_with_a_wall_clock_two_minutes_off() {
     for off in ["+120s", "-120s"] {
-        reboots_with_a_wall_clock_off_by(off).await;
+        assert_holders_outlive_a_reboot(off).await;
     }
 }
 
 #[tokio::test]
-async fn a_service_that_is_always_busy_does_not_keep_the_command_line_out() {
+async fn command_line_gets_the_lease_although_a_service_always_has_waiters() {
     let folder = Folder::new();
     let store = folder.join("leases.db");
     let service = Service::start(&store);
-    let (told, mut turns) = mpsc::unbounded_channel();
-    crowd(&service, 0, &told);
-    turns.recv().await.expect("the crowd is there");
+    let (sender, mut turns) = mpsc::unbounded_channel();
+    start_clients(&service, 0, &sender);
+    turns.recv().await.expect("the clients are running");
     let run = tokio::task::spawn_blocking(move || run(&store));
     let code = tokio::time::timeout(Duration::from_secs(60), run)
         .await
-        .expect("it had its turn");
+        .expect("the command line gets its turn");
     assert_eq!(code.expect("no panic"), Some(0));
 }
 

@@ -1,5 +1,5 @@
-//! Workers are killed with -9 at random moments: every item is done in the end, by one fence; never are two at it at
-//! once; and whoever was killed cannot come back and complete it.
+//! Workers are killed with SIGKILL at random moments: every item is completed by exactly one fence, two commands never work
+//! on an item at the same time, and the fence of a killed worker cannot complete it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,26 +13,26 @@ use tempfile::TempDir;
 
 const ITEMS: usize = 500;
 const WORKERS: usize = 4;
-/// How many workers are killed, and in which pauses at most: the moments are random, that is the point.
+/// How many workers are killed, at random intervals of up to [`MAX_PAUSE_MS`].
 const KILLS: usize = 15;
-const PAUSE_MS: u128 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(300);
+const MAX_PAUSE_MS: u128 = 1_000;
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Notes in the journal when it begins and when it ends: short lines that are appended are never torn.
+/// Appends its begin and its end to the journal; short appended lines are never torn.
 const COMMAND: &str = "\
     echo \"begin $LEASEHOLD_NAME $LEASEHOLD_FENCE\" >>\"$JOURNAL\"
     sleep 0.02
     echo \"end $LEASEHOLD_NAME $LEASEHOLD_FENCE\" >>\"$JOURNAL\"";
 
 #[tokio::test]
-async fn every_item_is_done_once_however_often_workers_are_killed() {
+async fn every_item_is_completed_once_although_workers_are_killed() {
     let folder = TempDir::new().expect("a folder");
     let store = format!("sqlite:{}", folder.path().join("leases.db").display());
     let journal = folder.path().join("journal");
     let client = leasehold::connect(&store).await.expect("a new file");
     for number in 0..ITEMS {
         let item = PutRequest {
-            name: Name::lock(format!("item-{number}")).expect("a good name"),
+            name: Name::lock(format!("item-{number}")).expect("the name is valid"),
             state: "NEW".into(),
             body: Some(format!("{number}").into()),
             nonce: None,
@@ -44,14 +44,14 @@ async fn every_item_is_done_once_however_often_workers_are_killed() {
         .map(|_| Worker::start(&store, &journal))
         .collect();
     for _ in 0..KILLS {
-        let pause = Machine.random() % PAUSE_MS;
+        let pause = Machine.random() % MAX_PAUSE_MS;
         tokio::time::sleep(Duration::from_millis(pause as u64)).await;
         let victim = (Machine.random() % WORKERS as u128) as usize;
         workers[victim] = Worker::start(&store, &journal);
     }
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while in_state(&client, "DONE").await.len() < ITEMS {
-        assert!(Instant::now() < give_up, "some items are stuck");
+        assert!(Instant::now() < give_up, "some items were not completed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(workers);
@@ -61,9 +61,9 @@ async fn every_item_is_done_once_however_often_workers_are_killed() {
     assert_eq!(done.len(), ITEMS);
     let mut stale = 0;
     for (name, view) in &done {
-        // Somebody killed between the end of its command and the write may have come to the end, too.
-        let fences = worked_on_by(&journal, name.as_str());
-        let last = view.record.last.as_ref().expect("somebody completed it");
+        // A worker that was killed between the end of its command and the write has an `end` in the journal too.
+        let fences = fences_of(&journal, name.as_str());
+        let last = view.record.last.as_ref().expect("the item was completed");
         assert!(
             matches!(last.how, EndReason::Completed(_)),
             "{name}: {last:?}"
@@ -78,12 +78,15 @@ async fn every_item_is_done_once_however_often_workers_are_killed() {
             stale += 1;
         }
     }
-    assert!(stale > 0, "nobody was killed at work: kill more often");
+    assert!(
+        stale > 0,
+        "no worker was killed while it had an item: kill more often"
+    );
     client.close().await;
 }
 
-/// The fences that began to work on an item, and whether they came to the end. They never overlap.
-fn worked_on_by(journal: &str, item: &str) -> BTreeMap<Fence, bool> {
+/// Returns the fences that worked on an item, and whether their commands ended. Asserts that they never overlapped.
+fn fences_of(journal: &str, item: &str) -> BTreeMap<Fence, bool> {
     let mut fences = BTreeMap::new();
     for line in journal.lines() {
         let mut words = line.split(' ');
@@ -103,7 +106,7 @@ fn worked_on_by(journal: &str, item: &str) -> BTreeMap<Fence, bool> {
                 fences.insert(fence, false);
             }
             _ => {
-                assert_eq!(latest, Some(fence), "{item}: two were at it at once");
+                assert_eq!(latest, Some(fence), "{item}: two commands overlapped");
                 fences.insert(fence, true);
             }
         }
@@ -135,7 +138,7 @@ async fn in_state(client: &Client, state: &str) -> Vec<(Name, View)> {
     client.leases().list(request).await.expect("a list").leases
 }
 
-/// A `leasehold work`; killed with -9 when it is dropped.
+/// A `leasehold work`, which is killed with SIGKILL when this is dropped.
 struct Worker(Child);
 
 impl Worker {
@@ -156,7 +159,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // std sends SIGKILL.
+        // Sends SIGKILL.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,7 +1,7 @@
-//! Telemetry of many devices through several processes: never two alerts per device per period.
+//! Throttling: telemetry of many devices through several processes, with at most one alert per device and period.
 //!
-//! Every event above the threshold wants to send an alert, through a gate by the name of its device. Most are refused,
-//! and most of those by the process's own memory, without asking the store: how many calls that saved is printed.
+//! Every event above the threshold tries to pass the gate of its device before it sends an alert. Most are refused, and most
+//! of these by the local cache, without a call of the store: the number of saved calls is printed.
 //!
 //! ```sh
 //! cargo run -p leasehold-examples --bin telemetry
@@ -17,33 +17,33 @@ use leasehold::core::{BootTime, Fence};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::{Client, Error, Gated, store};
-use leasehold_examples::{Fleet, Journal, Result, Stage, broken};
+use leasehold_examples::{Fleet, Journal, Result, Setup, violated};
 use tokio::task::JoinSet;
 
-/// Events that one process handles at a time.
-const AT_ONCE: usize = 16;
+/// The number of events that one process handles concurrently.
+const CONCURRENCY: usize = 16;
 
-/// Telemetry through several processes: at most one alert per device and period
+/// Throttling of alerts: at most one per device and period
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
-    stage: Stage,
-    /// How many events
+    setup: Setup,
+    /// Number of events
     #[arg(long, default_value_t = 10_000)]
     events: usize,
-    /// Of how many devices
+    /// Number of devices
     #[arg(long, default_value_t = 200)]
     devices: u64,
-    /// Through how many processes
+    /// Number of processes
     #[arg(long, default_value_t = 4)]
     processes: usize,
-    /// At most one alert per device in this time
+    /// The period: at most one alert per device in this time
     #[arg(long, default_value = "2s", value_parser = leasehold::duration::parse)]
     every: Duration,
-    /// An alert is due from this temperature: events have 60 to 99
+    /// Temperature from which an alert is sent; events have 60 to 99
     #[arg(long, default_value_t = 80)]
     too_hot: u64,
-    /// Ask the store every time
+    /// Do not use the local cache: call the store for every event
     #[arg(long)]
     no_cache: bool,
 }
@@ -51,19 +51,19 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    match args.stage.worker() {
-        Some(number) => listen(number, &args).await,
-        None => conduct(args).await,
+    match args.setup.worker() {
+        Some(number) => handle_events(number, &args).await,
+        None => run_fleet(args).await,
     }
 }
 
-/// What a device measured.
+/// A measurement of a device.
 struct Event {
     device: u64,
     temperature: u64,
 }
 
-/// The same events in every run, in no order that anybody would notice.
+/// Returns an event: the same pseudo-random events in every run.
 fn event(number: usize, devices: u64) -> Event {
     let mixed = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Event {
@@ -72,12 +72,12 @@ fn event(number: usize, devices: u64) -> Event {
     }
 }
 
-/// One process: handles its share of the events.
-async fn listen(number: usize, args: &Args) -> Result<()> {
-    let engine = Engine::start(store::open(&args.stage.store()).await?).await?;
+/// Runs a process, which handles its share of the events.
+async fn handle_events(number: usize, args: &Args) -> Result<()> {
+    let engine = Engine::start(store::open(&args.setup.store()).await?).await?;
     let client = Client::new(Arc::new(engine.clone()));
-    let prefix = args.stage.prefix();
-    let (mut hot, mut under_way) = (0_u64, JoinSet::<Result<()>>::new());
+    let prefix = args.setup.prefix();
+    let (mut hot, mut running) = (0_u64, JoinSet::<Result<()>>::new());
     for number in (number..args.events).step_by(args.processes) {
         let Event {
             device,
@@ -93,100 +93,103 @@ async fn listen(number: usize, args: &Args) -> Result<()> {
         if args.no_cache {
             gate = gate.cache_for(Duration::ZERO);
         }
-        let journal = args.stage.journal();
-        under_way.spawn(async move {
-            let asked = Machine.boot_time();
+        let journal = args.setup.journal();
+        running.spawn(async move {
+            let sent = Machine.boot_time();
             match gate.pass().await {
                 Ok(Gated::Passed(pass)) => {
-                    notify(&journal, device, temperature, asked, pass.fence())
+                    send_alert(&journal, device, temperature, sent, pass.fence())
                 }
-                // A database that is too busy for once costs an alert, not the worker.
+                // If the database is temporarily unavailable, one alert is lost, and the worker continues.
                 Err(Error::Unavailable(why) | Error::Indeterminate(why)) => {
-                    eprintln!("device {device}: no alert: {why}");
+                    eprintln!("cannot send an alert for device {device}: {why}");
                     Ok(())
                 }
                 throttled => Ok(throttled.map(drop)?),
             }
         });
-        if under_way.len() == AT_ONCE {
-            under_way.join_next().await.ok_or("one is under way")???;
+        if running.len() == CONCURRENCY {
+            running
+                .join_next()
+                .await
+                .ok_or("no event is being handled")???;
         }
     }
-    while let Some(handled) = under_way.join_next().await {
+    while let Some(handled) = running.join_next().await {
         handled??;
     }
-    args.stage
+    args.setup
         .journal()
-        .append(&format!("asked {hot} {}", engine.stats().operations))?;
+        .append(&format!("total {hot} {}", engine.stats().operations))?;
     engine.close().await;
     Ok(())
 }
 
-/// Sends an alert; here, to the journal, with when the gate was asked and passed by the machine's clock since its start:
-/// all processes here have the same.
-fn notify(
+/// Sends an alert to the journal, with the times when the request was sent and answered, by the boot clock that all processes
+/// of this machine share.
+fn send_alert(
     journal: &Journal,
     device: u64,
     temperature: u64,
-    asked: BootTime,
+    sent: BootTime,
     fence: Fence,
 ) -> Result<()> {
-    let (asked, passed) = (asked.as_micros(), Machine.boot_time().as_micros());
+    let (sent, answered) = (sent.as_micros(), Machine.boot_time().as_micros());
     journal.append(&format!(
-        "alert {device} {fence} {asked} {passed} {temperature}"
+        "alert {device} {fence} {sent} {answered} {temperature}"
     ))
 }
 
-/// An alert that was sent: the gate was passed somewhere between question and answer.
+/// An alert: the gate was passed at some time between request and answer.
 #[derive(Debug)]
 struct Alert {
     fence: u64,
-    asked: u64,
-    passed: u64,
+    sent: u64,
+    answered: u64,
 }
 
-/// Whether they can all have been a period apart, in the order of their fences.
-fn are_apart(alerts: &mut [Alert], period: u64) -> bool {
+/// Returns whether the alerts can have been a period apart, in the order of their fences.
+fn are_a_period_apart(alerts: &mut [Alert], period: u64) -> bool {
     alerts.sort_unstable_by_key(|alert| alert.fence);
     let mut open = 0;
     alerts.iter().all(|alert| {
-        let earliest = alert.asked.max(open);
+        let earliest = alert.sent.max(open);
         open = earliest + period;
-        earliest <= alert.passed
+        earliest <= alert.answered
     })
 }
 
-async fn conduct(args: Args) -> Result<()> {
+async fn run_fleet(args: Args) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let stage = args.stage.within(folder.path());
-    // Makes the table or the container once, before everybody wants it.
-    store::open(&stage.store()).await?;
-    Fleet::start(&stage, args.processes)?.finish().await?;
+    let setup = args.setup.with_folder(folder.path());
+    // Creates the table or the container once, before the processes start.
+    store::open(&setup.store()).await?;
+    Fleet::start(&setup, args.processes)?.finish().await?;
 
     let mut alerts: HashMap<u64, Vec<Alert>> = HashMap::new();
     let (mut hot, mut calls) = (0_u64, 0_u64);
-    for line in stage.journal().read() {
+    for line in setup.journal().read() {
         let (one, two): (u64, u64) = (line[1].parse()?, line[2].parse()?);
         match line[0].as_str() {
             "alert" => alerts.entry(one).or_default().push(Alert {
                 fence: two,
-                asked: line[3].parse()?,
-                passed: line[4].parse()?,
+                sent: line[3].parse()?,
+                answered: line[4].parse()?,
             }),
             _ => (hot, calls) = (hot + one, calls + two),
         }
     }
     let period = u64::try_from(args.every.as_micros())?;
     for (device, alerts) in &mut alerts {
-        if !are_apart(alerts, period) {
-            return broken(format!("one alert per period: device {device}, {alerts:?}"));
+        if !are_a_period_apart(alerts, period) {
+            return violated(format!("one alert per period: device {device}, {alerts:?}"));
         }
     }
     let hot_devices = (0..args.events).map(|number| event(number, args.devices));
     let hot_devices = hot_devices.filter(|event| event.temperature >= args.too_hot);
     let hot_devices: std::collections::HashSet<_> = hot_devices.map(|event| event.device).collect();
     if hot_devices.len() != alerts.len() {
-        return broken("every device that is too hot is heard of");
+        return violated("every device that is too hot sends an alert");
     }
     let sent: usize = alerts.values().map(Vec::len).sum();
     println!(

@@ -1,16 +1,16 @@
-//! Two-phase commit across two PostgreSQL databases, with the lease's body as the journal.
+//! Two-phase commit across two PostgreSQL databases, with the body of the lease as the journal.
 //!
-//! A job moves money from one database to the other. It may die at any step: whoever gets the lease next finds in the
-//! body how far the last one came, and rolls it back or forward. The two databases always agree in the end.
+//! A job moves money from one database to the other, and may die at any step. The next holder of the lease reads in the body
+//! how far the job got, and rolls it back or forward. In the end the two databases always agree.
 //!
-//! | body | what is certain | so the next one |
+//! | body | what is certain | the next holder |
 //! |---|---|---|
-//! | empty | nothing is under way | starts |
-//! | `rollback` | not both are prepared, or nobody knows | rolls back whatever is prepared |
-//! | `rollforward FENCE` | both were prepared by this fence | commits what is still prepared by it |
+//! | empty | no transfer is in progress | starts one |
+//! | `rollback` | at most one transaction is prepared, or it is unknown | rolls back all prepared transactions |
+//! | `rollforward FENCE` | both transactions were prepared with this fence | commits those that are still prepared with it |
 //!
-//! A prepared transaction is named after the run, the database and the fence that made it. The fence distinguishes those
-//! of a zombie; the rest is needed because one server has one namespace for all its databases and runs.
+//! A prepared transaction is named after the run, the database and the fence. The fence distinguishes it from those of a
+//! zombie; run and database are needed because a server has one namespace for all its databases and runs.
 //!
 //! ```sh
 //! cargo run -p leasehold-examples --bin two_databases -- --one postgres://… --other postgres://…
@@ -20,29 +20,29 @@ use std::time::Duration;
 
 use clap::Parser;
 use leasehold::{Client, Lease};
-use leasehold_examples::{Result, Stage, broken};
+use leasehold_examples::{Result, Setup, violated};
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 /// The prefix of all prepared transactions, those of earlier runs included.
 const PREPARED: &str = "leasehold-example";
-/// Where a run can be made to die: before each of its steps.
+/// The number of steps; a run can be killed before each of them.
 const STEPS: u32 = 8;
 
-/// Moves money between two databases, whatever dies in between
+/// Two-phase commit: moves money between two databases, although the job is killed
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
-    stage: Stage,
+    setup: Setup,
     /// A PostgreSQL database that allows prepared transactions
     #[arg(long, value_name = "URL")]
     one: String,
-    /// Another
+    /// A second PostgreSQL database
     #[arg(long, value_name = "URL")]
     other: String,
-    /// How long the lease outlives its holder; what suits the store unless given
+    /// Time to live of the lease [default: the shortest that suits the store]
     #[arg(long, value_parser = leasehold::duration::parse)]
     ttl: Option<Duration>,
-    /// Dies before this step only; before each in turn unless given
+    /// Kill the job before this step only [default: before each step in turn]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(STEPS)))]
     step: Option<u32>,
     #[arg(long, hide = true)]
@@ -52,7 +52,7 @@ struct Args {
 impl Args {
     /// Returns the name of the job and of its lease. Each run of the example has its own.
     fn job(&self) -> String {
-        format!("{}job.123", self.stage.prefix())
+        format!("{}job.123", self.setup.prefix())
     }
 
     async fn open(&self) -> Result<[Database; 2]> {
@@ -66,18 +66,18 @@ impl Args {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
-    match args.stage.worker() {
+    match args.setup.worker() {
         Some(_) => run(&args).await,
-        None => conduct(args).await,
+        None => run_steps(args).await,
     }
 }
 
-/// One run of the job: first puts right what the last one left behind.
+/// Runs the job once, after the recovery from an earlier run.
 async fn run(args: &Args) -> Result<()> {
-    let client = leasehold::connect(&args.stage.store()).await?;
+    let client = leasehold::connect(&args.setup.store()).await?;
     let lease = client
         .lease(args.job())
-        .ttl(args.stage.ttl(args.ttl).await?)
+        .ttl(args.setup.ttl(args.ttl).await?)
         .wait_forever()
         .acquire()
         .await?;
@@ -113,7 +113,7 @@ async fn recover(lease: &Lease, databases: [&Database; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Each step is preceded by what the next holder must know if this one dies in it.
+/// Moves money in steps. Before each step, the body says what the next holder must know if this one dies in it.
 async fn transfer(lease: &Lease, one: &Database, other: &Database, death: Death) -> Result<()> {
     let id = |database: &Database| format!("{}{}", database.ids, lease.fence());
     let (in_one, in_other) = (id(one), id(other));
@@ -122,33 +122,33 @@ async fn transfer(lease: &Lease, one: &Database, other: &Database, death: Death)
     other
         .run("begin; update account set balance = balance + 10")
         .await?;
-    death.comes_at(1);
+    death.before(1);
     lease.update("rollback").await?;
-    death.comes_at(2);
+    death.before(2);
     other
         .run(&format!("prepare transaction '{in_other}'"))
         .await?;
-    death.comes_at(3);
+    death.before(3);
     one.run(&format!("prepare transaction '{in_one}'")).await?;
-    death.comes_at(4);
+    death.before(4);
     lease
         .update(format!("rollforward {}", lease.fence()))
         .await?;
-    death.comes_at(5);
+    death.before(5);
     other.run(&format!("commit prepared '{in_other}'")).await?;
-    death.comes_at(6);
+    death.before(6);
     one.run(&format!("commit prepared '{in_one}'")).await?;
-    death.comes_at(7);
+    death.before(7);
     lease.update("").await?;
-    death.comes_at(8);
+    death.before(8);
     Ok(())
 }
 
-/// When the process dies, as by `kill -9`.
+/// The step before which the process kills itself with SIGKILL.
 struct Death(Option<u32>);
 
 impl Death {
-    fn comes_at(&self, step: u32) {
+    fn before(&self, step: u32) {
         if self.0 == Some(step) {
             let _ =
                 nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
@@ -159,7 +159,7 @@ impl Death {
 /// One of the two databases.
 struct Database {
     client: tokio_postgres::Client,
-    /// The prefix of this run's prepared transactions in this database.
+    /// The prefix of the prepared transactions of this run in this database.
     ids: String,
 }
 
@@ -167,7 +167,7 @@ impl Database {
     async fn open(url: &str, role: &str, args: &Args) -> Result<Self> {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(connection);
-        // Behind a zombie's locks it fails, and is tried again, instead of waiting for ever.
+        // Fails, and is retried, instead of waiting for ever for the locks of a zombie.
         client.batch_execute("set lock_timeout = '5s'").await?;
         let ids = format!("{PREPARED}/{}/{role}/", args.job());
         Ok(Self { client, ids })
@@ -185,14 +185,14 @@ impl Database {
         self.texts(&query).await
     }
 
-    /// Rolls back the transactions that an interrupted run left prepared, and makes the account again.
-    async fn start_over(&self) -> Result<()> {
+    /// Rolls back the transactions that an interrupted run left prepared, and recreates the account.
+    async fn reset(&self) -> Result<()> {
         for id in self.prepared(&format!("{PREPARED}/")).await? {
-            println!("an earlier run left `{id}` prepared: rolled back");
+            println!("rolled back `{id}`, which an earlier run left prepared");
             self.run(&format!("rollback prepared '{id}'")).await?;
         }
-        let fresh = "drop table if exists account; create table account (balance bigint); insert into account values (1000)";
-        self.run(fresh).await
+        let account = "drop table if exists account; create table account (balance bigint); insert into account values (1000)";
+        self.run(account).await
     }
 
     /// Identifies the database and its server.
@@ -212,50 +212,53 @@ impl Database {
 
     async fn balance(&self) -> Result<i64> {
         let balance = self.texts("select balance from account").await?;
-        Ok(balance.first().ok_or("there is no account")?.parse()?)
+        Ok(balance
+            .first()
+            .ok_or("the table `account` is empty")?
+            .parse()?)
     }
 }
 
-/// For each step: a run that dies there, then one that does not. After each pair the two databases must agree.
-async fn conduct(mut args: Args) -> Result<()> {
+/// For each step: starts a run that dies before it, then one that completes, and checks that the databases agree.
+async fn run_steps(mut args: Args) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    args.stage = args.stage.within(folder.path());
+    args.setup = args.setup.with_folder(folder.path());
     let [one, other] = args.open().await?;
     if one.identity().await? == other.identity().await? {
         return Err("`--one` and `--other` are the same database: give two".into());
     }
     for database in [&one, &other] {
-        database.start_over().await?;
+        database.reset().await?;
     }
-    let stage = &args.stage;
-    let client = leasehold::connect(&stage.store()).await?;
+    let setup = &args.setup;
+    let client = leasehold::connect(&setup.store()).await?;
     let mut moved = 0;
     for step in args.step.map_or(1..=STEPS, |step| step..=step) {
-        // What is certain before the death counts: from step 5 on the money has moved.
-        let dead = worker(stage, Some(step))?;
-        if dead.success() {
-            return broken(format!("it dies before step {step}"));
+        // From step 5 on, the killed run has committed to moving the money.
+        let killed = run_worker(setup, Some(step))?;
+        if killed.success() {
+            return violated(format!("the job dies before step {step}"));
         }
-        if !worker(stage, None)?.success() {
-            return broken("the next run puts everything right");
+        if !run_worker(setup, None)?.success() {
+            return violated("the next run recovers and completes");
         }
         moved += if step >= 5 { 20 } else { 10 };
-        agree(&client, &args.job(), &one, &other, moved).await?;
-        println!("died before step {step}: both databases agree, {moved} moved");
+        check_agreement(&client, &args.job(), &one, &other, moved).await?;
+        println!("killed before step {step}: both databases agree, {moved} moved");
     }
     client.close().await;
     Ok(())
 }
 
-fn worker(stage: &Stage, die_at: Option<u32>) -> Result<std::process::ExitStatus> {
-    let mut run = leasehold_examples::copy(stage, 0)?;
+fn run_worker(setup: &Setup, die_at: Option<u32>) -> Result<std::process::ExitStatus> {
+    let mut run = leasehold_examples::worker_command(setup, 0)?;
     if let Some(step) = die_at {
         run.args(["--die-at", &step.to_string()]);
     }
     Ok(run.status()?)
 }
 
-async fn agree(
+async fn check_agreement(
     client: &Client,
     job: &str,
     one: &Database,
@@ -264,11 +267,11 @@ async fn agree(
 ) -> Result<()> {
     let balances = (one.balance().await?, other.balance().await?);
     if balances != (1000 - moved, 1000 + moved) {
-        return broken(format!("the databases agree: {balances:?}, {moved} moved"));
+        return violated(format!("the databases agree: {balances:?}, {moved} moved"));
     }
     for database in [one, other] {
         if !database.prepared(&database.ids).await?.is_empty() {
-            return broken("nothing is left prepared");
+            return violated("no transaction is left prepared");
         }
     }
     let name = leasehold::core::Name::lock(job)?;
@@ -278,7 +281,7 @@ async fn agree(
         .await?
         .ok_or("the job has a record")?;
     if !job.record.body.is_empty() {
-        return broken(format!("the job is done: {}", job.record.body));
+        return violated(format!("the job is done: {}", job.record.body));
     }
     Ok(())
 }

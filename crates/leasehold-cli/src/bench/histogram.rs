@@ -1,4 +1,4 @@
-//! Latencies in rows, for people to see where they lie.
+//! The distribution of latencies, as rows and as bars.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 
 use crate::output;
 
-/// Where rows begin in the first decade, in nanoseconds: steps that are about as wide, and read well.
+/// Where the rows of the first decade begin, in nanoseconds: round numbers in steps of about the same ratio.
 const STEPS: [u64; 6] = [100, 150, 200, 300, 500, 700];
-/// So many decades reach beyond the longest cycle there is.
+/// Enough decades for the longest cycle that is recorded.
 const DECADES: u32 = 11;
-/// How long the longest bar is, in characters.
+/// The length of the longest bar, in characters.
 const WIDTH: f64 = 40.0;
-/// What fills no, one, two … eighths of a character.
+/// Characters filled by zero to seven eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// So many cycles took this long or longer, but less than that, in nanoseconds.
+/// The number of cycles whose latency is at least `from_ns` and less than `to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Row {
@@ -25,7 +25,7 @@ pub(super) struct Row {
     count: u64,
 }
 
-/// The latencies in rows, each beginning where the last one ends. The slowest thousandth shares one row.
+/// Returns the latencies in contiguous rows. The slowest thousandth shares one row.
 pub(super) fn rows(latency: &Histogram<u64>) -> Vec<Row> {
     if latency.is_empty() {
         return Vec::new();
@@ -56,15 +56,15 @@ pub(super) fn rows(latency: &Histogram<u64>) -> Vec<Row> {
     rows
 }
 
-/// The rows as bars.
+/// Draws the rows as bars.
 pub(super) fn draw(rows: &[Row]) -> String {
-    let all: u64 = rows.iter().map(|row| row.count).sum();
-    let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
+    let total: u64 = rows.iter().map(|row| row.count).sum();
+    let highest = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let mut lines = String::new();
     for row in rows {
         let (from, to) = (output::precise(row.from_ns), output::precise(row.to_ns));
-        let percent = part(row.count, all) * 100.0;
-        let bar = bar(part(row.count, most));
+        let percent = part(row.count, total) * 100.0;
+        let bar = bar(part(row.count, highest));
         let line = format!("{from:>7} – {to:<7} {percent:>5.1} %  {bar}");
         let _ = writeln!(lines, "{}", line.trim_end());
     }
@@ -88,7 +88,7 @@ fn part(count: u64, of: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn of(nanos: impl IntoIterator<Item = u64>) -> Histogram<u64> {
+    fn histogram(nanos: impl IntoIterator<Item = u64>) -> Histogram<u64> {
         let mut latency = Histogram::new_with_max(3_600_000_000_000, 3).unwrap();
         for value in nanos {
             latency.record(value).unwrap();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_cycle_is_in_one_row_and_rows_have_no_gaps() {
-        let latency = of((1..5_000).map(|n| n * n));
+        let latency = histogram((1..5_000).map(|n| n * n));
         let rows = rows(&latency);
         assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 4_999);
         assert!(rows.windows(2).all(|two| two[0].to_ns == two[1].from_ns));
@@ -107,15 +107,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_out_shares_one_row() {
+    fn outliers_share_one_row() {
         let usual = std::iter::repeat_n(250_000, 9_999);
-        let drawn = draw(&rows(&of(usual.chain([2_000_000_000]))));
+        let drawn = draw(&rows(&histogram(usual.chain([2_000_000_000]))));
         let lines: Vec<_> = drawn.lines().collect();
         assert_eq!(lines.len(), 2, "{drawn}");
         assert!(lines[0].ends_with(&"█".repeat(40)), "{drawn}");
         assert!(lines[0].contains("200µs – 300µs   100.0 %"), "{drawn}");
         assert!(lines[1].starts_with("  300µs – 2.00s"), "{drawn}");
-        assert!(lines[1].ends_with("▏"), "even one shows: {drawn}");
-        assert_eq!(draw(&rows(&of([]))), "");
+        assert!(
+            lines[1].ends_with("▏"),
+            "a single outlier is visible: {drawn}"
+        );
+        assert_eq!(draw(&rows(&histogram([]))), "");
     }
 }

@@ -1,7 +1,7 @@
-//! `leasehold bench`: how fast one store is.
+//! `leasehold bench`: measures how fast a store is.
 
-mod crew;
 mod histogram;
+mod pool;
 mod report;
 mod worker;
 
@@ -17,17 +17,17 @@ use crate::arguments::Common;
 use crate::exit::{self, Failure, USAGE};
 use crate::signals::Signals;
 use crate::{output, store};
-use crew::Crew;
+use pool::WorkerPool;
 use report::{Report, Run};
 
 const EXPLANATION: &str = "\
-A cycle takes an exclusive lease with a fencing token, and releases it: two writes. Each task begins its next cycle when the \
-last has ended, on names that no other task uses, so nobody ever waits for a lease. The more tasks, the more cycles share \
-one write to the store: compare `--tasks 1,16,64`. An `http://` store measures the service, and the way to it.
+A cycle acquires an exclusive lease with a fencing token, and releases it: two writes. Each task runs one cycle after \
+another, on names that no other task uses, so there is no contention. The more tasks, the more cycles are batched into \
+one write to the store: compare `--tasks 1,16,64`. With an `http://` store, the service and the network are measured too.
 
-It WRITES INTO THE STORE, as fast as that can; where writes are paid for, they are paid for. Whatever it holds is \
-released at its end, also after Ctrl-C, which shows what was measured so far. The records stay, free and empty, until \
-`leasehold purge` (or the service, by itself) deletes them.";
+This WRITES TO THE STORE as fast as it can; if the database charges for writes, these are charged. At the end, and after \
+Ctrl-C, which shows the results so far, all leases are released. The records remain, free and empty, until \
+`leasehold purge` or a service deletes them.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,17 +37,17 @@ Examples:
   leasehold bench --store postgres://localhost/app --json | jq '.runs[].cyclesPerSecond'
   leasehold purge --prefix leasehold-bench/ --older-than 1h";
 
-/// Measure how fast a store is: leases taken and released per second, and how long that takes.
+/// Measure how fast a store is: leases acquired and released per second, and their latency.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(after_long_help = format!("{EXPLANATION}\n\n{EXAMPLES}"))]
 pub(crate) struct Bench {
-    /// So many tasks at once; several numbers are measured one after another (`1,16,64`).
+    /// Number of concurrent tasks; several numbers (`1,16,64`) are measured one after another.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "64")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1_000))]
     tasks: Vec<u16>,
 
-    /// How many names there are to take.
+    /// Number of names to lease.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     names: u32,
@@ -57,17 +57,17 @@ pub(crate) struct Bench {
     #[arg(allow_hyphen_values = true)]
     span: Duration,
 
-    /// How long to run before that, unmeasured.
+    /// How long to run before the measurement.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     warm_up: Duration,
 
-    /// The leases' ttl. Nothing is renewed.
+    /// Ttl of the leases, which are not renewed.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = leasehold::duration::parse)]
     #[arg(allow_hyphen_values = true)]
     ttl: Duration,
 
-    /// What the names begin with.
+    /// Prefix of the names.
     #[arg(long, default_value = "leasehold-bench/")]
     prefix: String,
 }
@@ -76,37 +76,38 @@ impl Bench {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
         let names = self.names()?;
         let mut signals = Signals::catch()?;
-        let place = store::any_place(common)?;
+        let target = store::target_or_memory(common)?;
         let client = tokio::select! {
-            client = store::connect(&place) => client?,
-            signal = signals.end() => return Ok(exit::by(signal)),
+            client = store::connect(&target) => client?,
+            signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
         let count = output::grouped(self.names.into());
         if !common.json {
             output::note(&format!(
-                "writing to the store: {count} names that begin with {}",
+                "writing to the store: {count} names with the prefix {}",
                 self.prefix
             ));
         }
         let mut runs = Vec::new();
         let end = self.measure(&client, names, &mut signals, &mut runs).await;
         store::close(&client).await;
-        // What was measured before something failed is told as well.
+        // Runs that ended before a failure are reported too.
         if end.is_ok() || !runs.is_empty() {
             let interrupted = matches!(end, Ok(Some(_)));
-            let report = Report::new(store::scheme(place.url()), &self, interrupted, runs);
+            let scheme = store::scheme(target.url());
+            let report = Report::new(scheme, &self, interrupted, runs);
             if common.json {
                 output::json(&report)?;
             } else {
                 output::text(&report.for_people())?;
                 let is_clean = end.is_ok() && !report.has_errors();
-                self.tell_what_stays(store::scheme(place.url()), is_clean);
+                self.report_leftovers(scheme, is_clean);
             }
         }
-        Ok(end?.map_or(0, exit::by))
+        Ok(end?.map_or(0, exit::of_signal))
     }
 
-    /// One run after the other; the signal that ended it, if one did.
+    /// Measures one run after another. Returns the signal that ended them early, if any.
     async fn measure(
         &self,
         client: &Client,
@@ -115,8 +116,8 @@ impl Bench {
         runs: &mut Vec<Run>,
     ) -> Result<Option<Signal>, Failure> {
         for &tasks in &self.tasks {
-            let mut crew = Crew::start(client, &names, tasks, self.ttl);
-            let (run, signal) = crew.run(self.warm_up, self.span, signals).await?;
+            let mut pool = WorkerPool::start(client, &names, tasks, self.ttl);
+            let (run, signal) = pool.run(self.warm_up, self.span, signals).await?;
             runs.extend(run);
             if signal.is_some() {
                 return Ok(signal);
@@ -125,22 +126,27 @@ impl Bench {
         Ok(None)
     }
 
-    /// The names to take, if they and the rest can be used. (The ttl is looked at with the first lease.)
+    /// Returns the names to lease, after a check of all options but the ttl, which the first lease checks.
     fn names(&self) -> Result<Arc<[Name]>, Failure> {
         let most = self.tasks.iter().copied().max().unwrap_or_default();
         if self.names < most.into() {
-            let names = self.names;
-            let message =
-                format!("{most} tasks need as many names: give `--names {most}`, not {names}");
-            return Err(Failure::new(USAGE, message));
+            return Err(Failure::new(
+                USAGE,
+                format!(
+                    "invalid --names: {most} tasks need as many names; give `--names {most}` or more"
+                ),
+            ));
         }
         if self.span.is_zero() {
-            return Err(Failure::new(USAGE, "nothing can be measured in no time"));
+            return Err(Failure::new(
+                USAGE,
+                "invalid --for: nothing can be measured in zero time; give a longer time",
+            ));
         }
         if self.prefix.is_empty() {
             return Err(Failure::new(
                 USAGE,
-                "the prefix is empty: the names might be somebody's",
+                "invalid --prefix: the prefix is empty, and the names could be in use; give a prefix of your own",
             ));
         }
         let width = (self.names - 1).to_string().len();
@@ -149,21 +155,22 @@ impl Bench {
         Ok(names.collect::<Result<_, _>>()?)
     }
 
-    fn tell_what_stays(&self, scheme: &str, is_clean: bool) {
-        let held = if is_clean {
-            "nothing is held any more".to_owned()
+    /// Reports the leases and records that the benchmark leaves in the store.
+    fn report_leftovers(&self, scheme: &str, is_clean: bool) {
+        let leases = if is_clean {
+            "all leases are released".to_owned()
         } else {
             let ttl = leasehold::duration::format(self.ttl);
-            format!("what could not be released is free in {ttl}")
+            format!("leases that could not be released expire within {ttl}")
         };
         let prefix = output::quoted(&self.prefix);
         let records = match scheme {
             "memory" => return,
-            "http" | "https" => "the service purges the records by itself".to_owned(),
+            "http" | "https" => "the service purges the records automatically".to_owned(),
             _ => format!(
-                "in an hour, `leasehold purge --prefix {prefix} --older-than 1h` deletes the records"
+                "to delete the records in an hour, run `leasehold purge --prefix {prefix} --older-than 1h`"
             ),
         };
-        output::note(&format!("{held}; {records}"));
+        output::note(&format!("{leases}; {records}"));
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results of a benchmark, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,32 +9,32 @@ use serde::Serialize;
 
 use super::Bench;
 use super::histogram::{self, Row};
-use super::worker::Tally;
+use super::worker::Summary;
 use crate::output;
 
-/// So many tasks at once, and what came of it.
+/// One run, with a fixed number of tasks.
 pub(super) struct Run {
     pub(super) tasks: u16,
     pub(super) span: Duration,
-    pub(super) tally: Tally,
+    pub(super) summary: Summary,
 }
 
-/// All of it.
+/// The results of all runs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// The scheme of its URL only: the rest may hold a secret.
+    /// Only the scheme of the URL: the rest may contain a secret.
     store: String,
     names: u32,
     prefix: String,
     ttl: u64,
     interrupted: bool,
-    runs: Vec<Measured>,
+    runs: Vec<Measurement>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Measured {
+struct Measurement {
     tasks: u16,
     seconds: f64,
     cycles: u64,
@@ -63,7 +63,7 @@ impl Report {
             prefix: bench.prefix.clone(),
             ttl: u64::try_from(bench.ttl.as_millis()).unwrap_or(u64::MAX),
             interrupted,
-            runs: runs.into_iter().map(Measured::from).collect(),
+            runs: runs.into_iter().map(Measurement::from).collect(),
         }
     }
 
@@ -71,17 +71,17 @@ impl Report {
         self.runs.iter().any(|run| !run.errors.is_empty())
     }
 
-    /// A table, and a histogram for each of its lines.
+    /// Formats a table of the runs, and a histogram of each.
     pub(super) fn for_people(&self) -> String {
         if self.runs.is_empty() {
-            return "nothing was measured yet".to_owned();
+            return "nothing was measured".to_owned();
         }
         let head = [
             "TASKS", "CYCLES/S", "P50", "P90", "P99", "P99.9", "MAX", "ERRORS",
         ];
         let head = head.map(str::to_owned);
         let rows: Vec<_> = std::iter::once(head)
-            .chain(self.runs.iter().map(Measured::cells))
+            .chain(self.runs.iter().map(Measurement::cells))
             .collect();
         let mut text = right_aligned(&rows);
         for run in &self.runs {
@@ -100,7 +100,7 @@ impl Report {
     }
 }
 
-impl Measured {
+impl Measurement {
     fn cells(&self) -> [String; 8] {
         let Latency {
             p50,
@@ -126,9 +126,9 @@ impl Measured {
     }
 }
 
-impl From<Run> for Measured {
+impl From<Run> for Measurement {
     fn from(run: Run) -> Self {
-        let Tally { latency, errors } = run.tally;
+        let Summary { latency, errors } = run.summary;
         let seconds = run.span.as_secs_f64();
         let cycles = latency.len();
         Self {
@@ -156,7 +156,7 @@ impl From<&Histogram<u64>> for Latency {
     }
 }
 
-/// `1 task`, `64 tasks`.
+/// Formats a number of tasks: `1 task`, `64 tasks`.
 pub(super) fn tasks(count: u16) -> String {
     let word = if count == 1 { "task" } else { "tasks" };
     format!("{count} {word}")

@@ -1,4 +1,4 @@
-//! One task: takes and releases one lease after another, and keeps its own account of it.
+//! One task: acquires and releases one lease after another, and records latencies and errors.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,65 +12,65 @@ use leasehold::wire::Problem;
 use leasehold::{AcquireRequest, Acquired, Client, Error, Holding};
 use tokio::sync::watch;
 
-/// How long a task waits after a cycle that failed: a store in trouble is not helped by more questions.
-const PAUSE: Duration = Duration::from_millis(20);
-/// The longest cycle that is told from a longer one.
-const LONGEST: Duration = Duration::from_secs(3_600);
-/// Of the latencies, so many digits count.
+/// How long a task waits after a failed cycle, so that it does not add load to a failing store.
+const FAILURE_DELAY: Duration = Duration::from_millis(20);
+/// The longest latency that is recorded; longer ones count as this.
+const MAX_LATENCY: Duration = Duration::from_secs(3_600);
+/// The significant digits of recorded latencies.
 const DIGITS: u8 = 3;
 
-/// How far a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     WarmUp,
     Measuring,
-    /// Cycles under way are finished, and no others begun.
+    /// Unfinished cycles are completed, and no new ones begin.
     Stopping,
-    /// What is still under way is dropped.
-    GivenUp,
+    /// Unfinished cycles are cancelled.
+    Cancelled,
 }
 
-/// What is known while a run goes on.
+/// What all tasks of a run count while it lasts.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct LiveCounts {
     cycles: AtomicU64,
-    trouble: OnceLock<Error>,
+    first_error: OnceLock<Error>,
 }
 
-impl Live {
-    /// How many cycles were completed, measured or not.
+impl LiveCounts {
+    /// Returns the number of completed cycles, the warm-up included.
     pub(super) fn cycles(&self) -> u64 {
         self.cycles.load(Ordering::Relaxed)
     }
 
-    /// The first error, if there was nothing but errors.
+    /// Returns the first error if no cycle was completed.
     pub(super) fn failure(&self) -> Option<Error> {
-        let trouble = self.trouble.get()?;
-        (self.cycles() == 0).then(|| trouble.clone())
+        let error = self.first_error.get()?;
+        (self.cycles() == 0).then(|| error.clone())
     }
 }
 
-/// What was measured.
+/// The latencies and errors of a run.
 #[derive(Debug)]
-pub(super) struct Tally {
-    /// Of whole cycles, in nanoseconds.
+pub(super) struct Summary {
+    /// Latencies of complete cycles, in nanoseconds.
     pub(super) latency: Histogram<u64>,
-    /// How many cycles failed, by the `type` that the service would give the problem.
+    /// How many cycles failed, by problem type.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
-impl Tally {
+impl Summary {
     pub(super) fn new() -> Self {
-        let longest = nanos(LONGEST);
+        let max = nanos(MAX_LATENCY);
         Self {
-            latency: Histogram::new_with_max(longest, DIGITS).expect("sound bounds"),
+            latency: Histogram::new_with_max(max, DIGITS).expect("the bounds are valid"),
             errors: BTreeMap::new(),
         }
     }
 
     pub(super) fn add(&mut self, other: &Self) {
         let added = self.latency.add(&other.latency);
-        added.expect("equal bounds");
+        added.expect("the bounds are equal");
         for (kind, count) in &other.errors {
             *self.errors.entry(kind.clone()).or_default() += count;
         }
@@ -85,63 +85,64 @@ impl Tally {
 pub(super) struct Worker {
     pub(super) client: Client,
     pub(super) names: Arc<[Name]>,
-    /// Its first name; the next one is so many further on. So no two tasks meet.
+    /// The index of its first name.
     pub(super) first: usize,
+    /// The distance to its next name: the number of tasks, so that no two tasks use the same name.
     pub(super) stride: usize,
     pub(super) ttl: Duration,
     pub(super) phase: watch::Receiver<Phase>,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveCounts>,
 }
 
 impl Worker {
-    /// Works until it is told to stop; an error that no further try would mend ends it at once.
-    pub(super) async fn work(self) -> leasehold::Result<Tally> {
-        let mut tally = Tally::new();
+    /// Works until the run stops, or until an error that a retry cannot fix.
+    pub(super) async fn work(self) -> leasehold::Result<Summary> {
+        let mut summary = Summary::new();
         let mut phase = self.phase.clone();
-        let worked = tokio::select! {
-            worked = self.cycles(&mut tally) => Some(worked),
-            _ = phase.wait_for(|phase| *phase == Phase::GivenUp) => None,
+        let result = tokio::select! {
+            result = self.run_cycles(&mut summary) => Some(result),
+            _ = phase.wait_for(|phase| *phase == Phase::Cancelled) => None,
         };
-        match worked {
-            Some(worked) => worked?,
-            None => tally.count("unanswered"),
+        match result {
+            Some(result) => result?,
+            None => summary.count("unanswered"),
         }
-        Ok(tally)
+        Ok(summary)
     }
 
-    async fn cycles(&self, tally: &mut Tally) -> leasehold::Result<()> {
-        let share = self.names.iter().skip(self.first).step_by(self.stride);
-        for name in share.cycle() {
+    async fn run_cycles(&self, summary: &mut Summary) -> leasehold::Result<()> {
+        let names = self.names.iter().skip(self.first).step_by(self.stride);
+        for name in names.cycle() {
             let phase = *self.phase.borrow();
             if phase >= Phase::Stopping {
                 break;
             }
-            let measured = phase == Phase::Measuring;
-            let begun = Instant::now();
-            match self.cycle(name).await {
+            let is_measured = phase == Phase::Measuring;
+            let started = Instant::now();
+            match self.run_cycle(name).await {
                 Ok(()) => {
                     self.live.cycles.fetch_add(1, Ordering::Relaxed);
-                    if measured {
-                        tally.latency.saturating_record(nanos(begun.elapsed()));
+                    if is_measured {
+                        summary.latency.saturating_record(nanos(started.elapsed()));
                     }
                 }
                 Err(error @ (Error::Invalid(_) | Error::Denied(_) | Error::Corrupt(_))) => {
                     return Err(error);
                 }
                 Err(error) => {
-                    if measured {
-                        tally.count(&kind(&error));
+                    if is_measured {
+                        summary.count(&problem_type(&error));
                     }
-                    let _ = self.live.trouble.set(error);
-                    tokio::time::sleep(PAUSE).await;
+                    let _ = self.live.first_error.set(error);
+                    tokio::time::sleep(FAILURE_DELAY).await;
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes the lease and releases it.
-    async fn cycle(&self, name: &Name) -> leasehold::Result<()> {
+    /// Acquires the lease and releases it.
+    async fn run_cycle(&self, name: &Name) -> leasehold::Result<()> {
         let nonce = Nonce::new(format!("{:032x}", Machine.random()))?;
         let request = AcquireRequest {
             name: name.clone(),
@@ -155,8 +156,8 @@ impl Worker {
         let leases = self.client.leases();
         let released = match leases.acquire(request).await {
             Ok(Acquired::Granted(hold)) => {
-                let who = Holding::Fence(hold.grant.fence);
-                leases.release(name, who).await
+                let holding = Holding::Fence(hold.grant.fence);
+                leases.release(name, holding).await
             }
             Ok(Acquired::Held(held)) => return Err(Error::Held(held)),
             Err(error) => Err(error),
@@ -165,7 +166,7 @@ impl Worker {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::Expired),
             Err(error) => {
-                // It may be held all the same, and would then stay so for its ttl.
+                // The lease may be held nevertheless, and would stay so for its ttl.
                 let _ = leases.release(name, Holding::Nonce(nonce)).await;
                 Err(error)
             }
@@ -177,8 +178,8 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The kind of an error, as the service names it.
-fn kind(error: &Error) -> String {
-    let trouble = serde_json::to_value(Problem::from(error).trouble).unwrap_or_default();
-    trouble.as_str().unwrap_or("other").to_owned()
+/// Returns the problem type of an error, as the service names it.
+fn problem_type(error: &Error) -> String {
+    let name = serde_json::to_value(Problem::from(error).trouble).unwrap_or_default();
+    name.as_str().unwrap_or("other").to_owned()
 }

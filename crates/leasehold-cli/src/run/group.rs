@@ -1,4 +1,4 @@
-//! The command and everything it starts: one process group, which holds the lease as a whole.
+//! The command and its children: one process group, which holds the lease as a whole.
 
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -19,20 +19,20 @@ use super::terminal::Terminal;
 use super::{THIS_PROGRAM, shim};
 use crate::output;
 
-/// How often to look whether a group that was told to end has ended: there is no event for that.
-const LOOK: Duration = Duration::from_millis(10);
-/// The time after which a group that has not ended is looked at less often.
+/// How often to poll for the end of a group: there is no event for that.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The time after which a group is polled less often.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How often then.
-const SLOW_LOOK: Duration = Duration::from_millis(250);
+/// How often a group is polled after [`SLOW_AFTER`].
+const SLOW_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the command is doing.
+/// The state of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum CommandState {
     Running,
-    /// By Ctrl-Z, for instance.
+    /// Stopped by a signal, such as that of Ctrl-Z.
     Stopped,
-    /// It is not reaped yet, so its number still means this group and no other.
+    /// Not reaped yet, so its process id still belongs to this group.
     Ended,
 }
 
@@ -40,14 +40,14 @@ pub(super) enum Doing {
 pub(super) struct Group {
     leader: Child,
     id: Pid,
-    gate: PipeWriter,
+    start_pipe: PipeWriter,
 }
 
 impl Group {
-    /// Starts a command that does not run before [`go`](Self::go), and never does if this process dies before that.
-    /// Returns the terminal that is to be handed to it, too.
+    /// Starts the shim of a command, which runs the command after [`run`](Self::run), and never if this process dies before.
+    /// Also returns the terminal to give to the command.
     pub(super) fn start(job: Job<'_>) -> io::Result<(Self, Terminal)> {
-        let (waiting, gate) = io::pipe()?;
+        let (waiting, start_pipe) = io::pipe()?;
         let mut shim = Command::new(THIS_PROGRAM);
         shim.arg0(shim::PROCESS_NAME)
             .arg(shim::WORD)
@@ -67,7 +67,7 @@ impl Group {
         let group = Self {
             leader,
             id: Pid::from_raw(id),
-            gate,
+            start_pipe,
         };
         Ok((group, job.terminal))
     }
@@ -77,70 +77,75 @@ impl Group {
     }
 
     /// Lets the command run.
-    pub(super) fn go(&mut self) {
-        // It fails when the watchdog has ended the group already, which shows soon enough.
-        let _ = self.gate.write_all(b"!");
+    pub(super) fn run(&mut self) {
+        // Fails only if the watchdog has ended the group already, which the caller notices by itself.
+        let _ = self.start_pipe.write_all(b"!");
     }
 
     /// Sends a signal to every process of the group.
     pub(super) fn signal(&self, signal: Signal) {
-        // It fails when there is nobody left to get it.
+        // Fails if no process of the group is left.
         let _ = killpg(self.id, signal);
     }
 
-    /// Forwards a signal to the group, and reports the processes that cannot be sent it.
+    /// Forwards a signal to the group, and reports the processes that it cannot be sent to.
     pub(super) fn forward(&self, signal: Signal) {
         self.signal(signal);
-        let missed = self.out_of_reach();
-        // A change of the terminal's size is not worth a message.
-        if signal != Signal::SIGWINCH && !missed.is_empty() {
+        let unreached = self.out_of_reach();
+        // A change of the terminal size is not worth a message.
+        if signal != Signal::SIGWINCH && !unreached.is_empty() {
             output::note(&format!(
-                "{signal} cannot be sent to processes of another user: {}",
-                process::list(&missed)
+                "cannot send {signal} to processes of another user: {}",
+                process::list(&unreached)
             ));
         }
     }
 
-    /// What the command is doing. Tells once about each stop.
-    pub(super) fn doing(&self) -> Doing {
-        let look = |what| waitid(Id::Pid(self.id), what | WaitPidFlag::WNOHANG);
-        match look(WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+    /// Returns the state of the command. Each stop is reported once.
+    pub(super) fn state(&self) -> CommandState {
+        let wait = |flags| waitid(Id::Pid(self.id), flags | WaitPidFlag::WNOHANG);
+        match wait(WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
-            // Also an end by a real-time signal, which has no name.
-            _ => return Doing::Ended,
+            // Including the end by a real-time signal, which `nix` cannot represent.
+            _ => return CommandState::Ended,
         }
-        match look(WaitPidFlag::WSTOPPED) {
-            Ok(WaitStatus::Stopped(..)) => Doing::Stopped,
-            _ => Doing::Running,
+        match wait(WaitPidFlag::WSTOPPED) {
+            Ok(WaitStatus::Stopped(..)) => CommandState::Stopped,
+            _ => CommandState::Running,
         }
     }
 
-    /// Ends every process of the group that still runs: TERM, and KILL after the grace.
+    /// Ends every process of the group: TERM, and KILL after the grace period.
     pub(super) async fn end(&self, grace: Duration) {
-        if self.runs() {
+        if self.is_running() {
             self.signal(Signal::SIGTERM);
-            // What is stopped cannot end by itself.
+            // A stopped process does not handle TERM until it continues.
             self.signal(Signal::SIGCONT);
         }
-        let _ = tokio::time::timeout(grace, self.gone()).await;
-        // Also if nobody was seen: a fork may have escaped the look, but none escapes this.
+        let _ = tokio::time::timeout(grace, self.wait_until_gone()).await;
+        // Sent even if no process was found: a fork may have escaped the poll, but it does not escape `killpg`.
         self.signal(Signal::SIGKILL);
     }
 
     /// Returns when no process of the group runs any more.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn wait_until_gone(&self) {
         let since = Instant::now();
-        while self.runs() {
+        while self.is_running() {
             let is_slow = since.elapsed() > SLOW_AFTER;
-            tokio::time::sleep(if is_slow { SLOW_LOOK } else { LOOK }).await;
+            tokio::time::sleep(if is_slow {
+                SLOW_POLL_INTERVAL
+            } else {
+                POLL_INTERVAL
+            })
+            .await;
         }
     }
 
-    /// Whether any process of the group still runs.
-    fn runs(&self) -> bool {
+    /// Returns whether any process of the group still runs.
+    fn is_running(&self) -> bool {
         match Process::of_group(self.id) {
             Ok(processes) => !processes.is_empty(),
-            Err(_) => self.doing() != Doing::Ended,
+            Err(_) => self.state() != CommandState::Ended,
         }
     }
 
@@ -149,29 +154,28 @@ impl Group {
         Process::of_group(self.id).unwrap_or_default()
     }
 
-    /// Returns those among them that cannot be sent signals.
+    /// Returns the processes of the group that this process may not signal.
     pub(super) fn out_of_reach(&self) -> Vec<Process> {
         let mut processes = self.processes();
         processes.retain(Process::is_out_of_reach);
         processes
     }
 
-    /// Returns how the command ended; `None` if it could not be ended. Unless some of the group still runs, the group's
-    /// number is free from here on.
+    /// Reaps the command, and returns how it ended; `None` if it still runs. Unless other processes of the group still run,
+    /// the kernel may reuse the group id afterwards.
     pub(super) fn reap(mut self) -> io::Result<Option<ExitStatus>> {
-        match self.doing() {
-            Doing::Ended => self.leader.wait().map(Some),
-            Doing::Running | Doing::Stopped => Ok(None),
+        match self.state() {
+            CommandState::Ended => self.leader.wait().map(Some),
+            CommandState::Running | CommandState::Stopped => Ok(None),
         }
     }
 }
 
-/// Starts the shim, which alone inherits this end of its pipe.
+/// Starts the shim, which inherits the reading end of its pipe.
 fn spawn(shim: &mut Command, waiting: &PipeReader) -> io::Result<Child> {
-    // One at a time: a command that is started meanwhile would inherit it too. The shim closes it before it becomes
-    // the command.
-    static START: Mutex<()> = Mutex::new(());
-    let _alone = START.lock().unwrap_or_else(PoisonError::into_inner);
+    // One at a time: another shim that is started meanwhile would inherit the pipe too.
+    static SPAWNING: Mutex<()> = Mutex::new(());
+    let _guard = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
     fcntl(waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
     let started = shim.spawn();
     fcntl(waiting, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;

@@ -1,5 +1,5 @@
-//! Ctrl-C ends a command that has the terminal to itself. The scripts around it have to learn of that, or a loop of
-//! theirs would go on with the next command.
+//! Ends this process by the signal that ended the command. Without that, a shell loop around `leasehold run` would
+//! continue after Ctrl-C, because the terminal sent the signal to the group of the command only.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -10,26 +10,26 @@ use nix::unistd::getpgrp;
 use super::THIS_PROGRAM;
 use crate::exit;
 
-/// The word that makes this program end by a signal.
+/// The argument that starts this program to end by a signal.
 pub(super) const WORD: &str = "__interrupted";
 
-/// Does to this job what the key would have done, and ends by the signal: shells look at that, not at exit codes.
-/// Returns the exit code that comes closest, if it cannot.
-pub(crate) fn end_by(key: Signal) -> u8 {
-    let _ = killpg(getpgrp(), key);
-    // This process catches the signal; as a new program it does not.
+/// Sends the signal to this process group, and ends this process by it, which shells check instead of the exit code.
+/// Returns the corresponding exit code if that fails.
+pub(crate) fn end_by(signal: Signal) -> u8 {
+    let _ = killpg(getpgrp(), signal);
+    // This process catches the signal; executed again, it does not.
     let _ = Command::new(THIS_PROGRAM)
         .arg0("leasehold")
-        .args([WORD, key.as_str()])
+        .args([WORD, signal.as_str()])
         .exec();
-    exit::by(key)
+    exit::of_signal(signal)
 }
 
-/// Ends by the signal of this name.
-pub(super) fn main(key: &str) -> ExitCode {
-    let Ok(key) = key.parse::<Signal>() else {
+/// Ends this process by the signal of this name.
+pub(super) fn main(signal: &str) -> ExitCode {
+    let Ok(signal) = signal.parse::<Signal>() else {
         return ExitCode::from(exit::USAGE);
     };
-    let _ = raise(key);
-    ExitCode::from(exit::by(key))
+    let _ = raise(signal);
+    ExitCode::from(exit::of_signal(signal))
 }

@@ -1,4 +1,4 @@
-//! `leasehold run`: a command that runs only while it holds a lease.
+//! `leasehold run`: runs a command while holding a lease.
 
 mod group;
 mod interrupted;
@@ -10,7 +10,7 @@ mod terminal;
 mod watchdog;
 
 use std::ffi::OsString;
-use std::io;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,78 +19,78 @@ use leasehold::core::Name;
 use leasehold::{Client, Error, Lease};
 use serde_json::{Value, json};
 
-use crate::acquire::tell_of_waiting;
-use crate::arguments::{self, Common, Taking};
+use crate::acquire::report_waiting;
+use crate::arguments::{self, AcquireOptions, Common};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
-use crate::store::Place;
+use crate::store::Target;
 use crate::{output, store};
 pub(crate) use interrupted::end_by;
-pub(crate) use job::{Job, Outcome, accompany};
+pub(crate) use job::{Job, Outcome, run_unleased};
 pub(crate) use supervise::supervise;
 pub(crate) use terminal::Terminal;
 
-/// This very program, also if its file was replaced meanwhile.
+/// The running program, even if its file was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 const EXPLANATION: &str = "\
-The command gets LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_BODY (where an \
-unfinished run stopped), LEASEHOLD_EXPIRES (when the lease would be over if it were not renewed, as of the start; it is \
-renewed for as long as the command runs) and LEASEHOLD_STORE; with `--also`, LEASEHOLD_FENCES too, a JSON object with \
-the fence of each name. If one of several leases is lost, the command is ended.
+Environment: the command receives LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it to the resources that check fences), \
+LEASEHOLD_BODY (what an unfinished run left), LEASEHOLD_EXPIRES (the expiry as of the start; the lease is renewed while \
+the command runs) and LEASEHOLD_STORE. With `--also` it also receives LEASEHOLD_FENCES, a JSON object with the fence of \
+each name. If one of several leases is lost, the command is ended.
 
-The command gets no secrets. If the store's URL has a password, or there is a token, LEASEHOLD_STORE and LEASEHOLD_TOKEN are \
-`@FILE` for it where they are so here, which it can use if it may read that file. Otherwise they are `withheld:`, and a \
-`leasehold` in the command says so instead of using another store.
+Secrets: the command receives none. A URL with a password and a token are passed on in LEASEHOLD_STORE and \
+LEASEHOLD_TOKEN only if they were given as `@FILE`, and in that form. Otherwise the variables are set to `withheld:`, \
+which a nested `leasehold` refuses, so that it does not silently use another store.
 
-The body that the command writes (`leasehold update`) is for the next holder if the command fails or is ended. When it \
-ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the lease is \
-shared, or the name is a work item. The bodies of `--also` names are left alone.
+Body: what the command writes with `leasehold update` is kept for the next holder if the command fails or is ended. If \
+the command ends with 0, the body is cleared in the write that releases the lease, unless `--keep-body` is given, the \
+lease is shared, or the name is a work item. The bodies of `--also` names are not changed.
 
-The command and all that it starts are one process group, which holds the lease as a whole: signals go to all of it, \
-what the command leaves behind is ended when it ends, and only then the lease is released. If the lease cannot be \
-renewed, or `leasehold` itself is killed or stopped, the group is ended (TERM, then KILL) before anybody else can get \
-the lease: a quarter of the ttl before its end, but at most 5 s before. Processes that leave the group (daemons, \
-`setsid`) are on their own. Processes of another user cannot be ended: use `sudo leasehold run …`, not \
+Processes: the command and its children form one process group, which holds the lease as a whole. Signals are forwarded \
+to the group. When the command ends, the remaining processes are ended before the lease is released. If the lease \
+cannot be renewed, or `leasehold` itself is killed or stopped, the group is ended (TERM, then KILL) before another \
+holder can get the lease: a quarter of the ttl before its expiry, but at most 5 s before. Processes that leave the group \
+(daemons, `setsid`) are not tracked. Processes of another user cannot be ended: use `sudo leasehold run …`, not \
 `leasehold run … -- sudo …`.
 
-The lease of a command that is stopped (Ctrl-Z) is not renewed: the command is ended unless it goes on in time.";
+Ctrl-Z: while the command is stopped, its lease is not renewed, and the command is ended unless it continues in time.";
 
 const EXAMPLES: &str = "\
 Examples:
   leasehold run nightly -- ./report.sh
-  leasehold run nightly -n -E 0 -- ./report.sh           it is fine if it runs elsewhere
+  leasehold run nightly -n -E 0 -- ./report.sh           exit code 0 also if it runs elsewhere
   leasehold run nightly -w 10s --ttl 1m -- ./report.sh
-  leasehold run gpu --shared --limit 4 -- ./train.sh     at most four at once
-  leasehold run ada --also bob -- ./transfer.sh          both, or neither
+  leasehold run gpu --shared --limit 4 -- ./train.sh     at most four at a time
+  leasehold run ada --also bob -- ./transfer.sh          both leases, or neither
   leasehold run job -- sh -c 'leasehold update \"$LEASEHOLD_NAME\" \"$LEASEHOLD_FENCE\" half-way'";
 
 /// Run a command while holding a lease, like flock(1).
 ///
-/// Waits for as long as it takes while somebody else holds the lease, unless told otherwise.
+/// While another holder has the lease, the command waits, without limit unless `--wait` or `--no-wait` is given.
 #[derive(Args, Debug)]
 #[command(override_usage = "leasehold run [OPTIONS] <NAME> -- <COMMAND>...")]
 #[command(after_help = EXAMPLES)]
 #[command(after_long_help = format!("{EXPLANATION}\n\n{EXAMPLES}\n\n{}", exit::TABLE))]
 pub(crate) struct Run {
     #[command(flatten)]
-    taking: Taking,
+    options: AcquireOptions,
 
-    /// Hold this lease too: all of them, or none. May be given several times.
+    /// Hold this lease too: all leases or none are acquired. May be given several times.
     #[arg(long, value_name = "NAME", value_parser = arguments::name, conflicts_with = "shared")]
     also: Vec<Name>,
 
-    /// Leave the body for the next holder when the command ends with 0. Otherwise a finished command's body is cleared,
-    /// so that the next run does not resume finished work.
+    /// Keep the body when the command ends with 0. By default it is cleared then, so that the next run does not resume
+    /// finished work.
     #[arg(long)]
     keep_body: bool,
 
-    /// The command to run, and its arguments.
+    /// Command to run, with its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Becomes a part of a running `leasehold run`, if that is what these arguments say.
+/// Runs as a helper process of `leasehold run` if the arguments ask for one.
 pub(crate) fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match arguments.next()?.to_str()? {
         shim::WORD => Some(shim::main(arguments)),
@@ -102,163 +102,164 @@ pub(crate) fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Ex
 
 impl Run {
     pub(crate) async fn execute(mut self, common: &Common) -> Result<u8, Failure> {
-        // In `run -- -name -- COMMAND` the second pair of dashes is the one that was meant.
+        // In `run -- -name -- COMMAND`, the second `--` separates the command.
         if self.command.len() > 1 && self.command[0] == "--" {
             self.command.remove(0);
         }
         let mut signals = Signals::catch()?;
-        let place = store::place(common)?;
+        let target = store::target(common)?;
         let client = tokio::select! {
-            client = store::connect(&place) => client?,
-            signal = signals.end() => return Ok(exit::by(signal)),
+            client = store::connect(&target) => client?,
+            signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
         let ran = tokio::select! {
             leases = self.leases(&client) => match leases {
-                Ok(leases) => self.hold(leases, &place, &mut signals).await,
-                Err(error) => Err(self.taking.failure(&self.what(), error)),
+                Ok(leases) => self.hold(leases, &target, &mut signals).await,
+                Err(error) => Err(self.options.failure(&self.description(), error)),
             },
             signal = signals.end() => Ok(Outcome::Killed(signal)),
         };
         store::close(&client).await;
         match ran? {
-            Outcome::Interrupted(key) => Ok(end_by(key)),
+            Outcome::Interrupted(signal) => Ok(end_by(signal)),
             Outcome::Lost(reason) => Err(Failure::new(
                 exit::LOST,
                 format!(
-                    "{} is lost, and its command was ended: {reason}",
-                    self.what()
+                    "lost {}, and its command was ended: {reason}",
+                    self.description()
                 ),
             )),
-            Outcome::Outlived { by, outcome } => Err(self.outlived(&by, &outcome)),
+            Outcome::Survivors { processes, outcome } => Err(self.survivors(&processes, &outcome)),
             ended => Ok(ended.code()),
         }
     }
 
-    /// Whether the body is to be cleared, because nothing is left to resume. A shared body belongs to the other holders
-    /// too, and that of a work item is its content.
-    fn clears_body(&self, outcome: &io::Result<Outcome>, lease: &Lease) -> bool {
+    /// Whether to clear the body, because there is nothing to resume. The body of a shared lease belongs to the other
+    /// holders too, and that of a work item is its content.
+    fn clears_body(&self, outcome: &Result<Outcome, Failure>, lease: &Lease) -> bool {
         matches!(outcome, Ok(Outcome::Ended(0)))
             && !self.keep_body
-            && !self.taking.shared
+            && !self.options.shared
             && lease.state().is_none()
     }
 
-    /// Returns the failure that names the processes that could not be ended.
-    fn outlived(&self, by: &str, outcome: &Outcome) -> Failure {
-        let what = self.what();
+    /// Returns the failure that names the processes that could not be killed.
+    fn survivors(&self, processes: &str, outcome: &Outcome) -> Failure {
+        let name = self.description();
         let message = match outcome {
-            Outcome::Lost(reason) => {
-                format!(
-                    "{what} is lost ({reason}), but processes still run that cannot be ended: {by}"
-                )
-            }
+            Outcome::Lost(reason) => format!(
+                "lost {name} ({reason}), but these processes still run and cannot be killed: {processes}"
+            ),
             _ => format!(
-                "{what} is left to expire, as processes still run that cannot be ended: {by}"
+                "cannot release {name}, because these processes still run and cannot be killed: {processes}; it \
+                 expires after its ttl"
             ),
         };
         Failure::new(outcome.code(), message)
     }
 
-    /// What it is that somebody else may hold.
-    fn what(&self) -> String {
+    /// Returns the name or names for a message.
+    fn description(&self) -> String {
         match &*self.also {
-            [] => self.taking.name.to_string(),
+            [] => self.options.name.to_string(),
             _ => format!("one of {}", self.names().join(", ")),
         }
     }
 
     fn names(&self) -> Vec<&str> {
-        let names = std::iter::once(&self.taking.name).chain(&self.also);
+        let names = std::iter::once(&self.options.name).chain(&self.also);
         names.map(Name::as_str).collect()
     }
 
-    /// Takes the leases, that of the name first; says who is in the way if that takes a while.
+    /// Acquires the leases, and reports the holder that it waits for. The lease of the first name comes first.
     async fn leases(&self, client: &Client) -> leasehold::Result<Vec<Lease>> {
         if self.also.is_empty() {
             return Ok(vec![self.lease(client).await?]);
         }
-        let taking = &self.taking;
-        let mut several = client.lease_all(self.names()).ttl(taking.ttl);
-        if let Some(owner) = &taking.owner {
+        let options = &self.options;
+        let mut several = client.lease_all(self.names()).ttl(options.ttl);
+        if let Some(owner) = &options.owner {
             several = several.owner(owner.as_str());
         }
-        let taken = match several.clone().acquire().await {
-            Err(Error::Held(held)) if taking.patience() != Some(Duration::ZERO) => {
-                tell_of_waiting(&self.names().join(", "), &held);
+        let acquired = match several.clone().acquire().await {
+            Err(Error::Held(held)) if options.wait_limit() != Some(Duration::ZERO) => {
+                report_waiting(&self.names().join(", "), &held);
                 several
-                    .wait(taking.patience().unwrap_or(Duration::MAX))
+                    .wait(options.wait_limit().unwrap_or(Duration::MAX))
                     .acquire()
                     .await?
             }
-            taken => taken?,
+            acquired => acquired?,
         };
-        let mut leases = taken.into_leases();
-        leases.sort_by_key(|lease| *lease.name() != taking.name);
+        let mut leases = acquired.into_leases();
+        leases.sort_by_key(|lease| *lease.name() != options.name);
         Ok(leases)
     }
 
-    /// Takes the only lease.
+    /// Acquires the only lease.
     async fn lease(&self, client: &Client) -> leasehold::Result<Lease> {
-        let taking = &self.taking;
-        let mut lease = client.lease(taking.name.as_str()).ttl(taking.ttl);
-        if let Some(owner) = &taking.owner {
+        let options = &self.options;
+        let mut lease = client.lease(options.name.as_str()).ttl(options.ttl);
+        if let Some(owner) = &options.owner {
             lease = lease.owner(owner.as_str());
         }
-        if taking.shared {
-            lease = lease.shared(taking.limit);
+        if options.shared {
+            lease = lease.shared(options.limit);
         }
         let held = match lease.clone().acquire().await {
-            Err(Error::Held(held)) if taking.patience() != Some(Duration::ZERO) => held,
-            taken => return taken,
+            Err(Error::Held(held)) if options.wait_limit() != Some(Duration::ZERO) => held,
+            acquired => return acquired,
         };
-        tell_of_waiting(taking.name.as_str(), &held);
-        match taking.patience() {
+        report_waiting(options.name.as_str(), &held);
+        match options.wait_limit() {
             Some(wait) => lease.wait(wait).acquire().await,
             None => lease.wait_forever().acquire().await,
         }
     }
 
-    /// Runs the command, and lets go.
+    /// Runs the command, and releases the leases.
     async fn hold(
         &self,
         leases: Vec<Lease>,
-        place: &Place,
+        target: &Target,
         signals: &mut Signals,
     ) -> Result<Outcome, Failure> {
-        let mut environment = environment(&leases[0], place);
+        let mut environment = environment(&leases[0], target);
         if leases.len() > 1 {
             environment.push(("LEASEHOLD_FENCES", Some(fences(&leases))));
         }
         let job = Job::inheriting(&self.command, environment);
         let outcome = supervise(&leases, job, signals).await;
-        if matches!(outcome, Ok(Outcome::Outlived { .. })) {
-            // Dropping them would release them beside a process that still runs.
+        let outcome = outcome.map_err(|error| Failure::system("cannot start the command", error));
+        if matches!(outcome, Ok(Outcome::Survivors { .. })) {
+            // Dropping the leases would release them while a process still runs.
             leases.into_iter().for_each(std::mem::forget);
-            return outcome
-                .map_err(|error| Failure::system("the command cannot be started", error));
+            return outcome;
         }
         let lost = matches!(outcome, Ok(Outcome::Lost(_)));
-        // The command was given the body of the first name only, so those of `--also` are not its own to clear.
+        // The command received the body of the first name only, so the bodies of `--also` names are kept.
         for (index, lease) in leases.into_iter().enumerate() {
             let name = lease.name().clone();
-            let finished = index == 0 && self.clears_body(&outcome, &lease);
-            let released = if finished {
+            let clears_body = index == 0 && self.clears_body(&outcome, &lease);
+            let released = if clears_body {
                 lease.complete().body("").await
             } else {
                 lease.release().await.map(drop)
             };
             match released {
                 Err(error) if !lost => {
-                    output::note(&format!("{name} is left to expire: {error}"));
+                    output::note(&format!(
+                        "cannot release {name}: {error}; it expires after its ttl"
+                    ));
                 }
                 _ => {}
             }
         }
-        outcome.map_err(|error| Failure::system("the command cannot be started", error))
+        outcome
     }
 }
 
-/// Names and fences, as a JSON object.
+/// Returns names and fences as a JSON object.
 fn fences(leases: &[Lease]) -> String {
     let fences = leases
         .iter()
@@ -266,8 +267,8 @@ fn fences(leases: &[Lease]) -> String {
     Value::Object(fences.collect()).to_string()
 }
 
-/// What a command gets to know about its lease.
-pub(crate) fn environment(lease: &Lease, place: &Place) -> Vec<(&'static str, Option<String>)> {
+/// Returns the variables that describe a lease to its command.
+pub(crate) fn environment(lease: &Lease, target: &Target) -> Vec<(&'static str, Option<String>)> {
     let variables = [
         ("LEASEHOLD_NAME", Some(lease.name().to_string())),
         ("LEASEHOLD_FENCE", Some(lease.fence().to_string())),
@@ -279,10 +280,10 @@ pub(crate) fn environment(lease: &Lease, place: &Place) -> Vec<(&'static str, Op
         ("LEASEHOLD_EXPIRES", Some(output::time(lease.expires_at()))),
         ("LEASEHOLD_FENCES", None),
     ];
-    // No variable can hold a NUL; a body that does is still there for `show --json`.
-    let possible = |value: &String| !value.contains('\0');
-    let variables = place.environment().into_iter().chain(variables);
+    // A variable cannot contain NUL. A body with one can be read with `show --json`.
+    let is_representable = |value: &String| !value.contains('\0');
+    let variables = target.environment().into_iter().chain(variables);
     variables
-        .map(|(name, value)| (name, value.filter(possible)))
+        .map(|(name, value)| (name, value.filter(is_representable)))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! Processes of a group, as `/proc` shows them.
+//! The processes of a group, read from `/proc`.
 
 use std::fmt;
 use std::io;
@@ -24,9 +24,9 @@ impl Process {
         Ok(processes.filter(|process| process.group == group).collect())
     }
 
-    /// Reads a `/proc/PID/stat`; `None` if that process has ended.
+    /// Parses a `/proc/PID/stat`; `None` if the process has ended.
     fn parse(stat: &str) -> Option<Self> {
-        // The name is in parentheses and may itself contain anything.
+        // The name is in parentheses and may contain any characters.
         let (id, rest) = stat.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace();
@@ -39,7 +39,7 @@ impl Process {
         })
     }
 
-    /// Whether this process may not send it signals: it runs as another user, as after `sudo`.
+    /// Returns whether this process may not signal it, because it runs as another user, as after `sudo`.
     pub(super) fn is_out_of_reach(&self) -> bool {
         kill(self.id, None) == Err(Errno::EPERM)
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_is_read_whatever_the_program_is_called() {
+    fn group_is_parsed_for_any_program_name() {
         let running = Process::parse("17 (a) Z 9 (b) R 1 42 17 0 -1").unwrap();
         assert_eq!(running.group, Pid::from_raw(42));
         assert_eq!(running.to_string(), "process 17 (a) Z 9 (b)");

@@ -1,5 +1,5 @@
-//! What becomes the command: it leads its own process group, waits until the watchdog knows that group, and only then
-//! turns into the command. If `leasehold run` dies before, the command never starts.
+//! The shim: it leads the process group of the command, waits until the watchdog watches that group, and then replaces
+//! itself by the command (`exec`). If `leasehold run` dies before, the command never starts.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,13 +9,13 @@ use std::process::{Command, ExitCode};
 
 use crate::{exit, output};
 
-/// What `ps -f` shows it as. `pkill -f leasehold` must not match it before it has become the command.
+/// The name of the shim in `ps -f`. `pkill -f leasehold` must not match it.
 pub(super) const PROCESS_NAME: &str = "lh-exec";
 
-/// The word that makes this program a shim.
+/// The argument that starts this program as the shim.
 pub(super) const WORD: &str = "__exec";
 
-/// Waits for a byte on the descriptor of the first argument, then becomes the command in the others.
+/// Waits for a byte on the descriptor of the first argument, then executes the command in the others.
 pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(descriptor), Some(program)) = (
         arguments
@@ -25,24 +25,24 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ) else {
         return ExitCode::from(exit::USAGE);
     };
-    if !may_go(descriptor) {
+    if !wait_for_start(descriptor) {
         return ExitCode::from(exit::LOST);
     }
     let error = Command::new(&program).args(arguments).exec();
     let program = program.to_string_lossy();
     if error.kind() == ErrorKind::NotFound {
-        output::note(&format!("{program}: there is no such command"));
+        output::note(&format!("cannot run {program}: command not found"));
         ExitCode::from(exit::NOT_FOUND)
     } else {
-        output::note(&format!("{program} cannot be run: {error}"));
+        output::note(&format!("cannot run {program}: {error}"));
         ExitCode::from(exit::NOT_EXECUTABLE)
     }
 }
 
-/// Whether the byte came. The descriptor is closed afterwards: the command never sees it.
-fn may_go(descriptor: i32) -> bool {
-    let gate = File::open(format!("/proc/self/fd/{descriptor}"));
+/// Returns whether the byte arrived. Closes the descriptor, so that the command does not inherit it.
+fn wait_for_start(descriptor: i32) -> bool {
+    let pipe = File::open(format!("/proc/self/fd/{descriptor}"));
     let closed = nix::unistd::close(descriptor);
-    let byte = gate.and_then(|mut gate| gate.read(&mut [0]));
+    let byte = pipe.and_then(|mut pipe| pipe.read(&mut [0]));
     closed.is_ok() && matches!(byte, Ok(1))
 }

@@ -1,4 +1,4 @@
-//! Keeps a command and its leases together: neither outlives the other.
+//! Supervises a command and its leases: the command ends if a lease is lost, and the leases are held until it has ended.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -10,117 +10,120 @@ use leasehold::core::BootTime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use super::group::{Doing, Group};
+use super::group::{CommandState, Group};
 use super::job::{Job, Outcome};
 use super::process::{self, Process};
 use super::watchdog::{self, Watchdog};
 use crate::output;
 use crate::signals::Signals;
 
-/// Runs a command under leases of one ttl, all of which it needs. When this returns, nothing of its process group runs
-/// any more.
+/// Runs a command while all of its leases, which have the same ttl, are held. When this returns, no process of the group
+/// runs any more, unless the outcome says so.
 pub(crate) async fn supervise(
     leases: &[Lease],
     job: Job<'_>,
     signals: &mut Signals,
 ) -> io::Result<Outcome> {
     let Some(ttl) = leases.iter().map(Lease::ttl).min() else {
-        return Err(io::Error::other("there is no lease"));
+        return Err(io::Error::other("no lease is given"));
     };
     let mut deadlines: Vec<_> = leases.iter().map(Lease::watch_deadline).collect();
     let mut children = signal(SignalKind::child())?;
-    // The watchdog comes first and knows the group before the command runs in it: whenever this process dies,
-    // either there is no command, or somebody ends it.
+    // The watchdog starts first and watches the group before the command runs: whenever this process dies, either the
+    // command has not started, or the watchdog ends it.
     let mut watchdog = Watchdog::start(ttl).await?;
     let (mut group, terminal) = Group::start(job)?;
-    watchdog.watch(group.id(), earliest(leases)).await?;
-    let foreground = terminal.hand_to(group.id());
-    group.go();
+    watchdog
+        .watch(group.id(), earliest_deadline(leases))
+        .await?;
+    let foreground = terminal.give_to(group.id());
+    group.run();
 
-    let mut warned = false;
+    let mut is_warned = false;
     let mut lost = pin!(any(leases.iter().map(Lease::lost)));
     let reason = loop {
-        let moved = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
+        let renewed = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
         tokio::select! {
-            ended = watchdog.fired() => break Some(if ended { LATE } else { UNWATCHED }.to_owned()),
+            ended = watchdog.wait_for_end() => {
+                break Some(if ended { NOT_RENEWED } else { WATCHDOG_KILLED }.to_owned());
+            }
             reason = &mut lost => break Some(reason.to_string()),
-            Ok(()) = moved => {
-                if watchdog.tell(group.id(), earliest(leases)).await.is_err() {
-                    break Some(UNWATCHED.to_owned());
+            Ok(()) = renewed => {
+                if watchdog.set_deadline(group.id(), earliest_deadline(leases)).await.is_err() {
+                    break Some(WATCHDOG_KILLED.to_owned());
                 }
-                warned = warned || warn_of_other_users(&group);
+                is_warned = is_warned || warn_of_other_users(&group);
             }
             signal = signals.next() => group.forward(signal),
-            _ = children.recv() => match group.doing() {
-                Doing::Running => {}
-                Doing::Stopped => terminal.stop_along_with(group.id()),
-                Doing::Ended => break None,
+            _ = children.recv() => match group.state() {
+                CommandState::Running => {}
+                CommandState::Stopped => terminal.stop_with(group.id()),
+                CommandState::Ended => break None,
             },
         }
     };
 
     let grace = watchdog::grace(ttl);
     group.end(grace).await;
-    // Before the group's number is free for other processes. All of the group that can be killed has been killed.
+    // Disarmed before the group id can be reused. Every process of the group that can be killed has been killed.
     let ended = watchdog.disarm().await;
     let survivors = survivors(&group, leases, signals).await;
     terminal.take_from(group.id());
     let status = group.reap()?;
-    let reason = reason.or_else(|| ended.then(|| LATE.to_owned()));
+    let reason = reason.or_else(|| ended.then(|| NOT_RENEWED.to_owned()));
     let outcome = match (reason, status) {
         (Some(reason), _) => Outcome::Lost(reason),
         (None, Some(status)) => Outcome::of(status, foreground),
-        (None, None) => return Err(io::Error::other("the command has not ended")),
+        (None, None) => return Err(io::Error::other("the command did not end")),
     };
     Ok(match &*survivors {
         [] => outcome,
-        survivors => Outcome::Outlived {
-            by: process::list(survivors),
+        survivors => Outcome::Survivors {
+            processes: process::list(survivors),
             outcome: Box::new(outcome),
         },
     })
 }
 
-/// Waits until no process of a killed group runs any more. The leases are held for processes that the kernel cannot end at
-/// once, and for those of other users, which cannot be killed. Returns the processes that still run when a lease is lost
-/// or a signal ends the wait.
+/// Waits until no process of a killed group runs any more, and holds the leases meanwhile: some processes end late, and
+/// those of other users cannot be killed. Returns the processes that still run if a lease is lost or a signal ends the wait.
 async fn survivors(group: &Group, leases: &[Lease], signals: &mut Signals) -> Vec<Process> {
-    if timeout(NOTICEABLE, group.gone()).await.is_ok() {
+    if timeout(SILENT_WAIT, group.wait_until_gone()).await.is_ok() {
         return Vec::new();
     }
     if !leases.iter().any(Lease::is_lost) {
         output::note(&format!(
-            "waiting for processes that cannot be ended: {}",
+            "waiting for processes that cannot be killed: {}",
             process::list(&group.processes())
         ));
     }
     tokio::select! {
-        () = group.gone() => Vec::new(),
+        () = group.wait_until_gone() => Vec::new(),
         _ = any(leases.iter().map(Lease::lost)) => group.processes(),
         _ = signals.end() => group.processes(),
     }
 }
 
-/// Warns of processes of the group that could not be ended. Whether there are any.
+/// Warns of processes of the group that cannot be killed. Returns whether there are any.
 fn warn_of_other_users(group: &Group) -> bool {
     let processes = group.out_of_reach();
     if !processes.is_empty() {
         output::note(&format!(
-            "processes of another user cannot be ended if the lease is lost: {}; run `leasehold` as that user instead, as \
-             in `sudo leasehold run …`",
+            "cannot kill processes of another user if the lease is lost: {}; run `leasehold` as that user instead, as in \
+             `sudo leasehold run …`",
             process::list(&processes)
         ));
     }
     !processes.is_empty()
 }
 
-/// Until when all of them may be believed in.
-fn earliest(leases: &[Lease]) -> BootTime {
+/// Returns the time until which all leases are held.
+fn earliest_deadline(leases: &[Lease]) -> BootTime {
     let deadlines = leases.iter().map(Lease::deadline);
     deadlines.min().unwrap_or_default()
 }
 
-/// The output of whichever future is ready first.
+/// Returns the output of the first future that is ready.
 fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     std::future::poll_fn(move |context| {
@@ -134,8 +137,8 @@ fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::O
     })
 }
 
-/// How long a killed process may take to end before a message says so.
-const NOTICEABLE: Duration = Duration::from_secs(1);
+/// How long to wait for killed processes before a message reports them.
+const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-const LATE: &str = "it was not renewed in time";
-const UNWATCHED: &str = "its watchdog was killed";
+const NOT_RENEWED: &str = "it was not renewed in time";
+const WATCHDOG_KILLED: &str = "its watchdog was killed";

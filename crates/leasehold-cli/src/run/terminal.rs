@@ -1,4 +1,4 @@
-//! Job control: the command is in a process group of its own, so the terminal must be handed to it, or it could not
+//! Job control: the command runs in a process group of its own, which must be the foreground group of the terminal to
 //! read from it.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// No terminal: the command runs in the background.
+    /// Returns no terminal: the command runs in the background.
     pub(crate) fn none() -> Self {
         Self { device: None }
     }
@@ -23,12 +23,12 @@ impl Terminal {
         }
     }
 
-    /// Hands the terminal to a group, if this process has it: a job in the background leaves it alone. Whether it did.
-    pub(super) fn hand_to(&self, group: Pid) -> bool {
+    /// Makes a group the foreground group if this process is in the foreground. Returns whether it did.
+    pub(super) fn give_to(&self, group: Pid) -> bool {
         self.pass(getpgrp(), group)
     }
 
-    /// Takes the terminal back from a group that has it.
+    /// Makes the group of this process the foreground group again if `group` is.
     pub(super) fn take_from(&self, group: Pid) {
         self.pass(group, getpgrp());
     }
@@ -40,7 +40,7 @@ impl Terminal {
         if tcgetpgrp(device) != Ok(from) {
             return false;
         }
-        // Whoever does this from the background is stopped by SIGTTOU, unless it blocks that.
+        // A background process that calls `tcsetpgrp` is stopped by SIGTTOU unless it blocks the signal.
         let mut ttou = SigSet::empty();
         ttou.add(Signal::SIGTTOU);
         let Ok(before) = ttou.thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
@@ -51,18 +51,18 @@ impl Terminal {
         passed.is_ok()
     }
 
-    /// After the command was stopped (Ctrl-Z): gives the terminal back and stops as well, with the rest of this job, so
-    /// that the shell goes on; continued, does the reverse. The lease is not renewed in between: if it takes too long,
-    /// the watchdog ends the command. Without a terminal there is no shell to go on: the lease is simply kept.
-    pub(super) fn stop_along_with(&self, group: Pid) {
+    /// Stops this job after its command was stopped (Ctrl-Z), so that the shell gets the terminal, and continues the command
+    /// when the shell continues the job. The lease is not renewed meanwhile: if that takes too long, the watchdog ends the
+    /// command. Without a terminal this process does not stop, and the lease is renewed.
+    pub(super) fn stop_with(&self, group: Pid) {
         if self.device.is_none() {
             return;
         }
         self.take_from(group);
-        // This is the main thread, which the kernel gives signals to first, so it stops right here; where no shell
-        // waits for this job, the signal does nothing, and the command goes on at once.
+        // The kernel delivers signals to the main thread first, which is this one, so it stops here. If no shell waits for
+        // this job, the signal has no effect, and the command continues at once.
         let _ = killpg(getpgrp(), Signal::SIGTSTP);
-        self.hand_to(group);
+        self.give_to(group);
         let _ = killpg(group, Signal::SIGCONT);
     }
 }

@@ -14,62 +14,70 @@ use tokio::io::{AsyncReadExt as _, copy, sink};
 use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
-use super::crew::{Patience, Shop};
+use super::pool::{Backoff, Context};
 use crate::run::{Job, Outcome, Terminal, environment, supervise};
 use crate::signals::Signals;
 use crate::{body, exit};
 
-/// How long an output may stay open after the command and its group have ended.
-const CLOSING: Duration = Duration::from_secs(1);
+/// How long the output may stay open after the process group of the command has ended.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What became of an item.
-pub(super) enum Fate {
-    /// It moved on to the next state.
+/// How the processing of an item ended.
+pub(super) enum ItemOutcome {
+    /// It moved to the state of `--next`.
     Done,
-    /// It moved on to the failed state, for this reason.
+    /// It moved to the state of `--failed`, for this reason.
     Failed(String),
-    /// Its claim was lost, for this reason: somebody else gets it.
+    /// Its claim was lost, for this reason: another worker gets it.
     Lost(String),
-    /// This process could not be ended and still runs. The claim is left to expire.
-    Outlived(String),
+    /// These processes could not be killed and still run. The claim is left to expire.
+    Survivors(String),
     /// It was given back.
     GivenBack,
-    /// The command ended with this code, which says that it could not be run. The item was given back.
+    /// The command ended with this exit code, which says that it could not be executed. The item was given back.
     CannotRun(u8),
-    /// Nothing could be started here. The item was given back.
+    /// The command could not be started. The item was given back.
     NotStarted(io::Error),
 }
 
-/// An item that nobody here works on any more.
-pub(super) struct Finished {
+/// An item that was processed, and how long that took.
+pub(super) struct FinishedItem {
     pub(super) name: Name,
-    pub(super) fate: Fate,
+    pub(super) outcome: ItemOutcome,
     pub(super) took: Duration,
 }
 
-/// Runs the command for an item, and moves it on.
-pub(super) async fn process(shop: Arc<Shop>, lease: Lease, mut signals: Signals) -> Finished {
+/// Runs the command for an item, and moves the item to its next state.
+pub(super) async fn process(
+    context: Arc<Context>,
+    lease: Lease,
+    mut signals: Signals,
+) -> FinishedItem {
     let (name, started) = (lease.name().clone(), Instant::now());
-    let fate = match run(&shop, &lease, &mut signals).await {
-        Ok(ended) => conclude(&shop, &lease, ended).await,
-        Err(error) => Fate::NotStarted(error),
+    let outcome = match run(&context, &lease, &mut signals).await {
+        Ok(ended) => conclude(&context, &lease, ended).await,
+        Err(error) => ItemOutcome::NotStarted(error),
     };
-    if matches!(fate, Fate::Outlived(_)) {
-        // Dropping it would release it.
+    if matches!(outcome, ItemOutcome::Survivors(_)) {
+        // Dropping the lease would release it.
         std::mem::forget(lease);
     } else {
-        // It fails when the store does not answer: then the item is free after its ttl.
+        // If the store is unavailable, the claim expires after its ttl.
         let _ = lease.release().await;
     }
     let took = started.elapsed();
-    Finished { name, fate, took }
+    FinishedItem {
+        name,
+        outcome,
+        took,
+    }
 }
 
-/// How the command ended; the item's new body, or why it has none.
-type Ended = (Outcome, Result<Option<String>, String>);
+/// How the command ended; and the new body of the item, or why it is invalid.
+type CommandResult = (Outcome, Result<Option<String>, String>);
 
-async fn run(shop: &Shop, lease: &Lease, signals: &mut Signals) -> io::Result<Ended> {
-    let (printed, output) = if shop.work.output {
+async fn run(context: &Context, lease: &Lease, signals: &mut Signals) -> io::Result<CommandResult> {
+    let (printed, output) = if context.work.output {
         let (reader, writer) = io::pipe()?;
         let reader = pipe::Receiver::from_owned_fd(reader.into())?;
         (Some(tokio::spawn(collect(reader))), Stdio::from(writer))
@@ -77,8 +85,8 @@ async fn run(shop: &Shop, lease: &Lease, signals: &mut Signals) -> io::Result<En
         (None, Stdio::inherit())
     };
     let job = Job {
-        command: &shop.work.command,
-        environment: environment(lease, &shop.place),
+        command: &context.work.command,
+        environment: environment(lease, &context.target),
         input: file_of(&lease.body())?.into(),
         output,
         terminal: Terminal::none(),
@@ -91,34 +99,36 @@ async fn run(shop: &Shop, lease: &Lease, signals: &mut Signals) -> io::Result<En
     Ok((outcome, body))
 }
 
-async fn conclude(shop: &Shop, lease: &Lease, (outcome, body): Ended) -> Fate {
-    let (state, body, fate) = match (outcome, body) {
-        (Outcome::Lost(reason), _) => return Fate::Lost(reason),
-        (Outcome::Outlived { by, .. }, _) => return Fate::Outlived(by),
-        (Outcome::Ended(0), Ok(body)) => (&shop.work.next, body, Fate::Done),
-        (Outcome::Ended(0), Err(reason)) => (&shop.work.failed, None, Fate::Failed(reason)),
-        (Outcome::Ended(code @ (exit::NOT_EXECUTABLE | exit::NOT_FOUND)), _) => {
-            return Fate::CannotRun(code);
+async fn conclude(context: &Context, lease: &Lease, (outcome, body): CommandResult) -> ItemOutcome {
+    let (state, body, item) = match (outcome, body) {
+        (Outcome::Lost(reason), _) => return ItemOutcome::Lost(reason),
+        (Outcome::Survivors { processes, .. }, _) => return ItemOutcome::Survivors(processes),
+        (Outcome::Ended(0), Ok(body)) => (&context.work.next, body, ItemOutcome::Done),
+        (Outcome::Ended(0), Err(reason)) => {
+            (&context.work.failed, None, ItemOutcome::Failed(reason))
         }
-        _ if shop.is_interrupted() => return Fate::GivenBack,
+        (Outcome::Ended(code @ (exit::NOT_EXECUTABLE | exit::NOT_FOUND)), _) => {
+            return ItemOutcome::CannotRun(code);
+        }
+        _ if context.is_interrupted() => return ItemOutcome::GivenBack,
         (Outcome::Ended(code), _) => {
             let reason = format!("exit code {code}");
-            (&shop.work.failed, None, Fate::Failed(reason))
+            (&context.work.failed, None, ItemOutcome::Failed(reason))
         }
         (Outcome::Killed(signal) | Outcome::Interrupted(signal), _) => {
             let reason = format!("ended by {signal}");
-            (&shop.work.failed, None, Fate::Failed(reason))
+            (&context.work.failed, None, ItemOutcome::Failed(reason))
         }
     };
     match move_on(lease, state, body).await {
-        Ok(()) => fate,
-        Err(error) => Fate::Lost(error.to_string()),
+        Ok(()) => item,
+        Err(error) => ItemOutcome::Lost(error.to_string()),
     }
 }
 
-/// Writes the state and the body, and lets go, for as long as the claim lasts.
+/// Writes the state and the body and releases the item, with retries for as long as the claim lasts.
 async fn move_on(lease: &Lease, state: &str, body: Option<String>) -> leasehold::Result<()> {
-    let mut patience = Patience::default();
+    let mut backoff = Backoff::default();
     loop {
         let mut completion = match state {
             "" => lease.complete().clear_state(),
@@ -129,11 +139,11 @@ async fn move_on(lease: &Lease, state: &str, body: Option<String>) -> leasehold:
         }
         match completion.await {
             Err(error @ (Error::Unavailable(_) | Error::Indeterminate(_))) if !lease.is_lost() => {
-                patience.after(&error).await;
+                backoff.wait(&error).await;
             }
             done => {
                 if done.is_ok() {
-                    patience.end();
+                    backoff.end();
                 }
                 return done;
             }
@@ -141,7 +151,7 @@ async fn move_on(lease: &Lease, state: &str, body: Option<String>) -> leasehold:
     }
 }
 
-/// The text as a file of no folder, to be read from its start.
+/// Returns an anonymous file in memory with this text, positioned at its start.
 fn file_of(text: &str) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"body", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -149,8 +159,8 @@ fn file_of(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// What comes out of a pipe, though no more than it takes to see that it is too much: the rest is read, lest the
-/// command waits, and forgotten.
+/// Reads a pipe to its end, and keeps at most one byte more than a body may have. The rest is read and discarded, so that
+/// the command does not block.
 async fn collect(mut pipe: pipe::Receiver) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = limits::MAX_BODY_BYTES as u64 + 1;
@@ -159,13 +169,15 @@ async fn collect(mut pipe: pipe::Receiver) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the command has printed, as a body.
+/// Converts the output of the command into a body.
 async fn new_body(printed: JoinHandle<io::Result<Vec<u8>>>) -> Result<String, String> {
-    match tokio::time::timeout(CLOSING, printed).await {
-        Ok(Ok(Ok(bytes))) => body::text(bytes).map_err(|reason| format!("its output: {reason}")),
-        Ok(Ok(Err(error))) => Err(format!("its output cannot be read: {error}")),
+    match tokio::time::timeout(OUTPUT_TIMEOUT, printed).await {
+        Ok(Ok(Ok(bytes))) => {
+            body::text(bytes).map_err(|reason| format!("cannot use its output: {reason}"))
+        }
+        Ok(Ok(Err(error))) => Err(format!("cannot read its output: {error}")),
         Ok(Err(_)) | Err(_) => {
-            Err("its output is still open: something it started left its group".to_owned())
+            Err("cannot read its output: a process that left its group keeps it open".to_owned())
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `leasehold work`: a command for each work item in a state, for as long as there are any.
+//! `leasehold work`: runs a command for each work item in a state.
 
-mod crew;
 mod item;
+mod pool;
 mod progress;
 
 use std::ffi::OsString;
@@ -10,26 +10,28 @@ use clap::Args;
 use leasehold::core::{Fence, Kind, Operation, Update};
 
 use crate::arguments::Common;
-use crate::claim::Which;
+use crate::claim::ItemOptions;
 use crate::exit::{self, Failure, USAGE};
 use crate::signals::Signals;
 use crate::{output, store};
-use crew::{Crew, End};
+use pool::{End, WorkerPool};
 
 const EXPLANATION: &str = "\
-Each item is claimed, oldest first, and its body given to the command on standard input. The claim is renewed for as \
-long as the command runs. When it ends with 0, the item moves on to the state of `--next`, otherwise to that of \
-`--failed`, and is let go in the same write; its body stays as it is, unless `--output` makes what the command printed \
-the new one. A command that ends with 126 or 127 could not be run: its item is given back, and `work` ends with that code.
+Items are claimed oldest first. The command receives the body of its item on standard input, and the claim is renewed \
+while the command runs. If the command ends with 0, the item moves to the state of `--next`, otherwise to that of \
+`--failed`, and is released in the same write. Its body is kept, unless `--output` replaces it by what the command \
+printed. A command that ends with 126 or 127 could not be executed: its item is given back, and `work` ends with that \
+code.
 
-Start as many as you like, on as many machines: no item is ever with two at once. The command gets LEASEHOLD_NAME, \
-LEASEHOLD_FENCE (pass it on to whatever can check it), LEASEHOLD_STATE, LEASEHOLD_BODY, LEASEHOLD_EXPIRES and \
-LEASEHOLD_STORE, and as with `run` no secrets. As with `run`, a command whose claim is lost is ended with its whole process group before anybody \
-else can get the item, also when `leasehold` itself is killed; the item goes to somebody else after the ttl.
+Start any number of workers on any number of machines: an item is never processed by two at the same time. The command \
+receives LEASEHOLD_NAME, LEASEHOLD_FENCE (pass it to the resources that check fences), LEASEHOLD_STATE, LEASEHOLD_BODY, \
+LEASEHOLD_EXPIRES and LEASEHOLD_STORE. As with `run`, it receives no secrets, and if its claim is lost, its whole process \
+group is ended before another worker can get the item, even if `leasehold` itself is killed. Another worker gets the \
+item after the ttl.
 
-It waits for more items until it gets a signal (Ctrl-C, TERM), and while the store does not answer. Then it claims no \
-more and lets the running commands finish. A second signal is handed on to them, and the items of those that fail by \
-it are given back at once.";
+`work` waits for more items until it receives a signal (Ctrl-C, TERM), also while the store is unavailable. After the \
+signal it claims no more items and waits for the running commands. A second signal is forwarded to the commands, and \
+the items of commands that it ends are given back at once.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +41,7 @@ Examples:
   leasehold work RAW --next COOKED --failed BURNT --output -- tr a-z A-Z
   leasehold list --state FAILED";
 
-/// Run a command for each work item in a state, and move the item on by its exit code.
+/// Run a command for each work item in a state, and move the item to its next state.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "leasehold work [OPTIONS] <STATE> --next <STATE> --failed <STATE> -- <COMMAND>..."
@@ -48,75 +50,77 @@ Examples:
 #[command(after_long_help = format!("{EXPLANATION}\n\n{EXAMPLES}\n\n{}", exit::TABLE))]
 pub(crate) struct Work {
     #[command(flatten)]
-    which: Which,
+    items: ItemOptions,
 
-    /// The state of an item whose command ended with 0; an empty one clears it.
+    /// State for items whose command ended with 0; an empty one clears the state.
     #[arg(long, value_name = "STATE")]
     next: String,
 
-    /// The state of an item whose command failed.
+    /// State for items whose command failed.
     #[arg(long, value_name = "STATE")]
     failed: String,
 
-    /// So many commands at once.
+    /// How many commands run at the same time.
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     parallel: u16,
 
-    /// Make what a successful command prints the item's new body.
+    /// Replace the body of the item by what a successful command prints.
     #[arg(long)]
     output: bool,
 
-    /// End when there is nothing to claim any more, instead of waiting. What others work on is theirs.
+    /// Exit if there is no item to claim, instead of waiting. Items that other workers have claimed are not waited for.
     #[arg(long)]
     drain: bool,
 
-    /// Say nothing about items and how many there were.
+    /// Do not report items or the summary.
     #[arg(short, long)]
     quiet: bool,
 
-    /// The command to run for each item, and its arguments.
+    /// Command to run for each item, with its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl Work {
     pub(crate) async fn execute(mut self, common: &Common) -> Result<u8, Failure> {
-        // In `work -- -state -- COMMAND` the second pair of dashes is the one that was meant.
+        // In `work -- -state -- COMMAND`, the second `--` separates the command.
         if self.command.len() > 1 && self.command[0] == "--" {
             self.command.remove(0);
         }
         self.check()?;
         let mut signals = Signals::catch()?;
-        let place = store::place(common)?;
+        let target = store::target(common)?;
         let client = tokio::select! {
-            client = store::connect(&place) => client?,
-            signal = signals.end() => return Ok(exit::by(signal)),
+            client = store::connect(&target) => client?,
+            signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
-        let mut crew = Crew::new(self, client.clone(), place);
-        let end = crew.work(&mut signals).await;
+        let mut pool = WorkerPool::new(self, client.clone(), target);
+        let end = pool.work(&mut signals).await;
         store::close(&client).await;
-        let tally = crew.tally();
+        let summary = pool.summary();
         if common.json {
-            output::json(tally)?;
+            output::json(summary)?;
         } else {
-            crew.progress().sum_up(tally);
+            pool.progress().report_summary(summary);
         }
         match end? {
-            End::Interrupted(signal) => Ok(exit::by(signal)),
+            End::Interrupted(signal) => Ok(exit::of_signal(signal)),
             End::CannotRun(code) => Ok(code),
-            End::Over if tally.failed > 0 => Ok(exit::FAILED),
-            End::Over => Ok(0),
+            End::Finished if summary.failed > 0 => Ok(exit::FAILED),
+            End::Finished => Ok(0),
         }
     }
 
-    /// A state that is wrong must show before any command has run.
+    /// Refuses invalid states before any command runs.
     fn check(&self) -> Result<(), Failure> {
         for (option, state) in [("--next", &self.next), ("--failed", &self.failed)] {
-            if *state == self.which.state {
+            if *state == self.items.state {
                 return Err(Failure::new(
                     USAGE,
-                    format!("{option} is {state} itself: items would be worked on again and again"),
+                    format!(
+                        "invalid {option} `{state}`: items are claimed from this state; give another one"
+                    ),
                 ));
             }
             let label = (!state.is_empty()).then(|| state.as_str().into());

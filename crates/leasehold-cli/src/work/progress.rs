@@ -1,50 +1,52 @@
-//! What people see of the work: a line for each item on a terminal, only the trouble in a log, and the sum.
+//! The progress of `work`: a line per item on a terminal, only failures elsewhere, and a summary.
 
 use std::io::IsTerminal as _;
 
 use serde::Serialize;
 
 use super::Work;
-use super::item::{Fate, Finished};
+use super::item::{FinishedItem, ItemOutcome};
 use crate::output;
 
-/// How many items came to which end.
+/// How many items ended in which way.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tally {
+pub(super) struct Summary {
     pub(super) done: u64,
     pub(super) failed: u64,
     pub(super) lost: u64,
     pub(super) given_back: u64,
 }
 
-impl Tally {
-    pub(super) fn count(&mut self, fate: &Fate) {
-        *match fate {
-            Fate::Done => &mut self.done,
-            Fate::Failed(_) => &mut self.failed,
-            Fate::Lost(_) | Fate::Outlived(_) => &mut self.lost,
-            Fate::GivenBack | Fate::CannotRun(_) | Fate::NotStarted(_) => &mut self.given_back,
+impl Summary {
+    pub(super) fn count(&mut self, outcome: &ItemOutcome) {
+        *match outcome {
+            ItemOutcome::Done => &mut self.done,
+            ItemOutcome::Failed(_) => &mut self.failed,
+            ItemOutcome::Lost(_) | ItemOutcome::Survivors(_) => &mut self.lost,
+            ItemOutcome::GivenBack | ItemOutcome::CannotRun(_) | ItemOutcome::NotStarted(_) => {
+                &mut self.given_back
+            }
         } += 1;
     }
 }
 
-impl std::fmt::Display for Tally {
+impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} done, {} failed", self.done, self.failed)?;
-        for (count, how) in [(self.lost, "lost"), (self.given_back, "given back")] {
+        for (count, label) in [(self.lost, "lost"), (self.given_back, "given back")] {
             if count > 0 {
-                write!(f, ", {count} {how}")?;
+                write!(f, ", {count} {label}")?;
             }
         }
         Ok(())
     }
 }
 
-/// Says how it goes.
+/// Reports items and the summary to standard error.
 pub(super) struct Progress {
-    quiet: bool,
-    terminal: bool,
+    is_quiet: bool,
+    is_terminal: bool,
     next: String,
     failed: String,
 }
@@ -52,41 +54,41 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(work: &Work) -> Self {
         Self {
-            quiet: work.quiet,
-            terminal: std::io::stderr().is_terminal(),
+            is_quiet: work.quiet,
+            is_terminal: std::io::stderr().is_terminal(),
             next: work.next.clone(),
             failed: work.failed.clone(),
         }
     }
 
-    /// One item has come to its end, and so many are being worked on.
-    pub(super) fn item(&self, finished: &Finished, tally: &Tally, running: usize) {
-        let is_trouble = !matches!(finished.fate, Fate::Done);
-        if self.quiet || !(self.terminal || is_trouble) {
+    /// Reports an item that was processed.
+    pub(super) fn report_item(&self, finished: &FinishedItem, summary: &Summary, running: usize) {
+        let is_failure = !matches!(finished.outcome, ItemOutcome::Done);
+        if self.is_quiet || !(self.is_terminal || is_failure) {
             return;
         }
         let (name, took) = (&finished.name, output::span(finished.took));
-        let end = match &finished.fate {
-            Fate::Done => format!("{name} → {} in {took}", self.next),
-            Fate::Failed(reason) => format!("{name} → {} in {took}: {reason}", self.failed),
-            Fate::Lost(reason) => format!("{name} is lost after {took}: {reason}"),
-            Fate::Outlived(by) => {
-                format!("{name} is lost after {took}: processes cannot be ended: {by}")
+        let end = match &finished.outcome {
+            ItemOutcome::Done => format!("{name} → {} in {took}", self.next),
+            ItemOutcome::Failed(reason) => format!("{name} → {} in {took}: {reason}", self.failed),
+            ItemOutcome::Lost(reason) => format!("lost {name} after {took}: {reason}"),
+            ItemOutcome::Survivors(processes) => {
+                format!("lost {name} after {took}: these processes cannot be killed: {processes}")
             }
-            Fate::GivenBack | Fate::CannotRun(_) | Fate::NotStarted(_) => {
-                format!("{name} is given back after {took}")
+            ItemOutcome::GivenBack | ItemOutcome::CannotRun(_) | ItemOutcome::NotStarted(_) => {
+                format!("gave back {name} after {took}")
             }
         };
-        if self.terminal {
-            output::note(&format!("{end} ({tally}, {running} running)"));
+        if self.is_terminal {
+            output::note(&format!("{end} ({summary}, {running} running)"));
         } else {
             output::note(&end);
         }
     }
 
-    pub(super) fn sum_up(&self, tally: &Tally) {
-        if !self.quiet {
-            output::note(&tally.to_string());
+    pub(super) fn report_summary(&self, summary: &Summary) {
+        if !self.is_quiet {
+            output::note(&summary.to_string());
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::support::Home;
 const UNTIL_CLOSED: &str = "echo ready; cat >/dev/null";
 
 #[test]
-fn all_are_held_or_none() {
+fn all_leases_are_held_or_none() {
     let home = Home::new();
     let bob = home.hold(&["bob"], UNTIL_CLOSED);
     let transfer = ["run", "eve", "--also", "bob", "--also", "ada"];
@@ -37,13 +37,13 @@ fn all_are_held_or_none() {
 }
 
 #[test]
-fn the_command_knows_every_fence() {
+fn command_receives_every_fence() {
     let home = Home::new();
     let script = r#"echo "$LEASEHOLD_NAME $LEASEHOLD_FENCE"; echo "$LEASEHOLD_FENCES""#;
-    // Given twice, it is held once.
+    // A name that is given twice is held once.
     let run = ["run", "b", "--also", "a", "--also", "b", "sh", "-c", script];
-    let said = home.run(run).ok().stdout;
-    let (first, second) = said.trim().split_once('\n').unwrap();
+    let output = home.run(run).ok().stdout;
+    let (first, second) = output.trim().split_once('\n').unwrap();
     let fences: serde_json::Value = serde_json::from_str(second).unwrap();
     assert_eq!(first, format!("b {}", fences["b"]));
     assert_eq!(fences["a"], home.show("a")["fence"]);
@@ -55,19 +55,19 @@ fn the_command_knows_every_fence() {
 }
 
 #[test]
-fn the_command_is_ended_when_one_of_them_is_lost() {
+fn command_is_ended_when_one_of_its_leases_is_lost() {
     let home = Home::new();
     let forever = "echo ready; while :; do sleep 0.01; done";
     let mut run = home.hold(&["a", "--also", "b", "--ttl", "2s"], forever);
     home.run(["break", "b", "--force", "--reason", "maintenance"])
         .ok();
-    run.expect("one of a, b is lost, and its command was ended");
+    run.expect("lost one of a, b, and its command was ended");
     run.ends_with(76);
     assert!(!home.is_held("a"));
 }
 
 #[test]
-fn bad_input_is_refused() {
+fn invalid_input_is_refused() {
     let home = Home::new();
     for (arguments, words) in [
         (&["run", "a", "--also", "", "true"][..], "the name is empty"),

@@ -1,4 +1,4 @@
-//! `serve --audit` on a limited disk, and what signals do.
+//! `serve --audit` with a limited file size, and its signals.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ struct Service {
 }
 
 impl Service {
-    /// Serves leases in memory; no file may grow beyond so many KiB.
+    /// Serves leases in memory, with files limited to this size in KiB.
     fn start(home: &Home, kib: u32, options: &[&str]) -> Self {
         let limited = format!("ulimit -f {kib}; exec \"$@\"");
         let mut command = home.program("bash");
@@ -29,21 +29,22 @@ impl Service {
         Self { process, address }
     }
 
-    /// The status of an answer, and all of it.
-    fn ask(&self, request: &str) -> (u16, String) {
+    /// Sends a request, and returns the status and the whole response.
+    fn send(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
             "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        (answer[9..12].parse().unwrap(), answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        (response[9..12].parse().unwrap(), response)
     }
 
-    fn until_ready_is(&self, status: u16) {
-        eventually("/readyz", || {
-            (self.ask("GET /readyz").0 == status).then_some(())
+    /// Waits until `/readyz` answers with this status.
+    fn wait_for_readyz(&self, status: u16) {
+        eventually("the status of /readyz", || {
+            (self.send("GET /readyz").0 == status).then_some(())
         });
     }
 }
@@ -55,15 +56,15 @@ fn lines(file: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn full_audit_file_refuses_changes_until_it_is_moved_away() {
+fn full_audit_file_refuses_changes_until_it_is_moved() {
     let home = Home::new();
     let (file, old) = (home.file("audit.jsonl"), home.file("old.jsonl"));
     let service = Service::start(&home, 4, &["--audit", "audit.jsonl"]);
-    service.until_ready_is(200);
+    service.wait_for_readyz(200);
     let mut granted = Vec::new();
     let refused = loop {
         let name = format!("job-{}", granted.len());
-        match service.ask(&format!("POST /locks/{name}?nonce=n")) {
+        match service.send(&format!("POST /locks/{name}?nonce=n")) {
             (200, _) => granted.push(name),
             refused => break refused,
         }
@@ -71,9 +72,9 @@ fn full_audit_file_refuses_changes_until_it_is_moved_away() {
     assert!(!granted.is_empty());
     assert_eq!(refused.0, 503, "{refused:?}");
     assert!(refused.1.contains("audit log"), "{refused:?}");
-    service.until_ready_is(503);
-    assert_eq!(service.ask("GET /healthz").0, 200);
-    // Whatever was granted has a record, and no line is torn.
+    service.wait_for_readyz(503);
+    assert_eq!(service.send("GET /healthz").0, 200);
+    // Every grant has a record, and no line is torn.
     let recorded = lines(&file);
     for name in &granted {
         let has = |outcome| {
@@ -84,21 +85,22 @@ fn full_audit_file_refuses_changes_until_it_is_moved_away() {
     }
 
     std::fs::rename(&file, &old).unwrap();
-    service.until_ready_is(200);
-    assert_eq!(service.ask("POST /locks/last?nonce=n").0, 200);
+    service.wait_for_readyz(200);
+    let last = service.send("POST /locks/last?nonce=n");
+    assert_eq!(last.0, 200, "{last:?}");
     let recorded = lines(&file);
     assert!(recorded.iter().any(|line| line["outcome"] == "resumed"));
     assert_eq!(recorded.last().unwrap()["name"], "last");
     service.process.signal(Signal::SIGTERM);
-    let said = service.process.ends_with(0);
-    let failures = said.iter().filter(|line| line.contains("cannot write"));
-    assert_eq!(failures.count(), 1, "logged once: {said:?}");
-    let again = said.iter().filter(|line| line.contains("written again"));
-    assert_eq!(again.count(), 1, "logged once: {said:?}");
+    let log = service.process.ends_with(0);
+    let failures = log.iter().filter(|line| line.contains("cannot write"));
+    assert_eq!(failures.count(), 1, "logged once: {log:?}");
+    let again = log.iter().filter(|line| line.contains("written again"));
+    assert_eq!(again.count(), 1, "logged once: {log:?}");
 }
 
 #[test]
-fn a_log_without_room_for_changes_stays_red_although_short_lines_fit() {
+fn service_stays_unready_while_only_short_lines_fit_into_the_log() {
     const LIMIT: u64 = 4 * 1024;
     let home = Home::new();
     let file = home.file("audit.jsonl");
@@ -108,37 +110,37 @@ fn a_log_without_room_for_changes_stays_red_although_short_lines_fit() {
         if room() < 1_200 {
             break;
         }
-        let granted = service.ask(&format!("POST /locks/job-{number}?nonce=n"));
+        let granted = service.send(&format!("POST /locks/job-{number}?nonce=n"));
         assert_eq!(granted.0, 200, "{granted:?}");
     }
     // A line of 100 bytes or more for each of these.
     let names: String = (0..12).map(|number| format!("name={number}&")).collect();
-    assert_eq!(service.ask(&format!("POST /locks?{names}nonce=n")).0, 503);
+    assert_eq!(service.send(&format!("POST /locks?{names}nonce=n")).0, 503);
     assert!(room() > 200, "a short line fits");
     let failures = || {
-        let metrics = service.ask("GET /metrics").1;
+        let metrics = service.send("GET /metrics").1;
         let mut lines = metrics.lines();
         let found = lines.find_map(|line| line.strip_prefix("leasehold_audit_failures_total "));
         found.unwrap().parse::<u64>().unwrap()
     };
     eventually("more failures", || {
-        assert_eq!(service.ask("GET /readyz").0, 503);
+        assert_eq!(service.send("GET /readyz").0, 503);
         (failures() >= 3).then_some(())
     });
     std::fs::rename(&file, home.file("old.jsonl")).unwrap();
-    service.until_ready_is(200);
+    service.wait_for_readyz(200);
 }
 
 #[test]
-fn a_hangup_reopens_the_audit_log_and_ends_nothing() {
+fn sighup_reopens_the_audit_log_and_the_service_continues() {
     let home = Home::new();
     let (file, old) = (home.file("audit.jsonl"), home.file("old.jsonl"));
     let mut service = Service::start(&home, 1_000, &["--audit", "audit.jsonl"]);
     std::fs::rename(&file, &old).unwrap();
     service.process.signal(Signal::SIGHUP);
     service.process.expect("SIGHUP");
-    assert_eq!(service.ask("POST /locks/a?nonce=n").0, 200);
-    eventually("the new file", || file.exists().then_some(()));
+    assert_eq!(service.send("POST /locks/a?nonce=n").0, 200);
+    eventually("the new audit file", || file.exists().then_some(()));
     service.process.signal(Signal::SIGTERM);
     service.process.ends_with(0);
     let both = lines(&old).into_iter().chain(lines(&file));
@@ -147,7 +149,7 @@ fn a_hangup_reopens_the_audit_log_and_ends_nothing() {
 }
 
 #[test]
-fn sizes_are_checked_and_options_printed() {
+fn audit_options_are_validated_and_printed() {
     let home = Home::new();
     let print = |options: &[&str]| {
         let fixed = ["serve", "--print-config", "--audit", "audit.jsonl"];

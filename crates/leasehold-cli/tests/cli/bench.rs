@@ -1,4 +1,4 @@
-//! `bench`: short runs, and what they leave behind.
+//! `bench`: short runs, and the records that they leave behind.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use crate::service::Service;
 use crate::support::{Home, LEASEHOLD, eventually};
 use crate::terminal::on_a_terminal;
 
-/// A run that is over soon; how much it measures does not matter here.
+/// A short run; how much it measures does not matter here.
 const SHORT: [&str; 5] = ["bench", "--for", "150ms", "--warm-up", "50ms"];
 
-/// How many records there are, and how many of them are held.
+/// Returns how many records there are, and how many of them are held.
 fn records(home: &Home) -> (usize, usize) {
     let count = |more: &[&str]| {
         let list = ["list", "--json", "--prefix", "leasehold-bench/"];
@@ -21,7 +21,7 @@ fn records(home: &Home) -> (usize, usize) {
 }
 
 #[test]
-fn it_measures_and_lets_go() {
+fn bench_prints_measurements_and_releases_its_leases() {
     let home = Home::new();
     let ran = home
         .run(SHORT.iter().chain(&["--tasks", "1,4", "--names", "12"]))
@@ -53,7 +53,7 @@ fn it_measures_and_lets_go() {
 }
 
 #[test]
-fn a_terminal_shows_how_far_it_is() {
+fn progress_is_shown_on_a_terminal() {
     let home = Home::new();
     let command = format!("{LEASEHOLD} {} --names 100", SHORT.join(" "));
     let mut bench = on_a_terminal(&home, &command);
@@ -62,46 +62,46 @@ fn a_terminal_shows_how_far_it_is() {
     bench.ends_with(0);
 }
 
-/// The one run of a document, after a look at what it says of itself.
-fn checked(document: &Value) -> &Value {
+/// Returns the only run of a document, after a check that its numbers are consistent.
+fn consistent_run(document: &Value) -> &Value {
     let run = &document["runs"][0];
     let latency = &run["latencyNs"];
     let ranks = ["min", "p50", "p90", "p99", "p99.9", "max"].map(|rank| latency[rank].as_u64());
     assert!(ranks[0] > Some(0) && ranks.is_sorted(), "{document}");
     let rows = run["histogram"].as_array().unwrap();
-    let drawn: u64 = rows.iter().map(|row| row["count"].as_u64().unwrap()).sum();
-    assert_eq!(Some(drawn), run["cycles"].as_u64(), "{document}");
+    let counted: u64 = rows.iter().map(|row| row["count"].as_u64().unwrap()).sum();
+    assert_eq!(Some(counted), run["cycles"].as_u64(), "{document}");
     let rate = run["cycles"].as_f64().unwrap() / run["seconds"].as_f64().unwrap();
     assert!((run["cyclesPerSecond"].as_f64().unwrap() - rate).abs() < 0.01);
     run
 }
 
 #[test]
-fn programs_get_one_document() {
+fn json_output_is_one_document() {
     let home = Home::new();
     for store in ["memory:", "sqlite:bench.db"] {
         let options = ["--json", "--store", store, "--tasks", "2", "--prefix", "x/"];
         let ran = home.run(SHORT.iter().chain(&options));
         assert_eq!(ran.stderr, "");
         let document = ran.json();
-        let run = checked(&document);
+        let run = consistent_run(&document);
         assert_eq!((&run["tasks"], &run["errors"]), (&json!(2), &json!({})));
-        let said = [&document["names"], &document["prefix"], &document["ttl"]];
-        assert_eq!(said, [&json!(10_000), &json!("x/"), &json!(30_000)]);
+        let options = [&document["names"], &document["prefix"], &document["ttl"]];
+        assert_eq!(options, [&json!(10_000), &json!("x/"), &json!(30_000)]);
         assert_eq!(document["store"], store.split(':').next().unwrap());
         assert_eq!(document["interrupted"], false);
     }
 }
 
 #[test]
-fn a_service_is_measured_too() {
+fn service_can_be_measured() {
     let home = Home::new();
     let service = Service::start(&home);
     let url = service.url();
     let long = ["bench", "--for", "1h", "--warm-up", "0ms"];
     let options = ["--names", "20", "--tasks", "3", "--store", &url];
     let mut bench = home.start(long.iter().chain(&options));
-    // However long a busy machine takes to get through all names.
+    // A busy machine may take long to use every name once.
     eventually("a record of each name", || {
         (records(&home).0 == 20).then_some(())
     });
@@ -112,7 +112,7 @@ fn a_service_is_measured_too() {
 }
 
 #[test]
-fn ctrl_c_shows_what_was_measured_and_leaves_nothing_held() {
+fn ctrl_c_prints_results_and_releases_all_leases() {
     let home = Home::new();
     let long = ["bench", "--for", "1h", "--warm-up", "0ms", "--json"];
     let bench = home.start(long.iter().chain(&["--names", "100", "--tasks", "8"]));
@@ -121,23 +121,23 @@ fn ctrl_c_shows_what_was_measured_and_leaves_nothing_held() {
     let lines = bench.ends_with(130);
     let document: Value = serde_json::from_str(&lines[0]).unwrap();
     assert_eq!(document["interrupted"], true);
-    checked(&document);
+    consistent_run(&document);
     assert_eq!(records(&home).1, 0);
 }
 
 #[test]
-fn errors_are_counted_by_kind() {
+fn errors_are_counted_by_problem_type() {
     let home = Home::new();
     home.run(["acquire", "leasehold-bench/1"]).ok();
     let options = ["--json", "--names", "3", "--tasks", "1"];
     let document = home.run(SHORT.iter().chain(&options)).json();
-    let run = checked(&document);
+    let run = consistent_run(&document);
     assert!(run["errors"]["held"].as_u64() > Some(0), "{document}");
     assert!(run["cycles"].as_u64() > Some(0), "{document}");
 }
 
 #[test]
-fn a_store_that_fails_altogether_ends_it() {
+fn bench_fails_if_every_cycle_fails() {
     let home = Home::new();
     home.run(SHORT.iter().chain(&["--store", "sqlite:no/folder/file.db"]))
         .failed(77, "no/folder");
@@ -150,7 +150,7 @@ fn a_store_that_fails_altogether_ends_it() {
 }
 
 #[test]
-fn bad_input_is_refused_before_anything_is_written() {
+fn invalid_input_is_refused_before_anything_is_written() {
     let home = Home::new();
     let long = "x".repeat(512);
     for (options, words) in [
@@ -158,7 +158,7 @@ fn bad_input_is_refused_before_anything_is_written() {
         (&["--tasks", "1,many"], "invalid value 'many'"),
         (&["--tasks", "1,9", "--names", "8"], "--names 9"),
         (&["--names", "0"], "1..=1000000"),
-        (&["--for", "0s"], "no time"),
+        (&["--for", "0s"], "zero time"),
         (&["--for", "soon"], "no duration"),
         (&["--ttl", "25h"], "24 hours"),
         (&["--prefix", ""], "the prefix is empty"),

@@ -1,11 +1,11 @@
-//! Every command but `run`, for people and for programs.
+//! The commands that take one step each, with text and JSON output.
 
 use crate::support::Home;
 
 const NAMES: [&str; 7] = ["a/b/c", "a_b_c", "#?%", "..", "émoji 🔒", "-x", "it's"];
 
 #[test]
-fn a_lease_is_taken_renewed_updated_and_let_go() {
+fn lease_is_acquired_renewed_updated_and_released() {
     let home = Home::new();
     let acquired = home
         .run(["acquire", "job", "--owner", "me", "--ttl", "5m", "--json"])
@@ -47,12 +47,12 @@ fn a_lease_is_taken_renewed_updated_and_let_go() {
 }
 
 #[test]
-fn people_are_told_what_to_type_next() {
+fn acquire_prints_commands_to_renew_and_release() {
     let home = Home::new();
     let text = home.run(["acquire", "the job"]).ok().stdout;
     let release = text
         .lines()
-        .find_map(|line| line.strip_prefix("to let go:  "))
+        .find_map(|line| line.strip_prefix("to release it:  "))
         .unwrap();
     let renew = text
         .lines()
@@ -68,7 +68,7 @@ fn people_are_told_what_to_type_next() {
 }
 
 #[test]
-fn a_nonce_repeats_an_acquisition_and_lets_go() {
+fn nonce_repeats_an_acquisition_and_releases_it() {
     let home = Home::new();
     let acquire = ["acquire", "job", "-n", "--json", "--nonce", "n1"];
     let first = home.run(acquire).json();
@@ -87,12 +87,12 @@ fn a_nonce_repeats_an_acquisition_and_lets_go() {
             .json()["released"],
         true
     );
-    let everything = home.run(["list"]).ok().stdout + &home.run(["list", "--json"]).ok().stdout;
-    assert!(!everything.contains("n1"), "{everything}");
+    let listed = home.run(["list"]).ok().stdout + &home.run(["list", "--json"]).ok().stdout;
+    assert!(!listed.contains("n1"), "{listed}");
 }
 
 #[test]
-fn an_update_can_complete_a_lease_and_read_its_body_from_a_pipe() {
+fn update_reads_a_body_from_a_pipe_and_can_release() {
     let home = Home::new();
     let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
     let mut update = home.start(["update", "job", &fence, "-"]);
@@ -113,7 +113,7 @@ fn an_update_can_complete_a_lease_and_read_its_body_from_a_pipe() {
     assert_eq!(
         home.run(complete).json()["released"],
         true,
-        "a repeated call had succeeded"
+        "a repeated call succeeds too"
     );
     let shown = home.show("job");
     assert_eq!(
@@ -123,7 +123,7 @@ fn an_update_can_complete_a_lease_and_read_its_body_from_a_pipe() {
 }
 
 #[test]
-fn a_broken_holder_stays_in_the_way_unless_that_is_overruled() {
+fn broken_lease_stays_taken_until_expiry_unless_broken_with_now() {
     let home = Home::new();
     let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
     let force = [
@@ -147,12 +147,12 @@ fn a_broken_holder_stays_in_the_way_unless_that_is_overruled() {
     let own = home.run(["acquire", "own", "--json"]).json()["fence"].to_string();
     home.run(["break", "own", "--fence", &own]).ok();
     assert!(!home.is_held("own"));
-    let nobodys = ["break", "free", "--fence", "1", "--json"];
-    assert_eq!(home.run(nobodys).json()["broken"], false);
+    let free = ["break", "free", "--fence", "1", "--json"];
+    assert_eq!(home.run(free).json()["broken"], false);
 }
 
 #[test]
-fn names_of_all_sorts_round_trip_and_never_meet() {
+fn names_with_special_characters_round_trip_and_stay_distinct() {
     let home = Home::new();
     for name in NAMES {
         let run = home
@@ -179,7 +179,7 @@ fn names_of_all_sorts_round_trip_and_never_meet() {
 }
 
 #[test]
-fn a_list_has_all_pages_and_lines_up() {
+fn list_fetches_all_pages_and_aligns_columns() {
     let home = Home::new();
     let script = r#"i=0; while [ $i -lt 105 ]; do printf 'n-%03d\n' $i; i=$((i+1)); done"#;
     let names = home
@@ -202,10 +202,10 @@ fn a_list_has_all_pages_and_lines_up() {
         .map(|lock| lock["name"].as_str().unwrap())
         .collect();
     assert_eq!(listed, names.lines().collect::<Vec<_>>());
-    let some = home
+    let limited = home
         .run(["list", "--json", "--prefix", "n-01", "--limit", "3"])
         .json();
-    assert_eq!(some["locks"].as_array().unwrap().len(), 3);
+    assert_eq!(limited["locks"].as_array().unwrap().len(), 3);
 
     let text = home.run(["list", "--prefix", "n-00"]).ok().stdout;
     let column = text.lines().next().unwrap().find("HELD BY").unwrap();
@@ -219,7 +219,7 @@ fn a_list_has_all_pages_and_lines_up() {
 }
 
 #[test]
-fn help_manual_and_completions_are_there() {
+fn every_command_has_help_a_manual_page_and_completions() {
     let home = Home::new();
     let commands = [
         "run",
@@ -279,7 +279,7 @@ fn help_manual_and_completions_are_there() {
             .stdout
             .contains("LEASEHOLD_FENCE")
     );
-    home.run(["man", "fly"]).failed(2, "no command `fly`");
+    home.run(["man", "fly"]).failed(2, "unknown command `fly`");
     home.run(["man", "--folder", "man1"]).ok();
     for command in commands {
         let page =

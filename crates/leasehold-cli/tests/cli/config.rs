@@ -10,17 +10,17 @@ fn print(home: &Home, options: &[&str], variables: &[(&str, &str)]) -> Ran {
     Ran::from(command.output().unwrap())
 }
 
-/// The value of a key, and where it comes from.
+/// Returns the value of a key and its source.
 #[track_caller]
 fn line<'a>(printed: &'a str, key: &str) -> (&'a str, &'a str) {
     let mut lines = printed.lines();
     let line = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
-    let (value, source) = line.expect("the key is there").split_once('#').unwrap();
+    let (value, source) = line.expect("the key is printed").split_once('#').unwrap();
     (value.trim(), source.trim())
 }
 
 #[test]
-fn the_command_line_counts_more_than_the_environment_and_that_more_than_the_file() {
+fn command_line_precedes_environment_and_environment_precedes_file() {
     let home = Home::new();
     let file = "listen = \"127.0.0.1:1\"\nmax-rate = 7\ninsecure = true\nlog = \"json\"\n";
     std::fs::write(home.file("leasehold.toml"), file).unwrap();
@@ -42,25 +42,25 @@ fn the_command_line_counts_more_than_the_environment_and_that_more_than_the_file
         ("\"127.0.0.1:3\"", "command line")
     );
     assert_eq!(line(&printed, "max-rate"), ("8", "environment"));
-    // What is printed is such a file.
+    // The output is a valid configuration file.
     std::fs::write(home.file("leasehold.toml"), &printed).unwrap();
     let again = print(&home, &[], &[]).ok().stdout;
     assert_eq!(line(&again, "listen"), ("\"127.0.0.1:3\"", "file"));
 }
 
 #[test]
-fn what_a_file_may_not_have_is_explained() {
+fn invalid_keys_and_values_of_a_file_are_explained() {
     let home = Home::new();
     for (file, hint) in [
         ("lisen = \"127.0.0.1:1\"", "did you mean `listen`?"),
-        ("banana = 1", "there is `listen`"),
-        ("config = \"x\"", "there is no `config`"),
-        ("listen = 1.5", "neither text nor a whole number"),
+        ("banana = 1", "the keys are `listen`"),
+        ("config = \"x\"", "unknown key `config`"),
+        ("listen = 1.5", "must be a string or a whole number"),
         (
             "listen = \"nowhere\"",
             "invalid value 'nowhere' for '--listen",
         ),
-        ("insecure = \"yes\"", "`insecure` is `true` or `false`"),
+        ("insecure = \"yes\"", "`insecure` must be `true` or `false`"),
         ("max-rate = 0", "invalid value '0'"),
         ("[listen]", "`listen` is a table"),
         ("listen =", "leasehold.toml"),
@@ -90,7 +90,7 @@ fn secrets_are_not_printed() {
 }
 
 #[test]
-fn a_service_runs_as_its_file_says() {
+fn service_applies_the_options_of_its_file() {
     let home = Home::new();
     let file = "store = \"sqlite:mine.db\"\naudit = \"audit.jsonl\"\n";
     std::fs::write(home.file("leasehold.toml"), file).unwrap();

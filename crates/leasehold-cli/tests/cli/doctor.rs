@@ -1,4 +1,4 @@
-//! `doctor` and `init`: is this database set up so that leases are safe on it?
+//! `doctor` and `init`: checks and creates the setup of a database.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ fn levels(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_default_store_is_safe() {
+fn default_store_is_safe() {
     let home = Home::new();
     let text = home.run(["doctor"]).ok().stdout;
     assert!(text.contains("green   answers in "), "{text}");
@@ -26,7 +26,7 @@ fn the_default_store_is_safe() {
 }
 
 #[test]
-fn what_is_not_green_comes_with_its_fix() {
+fn checks_that_are_not_green_have_a_fix() {
     let home = Home::new();
     let file = home.file("open.db");
     let store = format!("sqlite:{}", file.display());
@@ -47,10 +47,10 @@ fn what_is_not_green_comes_with_its_fix() {
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_red() {
+fn unusable_store_is_red() {
     let home = Home::new();
-    let there_is_none = "sqlite:/there/is/none/leases.db";
-    let ran = home.run(["doctor", "--store", there_is_none, "--json"]);
+    let missing = "sqlite:/missing/folder/leases.db";
+    let ran = home.run(["doctor", "--store", missing, "--json"]);
     assert_eq!(ran.code, Some(1));
     let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(answer["level"], "red");
@@ -60,14 +60,14 @@ fn a_store_that_cannot_be_used_is_red() {
             .unwrap()
             .contains("mkdir -p")
     );
-    let text = home.run(["doctor", "--store", there_is_none]).stdout;
+    let text = home.run(["doctor", "--store", missing]).stdout;
     assert!(text.starts_with("red     "), "{text}");
-    home.run(["init", "--store", there_is_none])
+    home.run(["init", "--store", missing])
         .failed(77, "mkdir -p");
 }
 
 #[test]
-fn what_is_no_database_is_a_wrong_call() {
+fn store_that_is_not_a_database_is_an_invalid_argument() {
     let home = Home::new();
     for command in ["doctor", "init"] {
         home.run([command, "--store", "http://127.0.0.1:1"])
@@ -78,7 +78,7 @@ fn what_is_no_database_is_a_wrong_call() {
 }
 
 #[test]
-fn a_set_up_may_be_repeated() {
+fn init_can_be_repeated() {
     let home = Home::new();
     for _ in 0..2 {
         let answer = home

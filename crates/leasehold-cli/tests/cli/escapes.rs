@@ -1,4 +1,4 @@
-//! Foreign text on a terminal.
+//! Foreign text is escaped before it reaches a terminal.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -6,36 +6,36 @@ use std::net::TcpListener;
 use crate::service::Service;
 use crate::support::{Home, Ran};
 
-/// Colours, a title, a C1 introducer, a line break and DEL: what a terminal would act on; and what it would hide, or
-/// show in another order.
+/// Colours, a title, a C1 introducer, a line break and DEL, which a terminal would act on; and characters that it would
+/// hide or reorder.
 const HOSTILE: &str = "me\x1b[31m\x1b]0;x\x07\u{9b}2J\r\nFORGED\u{7f}\u{202e}\u{200b}";
 
-/// The same without what no name can have.
+/// The hostile characters that a name can contain.
 const HOSTILE_NAME: &str = "job\u{202e}gpj\u{200b}\u{feff}";
 
 #[track_caller]
-fn has_no_hidden_characters(text: &str) {
+fn assert_no_hidden_characters(text: &str) {
     let hidden = |char: char| {
         char.is_control()
             || matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{feff}')
     };
     for line in text.split('\n') {
         assert!(!line.contains(hidden), "{line:?}");
-        // Nothing foreign begins a line.
+        // No line begins with foreign text.
         assert!(!line.starts_with("FORGED"), "{line:?}");
     }
 }
 
-/// Runs it for people and for programs.
+/// Runs a command with and without `--json`, and asserts that its output contains these words and no hidden characters.
 #[track_caller]
-fn shows(home: &Home, arguments: &[&str], words: &str) -> [Ran; 2] {
+fn assert_escaped(home: &Home, arguments: &[&str], words: &str) -> [Ran; 2] {
     [&[][..], &["--json"]].map(|json| {
         let (first, rest) = arguments.split_first().unwrap();
         let ran = home.run([first].into_iter().chain(json).chain(rest));
-        has_no_hidden_characters(&ran.stdout);
-        has_no_hidden_characters(&ran.stderr);
-        let told = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(told.contains(words), "{arguments:?}: {words}: {ran:?}");
+        assert_no_hidden_characters(&ran.stdout);
+        assert_no_hidden_characters(&ran.stderr);
+        let output = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(output.contains(words), "{arguments:?}: {words}: {ran:?}");
         ran
     })
 }
@@ -44,7 +44,7 @@ const SHOWN: &str = r"me\u001b[31m\u001b]0;x\u0007\u009b2J";
 const SHOWN_NAME: &str = r"job\u202egpj\u200b\ufeff";
 
 #[test]
-fn foreign_text_never_reaches_a_terminal_as_control_characters() {
+fn control_characters_of_foreign_text_never_reach_a_terminal() {
     let home = Home::new();
     let watching = &mut home.start(["watch", "--every", "20ms"]);
     let watching_json = &mut home.start(["watch", "--every", "20ms", "--json"]);
@@ -56,8 +56,8 @@ fn foreign_text_never_reaches_a_terminal_as_control_characters() {
         "--body",
         HOSTILE,
     ];
-    shows(&home, &put, "");
-    let take = [
+    assert_escaped(&home, &put, "");
+    let acquire = [
         "acquire",
         HOSTILE_NAME,
         "--ttl",
@@ -67,7 +67,7 @@ fn foreign_text_never_reaches_a_terminal_as_control_characters() {
         "--owner",
         HOSTILE,
     ];
-    shows(&home, &take, "me");
+    assert_escaped(&home, &acquire, "me");
     for (arguments, words) in [
         (&["list"][..], SHOWN),
         (&["list", "--prefix", "job"], SHOWN_NAME),
@@ -119,17 +119,17 @@ fn foreign_text_never_reaches_a_terminal_as_control_characters() {
         (&["doctor"], "green"),
         (&["purge", "--prefix", HOSTILE], ""),
     ] {
-        shows(&home, arguments, words);
+        assert_escaped(&home, arguments, words);
     }
     let listed = home.run(["list", "--json", "--prefix", "job"]).json();
     assert_eq!(listed["locks"][0]["name"], HOSTILE_NAME);
     assert_eq!(home.show(HOSTILE_NAME)["body"], HOSTILE);
     for watching in [watching, watching_json] {
-        has_no_hidden_characters(&watching.expect(SHOWN));
+        assert_no_hidden_characters(&watching.expect(SHOWN));
         watching
             .seen()
             .iter()
-            .for_each(|line| has_no_hidden_characters(line));
+            .for_each(|line| assert_no_hidden_characters(line));
     }
 }
 
@@ -153,16 +153,16 @@ fn errors_about_arguments_have_no_control_characters() {
             "token", "create", HOSTILE, "--allow", HOSTILE, "--access", "a",
         ],
     ] {
-        for ran in shows(&home, arguments, "") {
+        for ran in assert_escaped(&home, arguments, "") {
             assert_ne!(ran.code, Some(0), "{ran:?}");
         }
     }
-    // What none has to be afraid of stays as it is.
+    // A line break is shown as an escape too.
     home.run(["show", "line\nbreak"]).failed(2, r"line\nbreak");
 }
 
 #[test]
-fn the_log_of_a_service_has_no_control_characters() {
+fn log_of_a_service_has_no_control_characters() {
     let home = Home::new();
     let mut service = Service::start_with(&home, &["--log-level", "trace"]);
     service.post("/locks/job?owner=%1b[31m%c2%9b&nonce=a%0d%0ab");
@@ -170,11 +170,11 @@ fn the_log_of_a_service_has_no_control_characters() {
     service.post("/locks/%1b%5b31m?wait=%1b");
     service.process.signal(nix::sys::signal::Signal::SIGTERM);
     for line in service.process.ends_with(0) {
-        has_no_hidden_characters(&line);
+        assert_no_hidden_characters(&line);
     }
 }
 
-/// A service that answers everything like this.
+/// Starts a service that answers every request with this status and body, and returns its URL.
 fn hostile_service(status: &'static str, body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -182,19 +182,19 @@ fn hostile_service(status: &'static str, body: String) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let _ = stream.read(&mut [0; 16 * 1024]);
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 {status}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nConnection: \
                  close\r\n\r\n{body}",
                 body.len()
             );
-            let _ = stream.write_all(answer.as_bytes());
+            let _ = stream.write_all(response.as_bytes());
         }
     });
     url
 }
 
 #[test]
-fn answers_of_a_service_are_foreign_text() {
+fn answers_of_a_service_are_escaped() {
     let home = Home::new();
     let text = serde_json::to_string(HOSTILE).unwrap();
     let problem = |kind: &str| {
@@ -229,7 +229,7 @@ fn answers_of_a_service_are_foreign_text() {
             &["watch"],
         ] {
             let arguments = [command, &["--store", &url]].concat();
-            shows(&home, &arguments, "");
+            assert_escaped(&home, &arguments, "");
         }
     }
 }

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::support::Home;
 
 #[test]
-fn it_is_passed_once_per_period() {
+fn gate_is_passed_once_per_period() {
     let home = Home::new();
     let gate = ["gate", "alert", "--every", "1h"];
     let script = r#"echo "$LEASEHOLD_GATE" "$LEASEHOLD_GATE_FENCE""#;
@@ -34,7 +34,7 @@ fn it_is_passed_once_per_period() {
     let text = home.run(["show", "--gate", "alert"]).ok().stdout;
     assert!(text.starts_with("alert is shut for another 59m"), "{text}");
     assert!(home.run(["list", "--gates"]).ok().stdout.contains("alert"));
-    // A lease of the same name is another thing.
+    // A lease of the same name is independent of the gate.
     assert_eq!(
         home.run(["list", "--json"]).json()["locks"],
         serde_json::json!([])
@@ -43,14 +43,14 @@ fn it_is_passed_once_per_period() {
 }
 
 #[test]
-fn without_a_command_it_passes_or_does_not() {
+fn gate_without_a_command_passes_or_fails() {
     let home = Home::new();
     let passed = home
         .run(["gate", "--every", "1ms", "--json", "--", "-x"])
         .json();
     assert_eq!(passed["name"], "-x");
     assert!(passed["expireTime"].is_string(), "{passed}");
-    // The period is over before another process has started.
+    // The period of a millisecond is over before the next process starts.
     let again = home
         .run(["gate", "--every", "1h", "--json", "--", "-x"])
         .json();
@@ -60,7 +60,7 @@ fn without_a_command_it_passes_or_does_not() {
 }
 
 #[test]
-fn a_command_that_fails_opens_it_again() {
+fn failed_command_reopens_the_gate() {
     let home = Home::new();
     let gate = ["gate", "alert", "--every", "1h"];
     let open = || {
@@ -72,7 +72,7 @@ fn a_command_that_fails_opens_it_again() {
     home.run(fail.clone()).failed(7, "");
     assert!(open());
     home.run(gate.iter().chain(&["--", "./missing"]))
-        .failed(127, "./missing: there is no such command");
+        .failed(127, "cannot run ./missing: command not found");
     assert!(open());
     home.run(gate.iter().chain(&["--no-reopen", "--", "false"]))
         .failed(1, "");
@@ -81,7 +81,7 @@ fn a_command_that_fails_opens_it_again() {
 }
 
 #[test]
-fn what_is_killed_leaves_it_shut() {
+fn killed_command_leaves_the_gate_shut() {
     let home = Home::new();
     for (id, signal) in [("a", Signal::SIGTERM), ("b", Signal::SIGKILL)] {
         let forever = "echo ready; read line";
@@ -89,7 +89,7 @@ fn what_is_killed_leaves_it_shut() {
         gate.expect("ready");
         gate.signal(signal);
         if signal == Signal::SIGTERM {
-            gate.expect("a stays shut: its command was killed");
+            gate.expect("a stays shut: a signal ended its command");
             gate.ends_with(143);
         } else {
             gate.wait();
@@ -102,7 +102,7 @@ fn what_is_killed_leaves_it_shut() {
 }
 
 #[test]
-fn bad_input_is_refused() {
+fn invalid_input_is_refused() {
     let home = Home::new();
     for (arguments, words) in [
         (&["gate", "alert"][..], "--every"),

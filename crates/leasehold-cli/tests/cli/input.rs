@@ -1,4 +1,4 @@
-//! Input that is wrong: a clear line, a code, and nothing changed.
+//! Invalid input is refused with a clear message and an exit code, and changes nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::support::Home;
 
 #[test]
-fn wrong_arguments_are_refused_and_change_nothing() {
+fn invalid_arguments_are_refused_and_change_nothing() {
     let home = Home::new();
     let long_name = "x".repeat(600);
     let long_nonce = "x".repeat(65);
@@ -62,7 +62,7 @@ fn wrong_arguments_are_refused_and_change_nothing() {
         (&["serve", "--purge-after", "-1h"], "no duration"),
         (
             &["serve", "--store", "http://127.0.0.1:1"],
-            "store of its own",
+            "cannot serve another service",
         ),
         (&["completions", "cobol"], "cobol"),
     ];
@@ -72,16 +72,12 @@ fn wrong_arguments_are_refused_and_change_nothing() {
         assert_eq!(ran.stdout, "", "{arguments:?}");
         assert!(ran.stderr.contains(words), "{arguments:?}: {ran:?}");
     }
-    let everything = home.run(["list", "--json"]).json();
-    assert_eq!(
-        everything["locks"].as_array().unwrap().len(),
-        0,
-        "{everything}"
-    );
+    let listed = home.run(["list", "--json"]).json();
+    assert_eq!(listed["locks"].as_array().unwrap().len(), 0, "{listed}");
 }
 
 #[test]
-fn a_number_of_threads_that_is_none_is_refused() {
+fn invalid_number_of_threads_is_refused() {
     let home = Home::new();
     for threads in ["", "0", "two", "1025"] {
         let mut show = home.command(["show", "job"]);
@@ -91,14 +87,14 @@ fn a_number_of_threads_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_name_that_is_not_utf_8_is_refused() {
+fn name_that_is_not_utf_8_is_refused() {
     let home = Home::new();
     let name = OsStr::from_bytes(b"caf\xe9");
     home.run([OsStr::new("show"), name]).failed(2, "UTF-8");
 }
 
 #[test]
-fn a_body_that_is_too_long_or_no_text_changes_nothing() {
+fn body_that_is_too_long_or_not_text_changes_nothing() {
     let home = Home::new();
     let fence = home.run(["acquire", "job", "--json"]).json()["fence"].to_string();
     home.run(["update", "job", &fence, "as it was"]).ok();
@@ -121,9 +117,9 @@ fn a_body_that_is_too_long_or_no_text_changes_nothing() {
 }
 
 #[test]
-fn stores_that_cannot_be_are_refused_with_one_clear_line() {
+fn invalid_stores_are_refused_with_one_line() {
     let home = Home::new();
-    let text = "this is not a database, however long one looks at it: ".repeat(100);
+    let text = "this is a text file and not a database: ".repeat(100);
     std::fs::write(home.file("text.db"), &text).unwrap();
     std::fs::create_dir(home.file("folder.db")).unwrap();
     for (url, code, words) in [
@@ -157,7 +153,7 @@ fn stores_that_cannot_be_are_refused_with_one_clear_line() {
 }
 
 #[test]
-fn without_a_home_a_store_must_be_named() {
+fn store_is_required_without_a_home_folder() {
     let home = Home::new();
     let mut show = home.command(["show", "job"]);
     show.env_remove("HOME").env_remove("XDG_DATA_HOME");
@@ -165,5 +161,6 @@ fn without_a_home_a_store_must_be_named() {
     crate::support::Ran::from(output).failed(2, "name a store");
 
     std::fs::write(home.file("data"), "in the way").unwrap();
-    home.run(["show", "job"]).failed(77, "cannot be made");
+    home.run(["show", "job"])
+        .failed(77, "cannot create the folder");
 }

@@ -1,4 +1,4 @@
-//! `put`, `remove` and `claim`: work items by hand.
+//! `put`, `remove` and `claim`: work items.
 
 use crate::support::Home;
 
@@ -7,7 +7,7 @@ fn put(home: &Home, name: &str, body: &str) {
     home.run(put).ok();
 }
 
-/// The names of what was claimed, by lines.
+/// Returns the names of the claimed items, one JSON object per line.
 fn names(lines: &str) -> Vec<String> {
     let items = lines.lines().map(|line| {
         let item: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -41,8 +41,8 @@ fn items_are_claimed_oldest_first_and_never_twice() {
     assert!(item["expireTime"].is_string(), "{item}");
     assert_eq!(home.show("b")["holders"][0]["owner"], "me");
     home.run(["claim", "NEW"])
-        .failed(75, "nothing to claim in NEW");
-    home.run(["claim", "NEW", "-E", "3"]).failed(3, "nothing");
+        .failed(75, "no item to claim in state NEW");
+    home.run(["claim", "NEW", "-E", "3"]).failed(3, "no item");
     let none = home.run(["claim", "NEW", "--json", "-E", "0"]).json();
     assert_eq!(none["items"].as_array().unwrap().len(), 0);
 
@@ -59,7 +59,7 @@ fn items_are_claimed_oldest_first_and_never_twice() {
 }
 
 #[test]
-fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
+fn item_put_again_keeps_its_body_unless_a_new_one_is_given() {
     let home = Home::new();
     put(&home, "order", "3 apples");
     let put_again = |rest: &[&str]| {
@@ -75,11 +75,11 @@ fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
 }
 
 #[test]
-fn a_claim_keeps_to_its_prefix_and_waits_for_work() {
+fn claim_respects_its_prefix_and_waits_for_items() {
     let home = Home::new();
     put(&home, "other/1", "");
     home.run(["claim", "NEW", "--prefix", "orders/", "--wait", "10ms"])
-        .failed(75, "nothing");
+        .failed(75, "no item");
     let mut waiting = home.start(["claim", "NEW", "--prefix", "orders/", "--wait", "1h"]);
     put(&home, "orders/1", "");
     let line = waiting.expect("orders/1");
@@ -89,7 +89,7 @@ fn a_claim_keeps_to_its_prefix_and_waits_for_work() {
 }
 
 #[test]
-fn what_somebody_works_on_is_neither_replaced_nor_removed() {
+fn claimed_item_is_neither_replaced_nor_removed() {
     let home = Home::new();
     put(&home, "order", "as it was");
     let claimed = home.run(["claim", "NEW", "--json"]).json();
@@ -107,11 +107,11 @@ fn what_somebody_works_on_is_neither_replaced_nor_removed() {
         home.run(["remove", "order", "--json"]).json()["removed"],
         true
     );
-    home.run(["claim", "NEW"]).failed(75, "nothing");
+    home.run(["claim", "NEW"]).failed(75, "no item");
 }
 
 #[test]
-fn a_put_that_is_repeated_does_not_reset_what_has_moved_on() {
+fn repeated_put_does_not_reset_a_finished_item() {
     let home = Home::new();
     let put = ["put", "order", "--state", "NEW", "--nonce", "mail-1"];
     home.run(put).ok();
@@ -126,7 +126,7 @@ fn a_put_that_is_repeated_does_not_reset_what_has_moved_on() {
 }
 
 #[test]
-fn a_body_comes_from_an_argument_a_file_or_a_pipe() {
+fn body_is_read_from_an_argument_a_file_or_a_pipe() {
     let home = Home::new();
     std::fs::write(home.file("body"), "from a file\n").unwrap();
     let put = ["put", "order", "--state", "NEW"];
@@ -144,12 +144,12 @@ fn a_body_comes_from_an_argument_a_file_or_a_pipe() {
     home.run(put.iter().chain(&["--body-file", "body"]))
         .failed(2, "65536 bytes");
     home.run(put.iter().chain(&["--body-file", "missing"]))
-        .failed(2, "missing: ");
+        .failed(2, "cannot read the body from missing: ");
     assert_eq!(home.show("order")["body"], "-1");
 }
 
 #[test]
-fn bad_input_is_refused_and_changes_nothing() {
+fn invalid_input_is_refused_and_changes_nothing() {
     let home = Home::new();
     let long = "s".repeat(65);
     for (arguments, words) in [
@@ -182,6 +182,6 @@ fn bad_input_is_refused_and_changes_nothing() {
     ] {
         home.run(arguments).failed(2, words);
     }
-    let everything = home.run(["list", "--json"]).json();
-    assert_eq!(everything["locks"].as_array().unwrap().len(), 0);
+    let listed = home.run(["list", "--json"]).json();
+    assert_eq!(listed["locks"].as_array().unwrap().len(), 0);
 }

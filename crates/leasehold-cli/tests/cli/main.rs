@@ -1,4 +1,4 @@
-//! The binary as its users have it: real processes, real files, real signals.
+//! Tests of the `leasehold` binary with real processes, files and signals.
 
 mod also;
 mod audit_log;
@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod config;
 mod doctor;
+mod errors;
 mod escapes;
 mod exclusion;
 mod gate;

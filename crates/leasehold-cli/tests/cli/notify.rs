@@ -1,4 +1,4 @@
-//! What a service manager hears of `serve`.
+//! The notifications of `serve` to a service manager.
 
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt as _;
@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Home, PATIENCE, Running};
+use crate::support::{Home, Running, TIMEOUT};
 
 /// The manager's end of the socket.
 struct Manager {
@@ -21,7 +21,7 @@ impl Manager {
     }
 
     fn at_abstract_name(home: &Home) -> Self {
-        // The folder is this test's own, and so is the name.
+        // The folder is unique to this test, and so is the name.
         let name = home.path().to_str().unwrap();
         let address = SocketAddr::from_abstract_name(name).unwrap();
         Self::bound(UnixDatagram::bind_addr(&address), format!("@{name}"))
@@ -29,7 +29,7 @@ impl Manager {
 
     fn bound(socket: std::io::Result<UnixDatagram>, name: String) -> Self {
         let socket = socket.unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self { socket, name }
     }
 
@@ -40,64 +40,64 @@ impl Manager {
         Running::start(&mut command)
     }
 
-    /// The next thing that it is told.
+    /// Receives the next notification.
     #[track_caller]
-    fn hear(&self) -> String {
-        let mut words = [0; 4096];
-        let length = self.socket.recv(&mut words).unwrap();
-        String::from_utf8(words[..length].to_vec()).unwrap()
+    fn receive(&self) -> String {
+        let mut bytes = [0; 4096];
+        let length = self.socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
     }
 
-    /// Everything up to the word that the service stops.
+    /// Receives notifications until the service announces that it stops.
     #[track_caller]
-    fn hear_to_the_end(&self) -> Vec<String> {
-        let mut heard = Vec::new();
+    fn receive_until_stopping(&self) -> Vec<String> {
+        let mut messages = Vec::new();
         loop {
-            let words = self.hear();
-            if words.starts_with("STOPPING=1\n") {
-                return heard;
+            let message = self.receive();
+            if message.starts_with("STOPPING=1\n") {
+                return messages;
             }
-            heard.push(words);
+            messages.push(message);
         }
     }
 }
 
 #[test]
-fn it_is_ready_once_it_answers_lives_while_it_runs_and_says_that_it_stops() {
+fn service_notifies_ready_keep_alive_and_stopping() {
     let home = Home::new();
     for manager in [Manager::at_path(&home), Manager::at_abstract_name(&home)] {
         let service = manager.start(&home, &[("WATCHDOG_USEC", "100000")]);
-        let ready = manager.hear();
+        let ready = manager.receive();
         let status = ready.strip_prefix("READY=1\nSTATUS=listening on http://");
         TcpStream::connect(status.expect(&ready)).unwrap();
         for _ in 0..3 {
-            assert_eq!(manager.hear(), "WATCHDOG=1");
+            assert_eq!(manager.receive(), "WATCHDOG=1");
         }
         service.signal(Signal::SIGTERM);
-        manager.hear_to_the_end();
+        manager.receive_until_stopping();
         service.ends_with(0);
     }
 }
 
 #[test]
-fn a_watchdog_of_another_process_hears_nothing() {
+fn no_keep_alive_is_sent_for_another_process() {
     let home = Home::new();
     let manager = Manager::at_path(&home);
     let variables = [("WATCHDOG_USEC", "1000"), ("WATCHDOG_PID", "1")];
     let service = manager.start(&home, &variables);
-    assert!(manager.hear().starts_with("READY=1\n"));
+    assert!(manager.receive().starts_with("READY=1\n"));
     service.signal(Signal::SIGTERM);
-    assert_eq!(manager.hear_to_the_end(), [""; 0]);
+    assert_eq!(manager.receive_until_stopping(), [""; 0]);
     service.ends_with(0);
 }
 
 #[test]
-fn it_serves_even_if_nobody_can_be_told() {
+fn service_runs_even_if_the_manager_cannot_be_notified() {
     let home = Home::new();
     let mut command = home.command(["serve", "--listen", "127.0.0.1:0"]);
-    command.env("NOTIFY_SOCKET", home.file("nobody"));
+    command.env("NOTIFY_SOCKET", home.file("missing"));
     let mut service = Running::start(&mut command);
-    service.expect("cannot be told");
+    service.expect("cannot notify the service manager");
     service.expect("listening on");
     service.signal(Signal::SIGTERM);
     service.ends_with(0);

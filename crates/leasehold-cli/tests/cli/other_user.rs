@@ -1,7 +1,7 @@
-//! Commands that become another user, as `sudo` does, and cannot be sent signals.
+//! Commands that change to another user, as `sudo` does, and cannot be signalled.
 //!
-//! `leasehold` runs as `nobody`; a copy of `setpriv` that belongs to root and is setuid stands in for `sudo`. Only root can
-//! set that up.
+//! `leasehold` runs as an unprivileged user; a setuid copy of `setpriv` that belongs to root replaces `sudo`. Only root can set
+//! this up.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -12,30 +12,31 @@ use nix::unistd::Pid;
 
 use crate::support::{Home, LEASEHOLD, Ran, Running, stat};
 
-const NOBODY: u32 = 65_534;
+/// The id of an unprivileged user.
+const UNPRIVILEGED_UID: u32 = 65_534;
 
-/// A home of `nobody`, with a `sudo` in it.
+/// A home folder of an unprivileged user, with a `sudo` in it.
 struct Unprivileged(Home);
 
 impl Unprivileged {
-    /// `None` where the tests do not run as root.
+    /// Returns `None` if the tests do not run as root.
     fn new() -> Option<Self> {
         let home = Home::new();
         if home.path().metadata().unwrap().uid() != 0 {
-            eprintln!("skipped: only root can set up a program that becomes another user");
+            eprintln!("skipped: only root can install a setuid program of root");
             return None;
         }
         let install = |from: &str, name: &str, mode: u32| {
             std::fs::copy(from, home.file(name)).unwrap();
             std::fs::set_permissions(home.file(name), Permissions::from_mode(mode)).unwrap();
         };
-        // That user may not be allowed to read the folder that the program was built in.
+        // The user may not have access to the folder that the program was built in.
         install(LEASEHOLD, "leasehold", 0o755);
         install("/usr/bin/setpriv", "setpriv", 0o4755);
         let sudo = "#!/bin/sh\nexec ./setpriv --reuid 0 --regid 0 --clear-groups \"$@\"\n";
         std::fs::write(home.file("sudo"), sudo).unwrap();
         std::fs::set_permissions(home.file("sudo"), Permissions::from_mode(0o755)).unwrap();
-        chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(home.path(), Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID)).unwrap();
         Some(Self(home))
     }
 
@@ -55,44 +56,44 @@ impl Unprivileged {
     }
 }
 
-/// A process that only root can end. It is ended when this is dropped.
-struct Root(Pid);
+/// A process that only root can signal. It is killed when this is dropped.
+struct RootProcess(Pid);
 
-impl Root {
+impl RootProcess {
     fn expected_from(run: &mut Running) -> Self {
         let line = run.expect("root is ");
         Self(Pid::from_raw(line["root is ".len()..].parse().unwrap()))
     }
 
-    fn runs(&self) -> bool {
+    fn is_running(&self) -> bool {
         stat(self.0).is_some()
     }
 }
 
-impl Drop for Root {
+impl Drop for RootProcess {
     fn drop(&mut self) {
-        if self.runs() {
+        if self.is_running() {
             let _ = kill(self.0, Signal::SIGKILL);
         }
     }
 }
 
-/// Ends with the test's folder at the latest.
+/// A process of root, which ends at the latest when the folder of the test is deleted.
 const AS_ROOT: &str =
     "./sudo sh -c 'echo root is $$; touch started; while [ -e sudo ]; do sleep 0.05; done'";
 
-/// Leaves a process of root behind, and ends with 7.
-fn leaving_root_behind() -> String {
+/// Returns a script that leaves a process of root behind, and exits with 7.
+fn script_that_leaves_a_root_process() -> String {
     format!("({AS_ROOT}) & while [ ! -e started ]; do sleep 0.05; done; exit 7")
 }
 
 #[test]
-fn a_lost_lease_names_what_could_not_be_ended() {
+fn processes_that_cannot_be_killed_are_named_when_the_lease_is_lost() {
     let Some(home) = Unprivileged::new() else {
         return;
     };
     let mut run = home.start(&["run", "job", "--ttl", "2s", "--", "sh", "-c", AS_ROOT]);
-    let root = Root::expected_from(&mut run);
+    let root = RootProcess::expected_from(&mut run);
     home.run(&[
         "break",
         "job",
@@ -103,29 +104,29 @@ fn a_lost_lease_names_what_could_not_be_ended() {
     ])
     .ok();
     run.expect(&format!(
-        "still run that cannot be ended: process {} (sh)",
+        "still run and cannot be killed: process {} (sh)",
         root.0
     ));
     let lines = run.ends_with(76);
     let claims_end = lines.iter().any(|line| line.contains("command was ended"));
     assert!(!claims_end, "{lines:?}");
-    assert!(root.runs());
+    assert!(root.is_running());
 }
 
 #[test]
-fn the_lease_is_kept_for_what_cannot_be_ended_and_the_exit_code_is_the_commands() {
+fn lease_is_held_for_processes_that_cannot_be_killed_and_exit_code_is_kept() {
     let Some(home) = Unprivileged::new() else {
         return;
     };
-    let script = leaving_root_behind();
+    let script = script_that_leaves_a_root_process();
     let mut run = home.start(&["run", "job", "--ttl", "1s", "--", "sh", "-c", &script]);
-    let root = Root::expected_from(&mut run);
+    let root = RootProcess::expected_from(&mut run);
     run.expect(&format!(
-        "waiting for processes that cannot be ended: process {} (sh)",
+        "waiting for processes that cannot be killed: process {} (sh)",
         root.0
     ));
     let fence = home.run(&["show", "job", "--json"]).json()["fence"].clone();
-    // Several ttls, which the same grant outlives because it is renewed.
+    // The grant lasts several ttls, because it is renewed.
     let renewed = |home: &Unprivileged| {
         let shown = home.run(&["show", "job", "--json"]).json();
         assert_eq!((&shown["held"], &shown["fence"]), (&true.into(), &fence));
@@ -139,39 +140,39 @@ fn the_lease_is_kept_for_what_cannot_be_ended_and_the_exit_code_is_the_commands(
     drop(root);
     let lines = run.ends_with(7);
     assert!(
-        !lines.iter().any(|line| line.contains("job is lost")),
+        !lines.iter().any(|line| line.contains("lost job")),
         "{lines:?}"
     );
     assert_eq!(home.run(&["show", "job", "--json"]).json()["held"], false);
 }
 
 #[test]
-fn a_signal_ends_the_wait_and_the_lease_is_left_to_expire() {
+fn signal_ends_the_wait_and_the_lease_is_left_to_expire() {
     let Some(home) = Unprivileged::new() else {
         return;
     };
-    let script = leaving_root_behind();
+    let script = script_that_leaves_a_root_process();
     let mut run = home.start(&["run", "job", "--ttl", "1h", "--", "sh", "-c", &script]);
-    let root = Root::expected_from(&mut run);
+    let root = RootProcess::expected_from(&mut run);
     run.expect("waiting for processes");
     run.signal(Signal::SIGTERM);
-    run.expect("job is left to expire, as processes still run");
+    run.expect("cannot release job, because these processes still run");
     run.ends_with(7);
-    assert!(root.runs());
+    assert!(root.is_running());
     assert_eq!(home.run(&["show", "job", "--json"]).json()["held"], true);
 }
 
 #[test]
-fn a_command_that_cannot_be_sent_a_signal_is_named() {
+fn processes_that_cannot_be_signalled_are_named() {
     let Some(home) = Unprivileged::new() else {
         return;
     };
     let mut run = home.start(&["run", "job", "--ttl", "1s", "--", "sh", "-c", AS_ROOT]);
-    let root = Root::expected_from(&mut run);
-    run.expect("processes of another user cannot be ended if the lease is lost");
+    let root = RootProcess::expected_from(&mut run);
+    run.expect("cannot kill processes of another user if the lease is lost");
     run.signal(Signal::SIGUSR1);
     run.expect(&format!(
-        "SIGUSR1 cannot be sent to processes of another user: process {} (sh)",
+        "cannot send SIGUSR1 to processes of another user: process {} (sh)",
         root.0
     ));
     drop(root);

@@ -1,6 +1,6 @@
-//! `pkill -9 leasehold`, with and without `-f`, ends `leasehold run` and not its watchdog.
+//! `pkill -9 leasehold`, with and without `-f`, kills `leasehold run` but not its watchdog.
 //!
-//! The matching is emulated over the process tree of the test: the machine runs other tests, too.
+//! `pkill` is emulated on the process tree of the test, because the machine runs other tests at the same time.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,12 +8,12 @@ use nix::unistd::Pid;
 use crate::support::{Home, children_of, eventually, name_and_command_line, stat, watchdog_of};
 
 const PATTERN: &str = "leasehold";
-/// Ignores TERM, and ends with the test's folder at the latest.
+/// Ignores TERM, and ends at the latest when the folder of the test is deleted.
 const STUBBORN: &str =
     "trap '' TERM; echo $$; echo ready; while [ -e \"$0\" ]; do sleep 0.01; done";
 
-/// This process and all that descend from it.
-fn tree(root: Pid) -> Vec<Pid> {
+/// Returns a process and all its descendants.
+fn process_tree(root: Pid) -> Vec<Pid> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(parent) = found.get(next) {
@@ -23,20 +23,20 @@ fn tree(root: Pid) -> Vec<Pid> {
     found
 }
 
-/// Kills what `pkill -9 leasehold` or, with `full`, `pkill -9 -f leasehold` would kill of this tree.
+/// Kills the processes of a tree that `pkill -9 leasehold` or, with `full`, `pkill -9 -f leasehold` would kill.
 fn pkill(root: Pid, full: bool) {
     let is_matched = |pid: &Pid| {
         let (name, command_line) = name_and_command_line(*pid);
         name.contains(PATTERN) || (full && command_line.contains(PATTERN))
     };
-    for pid in tree(root).into_iter().filter(is_matched) {
-        // It may have ended meanwhile.
+    for pid in process_tree(root).into_iter().filter(is_matched) {
+        // The process may have ended already.
         let _ = kill(pid, Signal::SIGKILL);
     }
 }
 
 #[test]
-fn neither_name_nor_arguments_of_a_watchdog_say_what_it_guards() {
+fn watchdog_does_not_show_the_lease_or_the_store_in_ps() {
     let home = Home::new();
     let run = home.hold(&["leasehold/nightly", "--ttl", "3s"], "echo ready; cat");
     let (name, command_line) = name_and_command_line(watchdog_of(run.pid()));
@@ -47,7 +47,7 @@ fn neither_name_nor_arguments_of_a_watchdog_say_what_it_guards() {
 }
 
 #[test]
-fn a_run_that_pkill_ended_leaves_no_command_beside_the_next_holder() {
+fn next_holder_never_overlaps_the_command_of_a_killed_run() {
     for full in [false, true] {
         let home = Home::new();
         let folder = home.path().to_str().unwrap();
@@ -72,7 +72,7 @@ fn pkill_at_any_moment_leaves_no_command_behind() {
         let run = home.start([
             "run", &name, "--ttl", "1s", "--", "sh", "-c", STUBBORN, folder,
         ]);
-        // Not to wait for anything: each time another moment of its start.
+        // Varies the moment of the kill during the start; this does not wait for anything.
         std::thread::sleep(std::time::Duration::from_millis(millis));
         pkill(run.pid(), true);
         run.wait();

@@ -1,11 +1,11 @@
-//! `purge`: what is old, free and empty goes; everything else stays.
+//! `purge`: deletes old, free and empty records, and keeps all others.
 
 use std::process::Command;
 
 use crate::support::Home;
 
-/// Lets so many hours pass, as far as the file knows.
-fn later(home: &Home, hours: u64) {
+/// Advances the clock of the store by hours.
+fn advance_clock(home: &Home, hours: u64) {
     let micros = hours * 3_600_000_000;
     let script = format!(
         "update clock set epoch_us = epoch_us + {micros}, high_water_us = high_water_us + {micros}"
@@ -19,7 +19,7 @@ fn later(home: &Home, hours: u64) {
 }
 
 #[test]
-fn only_what_is_old_free_and_empty_goes_and_fences_still_grow() {
+fn only_old_free_and_empty_records_are_purged_and_fences_still_grow() {
     let home = Home::new();
     for name in ["old/1", "old/2", "kept/1"] {
         home.run(["run", name, "true"]).ok();
@@ -27,7 +27,7 @@ fn only_what_is_old_free_and_empty_goes_and_fences_still_grow() {
     home.run(["gate", "old/gate", "--every", "1s"]).ok();
     home.run(["put", "old/item", "--state", "NEW"]).ok();
     let fence = home.show("old/1")["fence"].as_u64().unwrap();
-    later(&home, 3);
+    advance_clock(&home, 3);
     home.run(["acquire", "old/held"]).ok();
     home.run(["run", "old/young", "true"]).ok();
 
@@ -55,12 +55,12 @@ fn only_what_is_old_free_and_empty_goes_and_fences_still_grow() {
 }
 
 #[test]
-fn bad_input_is_refused() {
+fn invalid_input_is_refused() {
     let home = Home::new();
     home.run(["purge", "--older-than", "59m"])
         .failed(2, "under an hour");
     home.run(["purge", "--older-than", "-1h"])
         .failed(2, "no duration");
     home.run(["purge", "--store", "http://127.0.0.1:1"])
-        .failed(2, "a service purges by itself");
+        .failed(2, "cannot purge through a service");
 }

@@ -1,4 +1,4 @@
-//! `run`: who gets to run, what the command gets, and what comes back.
+//! `run`: exclusion, environment, exit codes, signals and processes of a command.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -9,7 +9,7 @@ use crate::support::{Home, stat};
 const UNTIL_CLOSED: &str = "echo ready; cat >/dev/null";
 
 #[test]
-fn of_two_shells_one_runs_and_the_other_is_refused_or_waits() {
+fn second_run_is_refused_or_waits_while_the_first_holds_the_lease() {
     let home = Home::new();
     let mut holder = home.hold(&["job"], UNTIL_CLOSED);
 
@@ -35,7 +35,7 @@ fn of_two_shells_one_runs_and_the_other_is_refused_or_waits() {
 }
 
 #[test]
-fn shared_leases_are_held_by_as_many_as_the_limit_says() {
+fn shared_lease_is_held_by_at_most_its_limit() {
     let home = Home::new();
     let shared = ["job", "--shared", "--limit", "2"];
     let one = home.hold(&shared, UNTIL_CLOSED);
@@ -51,7 +51,7 @@ fn shared_leases_are_held_by_as_many_as_the_limit_says() {
 }
 
 #[test]
-fn the_exit_code_is_the_commands() {
+fn exit_code_is_that_of_the_command() {
     let home = Home::new();
     for (script, code) in [
         ("exit 0", 0),
@@ -63,15 +63,15 @@ fn the_exit_code_is_the_commands() {
         assert_eq!(ran.code, Some(code), "{script}: {ran:?}");
     }
     home.run(["run", "job", "--", "./missing"])
-        .failed(127, "./missing: there is no such command");
+        .failed(127, "cannot run ./missing: command not found");
     std::fs::write(home.file("text"), "no program").unwrap();
     home.run(["run", "job", "--", "./text"])
-        .failed(126, "./text cannot be run");
+        .failed(126, "cannot run ./text: ");
     assert!(!home.is_held("job"));
 }
 
 #[test]
-fn the_command_knows_its_lease_and_the_next_one_resumes() {
+fn command_receives_its_lease_and_the_next_one_resumes() {
     let home = Home::new();
     let script = r#"
         printf '%s\n' "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" "$LEASEHOLD_EXPIRES" "[$LEASEHOLD_BODY]"
@@ -96,7 +96,7 @@ fn the_command_knows_its_lease_and_the_next_one_resumes() {
 }
 
 #[test]
-fn a_body_that_no_variable_can_hold_is_left_out() {
+fn body_that_a_variable_cannot_represent_is_omitted() {
     let home = Home::new();
     let acquired = home.run(["acquire", "job", "--json"]).json();
     let fence = acquired["fence"].to_string();
@@ -111,7 +111,7 @@ fn a_body_that_no_variable_can_hold_is_left_out() {
 }
 
 #[test]
-fn the_default_store_is_for_nobody_else_to_look_into() {
+fn default_store_is_private_to_its_user() {
     use std::os::unix::fs::PermissionsExt as _;
     let home = Home::new();
     home.run(["run", "job", "true"]).ok();
@@ -122,7 +122,7 @@ fn the_default_store_is_for_nobody_else_to_look_into() {
 }
 
 #[test]
-fn signals_reach_the_command() {
+fn signals_are_forwarded_to_the_command() {
     let home = Home::new();
     for signal in ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"] {
         let script = format!(
@@ -137,7 +137,7 @@ fn signals_reach_the_command() {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored_in_the_command() {
     let home = Home::new();
     let mut nohup = home.program("sh");
     nohup.args([
@@ -150,7 +150,7 @@ fn what_was_ignored_stays_ignored() {
 }
 
 #[test]
-fn nobody_has_to_listen() {
+fn closed_outputs_are_not_an_error() {
     let home = Home::new();
     for arguments in [
         &["--store", "oracle:", "run", "job", "true"][..],
@@ -169,7 +169,7 @@ fn nobody_has_to_listen() {
 }
 
 #[test]
-fn a_waiter_that_is_interrupted_leaves_nothing_behind() {
+fn interrupted_waiter_leaves_nothing_behind() {
     let home = Home::new();
     let holder = home.hold(&["job"], UNTIL_CLOSED);
     let mut waiter = home.start(["run", "job", "--", "touch", "ran"]);
@@ -182,9 +182,9 @@ fn a_waiter_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_the_command_leaves_behind_is_ended_before_the_release() {
+fn processes_left_behind_are_ended_before_the_release() {
     let home = Home::new();
-    // The one ends by itself when it is asked to; the other has to be killed, and after that nobody holds the lease.
+    // The first process ends on TERM; the second ignores TERM and has to be killed.
     for ignore in ["", "trap '' TERM; "] {
         let script = format!("({ignore}while :; do sleep 0.01; done) >/dev/null & echo $!; exit 5");
         let ran = home.run(["run", "job", "--ttl", "2s", "--", "sh", "-c", &script]);
@@ -196,9 +196,9 @@ fn what_the_command_leaves_behind_is_ended_before_the_release() {
 }
 
 #[test]
-fn the_lease_is_renewed_for_as_long_as_the_command_runs() {
+fn lease_is_renewed_while_the_command_runs() {
     let home = Home::new();
-    // Long enough for a disk that takes most of a second now and then.
+    // Long enough for a disk that occasionally takes most of a second.
     let mut holder = home.hold(&["job", "--ttl", "3s"], UNTIL_CLOSED);
     let first = home.show("job")["holders"][0].clone();
     let expires = |holder: &serde_json::Value| holder["expireTime"].as_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! Passwords and tokens: they stand in no error, and no command gets them.
+//! Passwords and tokens appear in no error, and no child command receives them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::support::{Home, Ran};
 use crate::token;
 
-/// A file with this text and mode, and the argument that names it.
+/// Writes a file with this text and mode, and returns its path and the `@FILE` argument for it.
 fn file(home: &Home, name: &str, text: &str, mode: u32) -> (PathBuf, String) {
     let path = home.file(name);
     fs::write(&path, text).unwrap();
@@ -17,14 +17,14 @@ fn file(home: &Home, name: &str, text: &str, mode: u32) -> (PathBuf, String) {
     (path, argument)
 }
 
-fn tells_no_secret(ran: &Ran) {
-    for told in [&ran.stdout, &ran.stderr] {
-        assert!(!told.contains("s3cret"), "{ran:?}");
+fn assert_no_secret(ran: &Ran) {
+    for output in [&ran.stdout, &ran.stderr] {
+        assert!(!output.contains("s3cret"), "{ran:?}");
     }
 }
 
 #[test]
-fn no_error_repeats_the_secrets_of_a_url() {
+fn errors_do_not_contain_the_secrets_of_a_url() {
     let home = Home::new();
     for url in [
         "http://app:s3cret@127.0.0.1:1",
@@ -51,7 +51,7 @@ fn no_error_repeats_the_secrets_of_a_url() {
             for json in [&[][..], &["--json"]] {
                 let ran = home.run([command, json, &["--store", url]].concat());
                 assert_ne!(ran.code, Some(0), "{url}: {ran:?}");
-                tells_no_secret(&ran);
+                assert_no_secret(&ran);
             }
         }
     }
@@ -63,7 +63,7 @@ fn no_error_repeats_the_secrets_of_a_url() {
 }
 
 #[test]
-fn the_store_and_the_token_can_come_from_files() {
+fn store_and_token_can_come_from_files() {
     let home = Home::new();
     let (_, store) = file(&home, "store", "sqlite:mine.db\n", 0o600);
     home.run(["put", "item", "--state", "NEW", "--store", &store])
@@ -81,7 +81,7 @@ fn the_store_and_the_token_can_come_from_files() {
 }
 
 #[test]
-fn files_with_secrets_that_others_can_read_are_warned_about() {
+fn secret_files_that_others_can_read_cause_a_warning() {
     let home = Home::new();
     let (path, store) = file(&home, "store", "sqlite:mine.db\n", 0o644);
     let ran = home.run(["list", "--store", &store]).ok();
@@ -95,10 +95,10 @@ fn files_with_secrets_that_others_can_read_are_warned_about() {
     fs::set_permissions(home.file("access.toml"), Permissions::from_mode(0o644)).unwrap();
     let service = Service::start_with(&home, &["--access", "access.toml"]);
     let log = service.process.seen();
-    let warned = log
+    let is_warned = log
         .iter()
         .any(|line| line.contains("access.toml can be read by every user"));
-    assert!(warned, "{log:?}");
+    assert!(is_warned, "{log:?}");
     file(&home, "key.pem", "", 0o644);
     home.run(["serve", "--tls-cert=cert.pem", "--tls-key=key.pem"])
         .failed(77, "key.pem can be read by every user");
@@ -107,7 +107,7 @@ fn files_with_secrets_that_others_can_read_are_warned_about() {
 }
 
 #[test]
-fn keys_for_tls_that_others_can_read_are_warned_about() {
+fn tls_keys_that_others_can_read_cause_a_warning() {
     let home = Home::new();
     let (path, _) = file(&home, "key.pem", "", 0o644);
     let postgres = "postgres://127.0.0.1:1/app?key=key.pem&cert=key.pem";
@@ -123,7 +123,7 @@ fn keys_for_tls_that_others_can_read_are_warned_about() {
         vec!["list", "--store", https],
         vec!["doctor", "--store", postgres],
     ];
-    // None of them gets far with an empty key: the warning comes before.
+    // Every command fails with an empty key, after the warning.
     let is_warned = |command: &[&str]| {
         let ran = home.run(command);
         ran.stderr.contains("key.pem can be read by every user")
@@ -138,31 +138,31 @@ fn keys_for_tls_that_others_can_read_are_warned_about() {
 }
 
 #[test]
-fn commands_get_no_secrets() {
+fn child_commands_receive_no_secrets() {
     let home = Home::new();
     let (token, _) = token::create(&home, "ci", &["admin:"]);
     let service = Service::start_with(&home, &["--access", "access.toml"]);
     let url = service.url();
-    let under = |command: &[&str], token: &str| {
+    let run_with = |command: &[&str], token: &str| {
         let mut command = home.command(["--store", &url].iter().chain(command));
         Ran::from(command.env("LEASEHOLD_TOKEN", token).output().unwrap())
     };
-    let shown = ["env"];
+    let print_environment = ["env"];
     let nested = ["sh", "-c", r#""$LEASEHOLD" list --json"#];
-    under(&["put", "item", "--state", "NEW"], &token).ok();
+    run_with(&["put", "item", "--state", "NEW"], &token).ok();
     let work = [
         "work", "NEW", "--next", "DONE", "--failed", "NEW2", "--drain",
     ];
     for command in [&["run", "job"][..], &["gate", "g", "--every", "1ms"], &work] {
-        let ran = under(&[command, &["--"], &shown].concat(), &token).ok();
+        let ran = run_with(&[command, &["--"], &print_environment].concat(), &token).ok();
         assert!(!ran.stdout.contains(&token), "{ran:?}");
         assert!(ran.stdout.contains(&format!("LEASEHOLD_STORE={url}\n")));
     }
-    // Without the token a nested command says why, and asks no other store.
-    under(&[&["run", "job", "--"], &nested[..]].concat(), &token).failed(2, "--token @FILE");
+    // Without the token, a nested command fails with the reason, and does not use another store.
+    run_with(&[&["run", "job", "--"], &nested[..]].concat(), &token).failed(2, "--token @FILE");
     let (_, token) = file(&home, "token", &token, 0o600);
-    under(&[&["run", "job", "--"], &nested[..]].concat(), &token).ok();
-    // Nor does one whose store is withheld take the default one.
+    run_with(&[&["run", "job", "--"], &nested[..]].concat(), &token).ok();
+    // A nested command whose store is withheld does not use the default store.
     let mut list = home.command(["list"]);
     let ran = Ran::from(list.env("LEASEHOLD_STORE", "withheld:").output().unwrap());
     ran.failed(2, "--store @FILE");

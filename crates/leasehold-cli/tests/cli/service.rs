@@ -1,4 +1,4 @@
-//! `serve`, and the other commands through it.
+//! `serve`, and other commands that use the service.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ impl Service {
         Self::start_with(home, &[])
     }
 
-    /// The same with more options.
+    /// Starts a service with more options.
     pub(crate) fn start_with(home: &Home, options: &[&str]) -> Self {
         let fixed = ["serve", "--listen", "127.0.0.1:0"];
         let mut process = home.start(fixed.iter().chain(options));
@@ -35,21 +35,21 @@ impl Service {
         format!("http://{}", self.address)
     }
 
-    /// The status and the body of the answer to a POST.
+    /// Sends a POST, and returns the whole response.
     pub(crate) fn post(&mut self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let request = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 }
 
 #[test]
-fn a_lease_is_the_same_through_the_service_and_the_file() {
+fn lease_is_the_same_through_the_service_and_the_file() {
     let home = Home::new();
     let mut service = Service::start(&home);
     let answer = service.post("/locks/job?nonce=n&owner=web");
@@ -83,7 +83,7 @@ fn a_lease_is_the_same_through_the_service_and_the_file() {
 }
 
 #[test]
-fn it_logs_as_json_and_ends_politely() {
+fn service_logs_as_json_and_stops_on_signals() {
     let home = Home::new();
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut service = home.start(["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
@@ -96,15 +96,15 @@ fn it_logs_as_json_and_ends_politely() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_so() {
+fn port_in_use_is_reported() {
     let home = Home::new();
     let service = Service::start(&home);
     home.run(["serve", "--listen", &service.address])
-        .failed(71, "cannot be listened on");
+        .failed(71, "cannot listen on");
 }
 
 #[test]
-fn a_command_is_ended_when_its_service_is_gone_or_hangs() {
+fn command_is_ended_when_its_service_dies_or_hangs() {
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
         let home = Home::new();
         let service = Service::start(&home);
@@ -125,14 +125,14 @@ fn a_command_is_ended_when_its_service_is_gone_or_hangs() {
         let command = Pid::from_raw(run.expect("").parse().unwrap());
         run.expect("ready");
         service.process.signal(signal);
-        run.expect("job is lost, and its command was ended");
+        run.expect("lost job, and its command was ended");
         assert_eq!(stat(command), None);
         run.ends_with(76);
     }
 }
 
 #[test]
-fn items_gates_and_several_leases_go_through_the_service() {
+fn items_gates_and_several_leases_work_through_the_service() {
     let home = Home::new();
     let service = Service::start(&home);
     let url = service.url();

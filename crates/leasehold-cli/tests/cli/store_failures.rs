@@ -1,4 +1,4 @@
-//! What `serve` logs about a store that fails.
+//! The log of `serve` when the store fails.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::service::Service;
 use crate::support::Home;
 
 #[test]
-fn a_failure_of_the_store_is_logged_when_it_begins_and_when_it_ends() {
+fn store_failure_is_logged_once_when_it_begins_and_once_when_it_ends() {
     let home = Home::new();
     let mut service = Service::start_with(&home, &["--store", "sqlite:leases.db"]);
     let (file, aside) = (home.file("leases.db"), home.file("aside.db"));
@@ -24,7 +24,7 @@ fn a_failure_of_the_store_is_logged_when_it_begins_and_when_it_ends() {
     }
     service.process.signal(Signal::SIGTERM);
     let log = service.process.ends_with(0);
-    // Each change was expected above once.
+    // Each change was logged once, and consumed above.
     for change in ["the store fails", "the store answers again"] {
         let again = log.iter().find(|line| line.contains(change));
         assert_eq!(again, None, "{log:?}");

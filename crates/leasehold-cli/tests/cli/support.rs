@@ -1,4 +1,4 @@
-//! A home folder of one's own, and processes that end with the test.
+//! Isolated home folders, and processes that end with the test.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -13,13 +13,13 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The program.
+/// The program under test.
 pub(crate) const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
-/// How long anything may take before the test gives up: nothing in here is meant to take long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long any single wait may take before the test fails.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A user's home, with a default store that nobody else uses.
+/// The home folder of a user, with a default store of its own.
 pub(crate) struct Home {
     folder: TempDir,
 }
@@ -39,9 +39,9 @@ impl Home {
         self.path().join(name)
     }
 
-    /// A program in this home; `$LEASEHOLD` is the one under test.
+    /// Returns a command that runs in this home; `$LEASEHOLD` is the program under test.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
-        // Whatever starts the tests in the background has them ignore signals, and what is ignored is inherited.
+        // Tests in the background may ignore signals, which children would inherit.
         let mut command = Command::new("env");
         command
             .arg("--default-signal")
@@ -57,7 +57,7 @@ impl Home {
             .env_remove("LEASEHOLD_LISTEN")
             .env_remove("NOTIFY_SOCKET")
             .env_remove("RUST_LOG")
-            // Not in the foreground of the terminal that the tests may run on: it would be handed around.
+            // In the background of the terminal that the tests may run on, so that no command takes it over.
             .process_group(0)
             .stdin(Stdio::null());
         command
@@ -72,7 +72,7 @@ impl Home {
         command
     }
 
-    /// Runs `leasehold` with these arguments to its end.
+    /// Runs `leasehold` with these arguments until it ends.
     pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Ran {
         Ran::from(self.command(arguments).output().unwrap())
     }
@@ -82,7 +82,7 @@ impl Home {
         Running::start(&mut self.command(arguments))
     }
 
-    /// Starts a `run` of a shell script, and waits until that has said `ready`.
+    /// Starts a `leasehold run` of a shell script, and waits until the script prints `ready`.
     pub(crate) fn hold(&self, arguments: &[&str], script: &str) -> Running {
         let rest = ["--", "sh", "-c", script];
         let mut running = self.start(["run"].iter().chain(arguments).chain(&rest));
@@ -90,7 +90,7 @@ impl Home {
         running
     }
 
-    /// What `show --json` says of a name.
+    /// Returns the answer of `show --json` for a name.
     pub(crate) fn show(&self, name: &str) -> Value {
         self.run(["show", "--json", "--", name]).json()
     }
@@ -100,7 +100,7 @@ impl Home {
     }
 }
 
-/// A program that has run.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -131,7 +131,7 @@ impl Ran {
         serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
     }
 
-    /// It failed with this code, and with one line that says so and contains these words.
+    /// Asserts the exit code, and that standard error contains these words.
     #[track_caller]
     pub(crate) fn failed(self, code: i32, words: &str) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -143,7 +143,7 @@ impl Ran {
     }
 }
 
-/// A program that runs. It is killed when this is dropped.
+/// A running program, which is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -186,10 +186,10 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Waits for a line that contains these words, on either output.
+    /// Waits for a line with these words on standard output or standard error.
     #[track_caller]
     pub(crate) fn expect(&mut self, words: &str) -> String {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         loop {
             let left = give_up.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -200,7 +200,7 @@ impl Running {
         }
     }
 
-    /// What was said before what was expected.
+    /// Returns the lines that preceded the expected ones.
     pub(crate) fn seen(&self) -> &[String] {
         &self.seen
     }
@@ -215,16 +215,16 @@ impl Running {
         drop(self.child.stdin.take());
     }
 
-    /// Waits for its end; the exit code and everything that was said and not yet expected.
+    /// Waits for its end; returns the exit status and all lines that no `expect` consumed.
     #[track_caller]
     pub(crate) fn wait(mut self) -> (ExitStatus, Vec<String>) {
         self.close_input();
-        let status = eventually("the end", || self.child.try_wait().unwrap());
+        let status = eventually("the end of the program", || self.child.try_wait().unwrap());
         self.seen.extend(self.lines.try_iter());
         (status, std::mem::take(&mut self.seen))
     }
 
-    /// Waits for its end with this exit code; everything that was said and not yet expected.
+    /// Waits for its end with this exit code; returns all lines that no `expect` consumed.
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Vec<String> {
         let (status, lines) = self.wait();
@@ -240,20 +240,20 @@ impl Drop for Running {
     }
 }
 
-/// Looks again and again until it sees something. For what has no event to wait for.
+/// Polls until `poll` returns a value, for conditions without an event to wait for.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + PATIENCE;
+pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + TIMEOUT;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < give_up, "{what} did not come");
+        assert!(Instant::now() < give_up, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The fields of `/proc/PID/stat` after the program's name; `None` once the process has ended.
+/// Returns the fields of `/proc/PID/stat` after the program name; `None` if the process has ended.
 pub(crate) fn stat(pid: Pid) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
@@ -261,13 +261,13 @@ pub(crate) fn stat(pid: Pid) -> Option<Vec<String>> {
     (!matches!(&*fields[0], "Z" | "X")).then_some(fields)
 }
 
-/// What `pgrep` compares with a pattern: the process name and, with `-f`, the command line.
+/// Returns what `pgrep` matches: the process name and, with `-f`, the command line.
 pub(crate) fn name_and_command_line(pid: Pid) -> (String, String) {
     let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     (read("comm").trim().to_owned(), read("cmdline"))
 }
 
-/// The processes that this one has started and that still run.
+/// Returns the running children of a process.
 pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     std::fs::read_dir("/proc")
         .unwrap()
@@ -277,9 +277,9 @@ pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// The watchdog of a `leasehold run`.
+/// Returns the watchdog of a `leasehold run`.
 pub(crate) fn watchdog_of(run: Pid) -> Pid {
-    let is_it = |pid: &Pid| name_and_command_line(*pid).1.contains("__watchdog");
-    let found = children_of(run).into_iter().find(is_it);
+    let is_watchdog = |pid: &Pid| name_and_command_line(*pid).1.contains("__watchdog");
+    let found = children_of(run).into_iter().find(is_watchdog);
     found.expect("a running `leasehold run` has a watchdog")
 }

@@ -1,4 +1,4 @@
-//! Job control on a terminal, which `script` makes.
+//! Job control on a terminal, which `script` provides.
 
 use crate::support::{Home, LEASEHOLD, Running};
 
@@ -9,7 +9,7 @@ pub(crate) fn on_a_terminal(home: &Home, command: &str) -> Running {
 }
 
 #[test]
-fn the_command_can_read_from_the_terminal() {
+fn command_can_read_from_the_terminal() {
     let home = Home::new();
     let command =
         format!("{LEASEHOLD} run job -- sh -c 'echo ready; read line; echo got:$line; exit 4'");
@@ -21,7 +21,7 @@ fn the_command_can_read_from_the_terminal() {
 }
 
 #[test]
-fn ctrl_c_interrupts_the_command_and_lets_go() {
+fn ctrl_c_interrupts_the_command_and_releases_the_lease() {
     let home = Home::new();
     let script = "trap \"echo interrupted; exit 5\" INT; echo ready; while :; do sleep 0.01; done";
     let mut run = on_a_terminal(&home, &format!("{LEASEHOLD} run job -- sh -c '{script}'"));
@@ -33,7 +33,7 @@ fn ctrl_c_interrupts_the_command_and_lets_go() {
 }
 
 #[test]
-fn ctrl_c_ends_the_script_around_it() {
+fn ctrl_c_ends_the_enclosing_script() {
     let home = Home::new();
     let run = format!("{LEASEHOLD} run job -- sh -c \"echo ready; exec sleep 60\"");
     let mut script = on_a_terminal(
@@ -49,7 +49,7 @@ fn ctrl_c_ends_the_script_around_it() {
 }
 
 #[test]
-fn ctrl_z_stops_the_job_and_fg_goes_on() {
+fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let home = Home::new();
     let mut shell = on_a_terminal(&home, "bash --norc --noprofile -i");
     let script = "echo re\"\"ady; read line; echo got:$line";

@@ -1,4 +1,4 @@
-//! Tokens: made, listed, revoked, and what a service does with them.
+//! Tokens: created, listed, revoked, and enforced by a service.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::service::Service;
 use crate::support::{Home, eventually};
 
-/// A token of this principal, and its id.
+/// Creates a token of this principal, and returns it and its id.
 pub(crate) fn create(home: &Home, principal: &str, scopes: &[&str]) -> (String, String) {
     let allow = scopes.iter().flat_map(|scope| ["--allow", scope]);
     let fixed = [
@@ -18,8 +18,8 @@ pub(crate) fn create(home: &Home, principal: &str, scopes: &[&str]) -> (String, 
         "access.toml",
         "--json",
     ];
-    let made = home.run(fixed.into_iter().chain(allow)).json();
-    let text = |key: &str| made[key].as_str().unwrap().to_owned();
+    let created = home.run(fixed.into_iter().chain(allow)).json();
+    let text = |key: &str| created[key].as_str().unwrap().to_owned();
     (text("token"), text("id"))
 }
 
@@ -29,9 +29,9 @@ fn tokens(home: &Home) -> Vec<Value> {
 }
 
 #[test]
-fn a_token_is_shown_once_and_kept_as_a_hash() {
+fn token_is_shown_once_and_stored_as_a_hash() {
     let home = Home::new();
-    let made = home
+    let created = home
         .run([
             "token",
             "create",
@@ -42,10 +42,10 @@ fn a_token_is_shown_once_and_kept_as_a_hash() {
             "access.toml",
         ])
         .ok();
-    let token = made.stdout.trim();
+    let token = created.stdout.trim();
     assert!(
-        token.starts_with("lh_") && !made.stderr.contains(token),
-        "{made:?}"
+        token.starts_with("lh_") && !created.stderr.contains(token),
+        "{created:?}"
     );
     let file = home.file("access.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -73,12 +73,12 @@ fn a_token_is_shown_once_and_kept_as_a_hash() {
 }
 
 #[test]
-fn several_tokens_of_a_principal_end_one_by_one() {
+fn tokens_of_a_principal_are_revoked_one_by_one() {
     let home = Home::new();
     let (_, first) = create(&home, "ci", &["acquire:ci/"]);
     let file = home.file("access.toml");
-    let noted = std::fs::read_to_string(&file).unwrap() + "\n# A note of ours.\n";
-    std::fs::write(&file, noted).unwrap();
+    let commented = std::fs::read_to_string(&file).unwrap() + "\n# A comment.\n";
+    std::fs::write(&file, commented).unwrap();
     let (_, second) = create(&home, "ci", &["acquire:ci/", "read:"]);
     assert_eq!(tokens(&home).len(), 2);
     home.run(["token", "revoke", &first, "--access", "access.toml"])
@@ -92,7 +92,7 @@ fn several_tokens_of_a_principal_end_one_by_one() {
 }
 
 #[test]
-fn a_file_or_a_scope_that_is_wrong_is_explained() {
+fn invalid_files_and_scopes_are_explained() {
     let home = Home::new();
     home.run(["token", "list"]).failed(2, "--access FILE");
     home.run(["token", "list", "--access", "access.toml"])
@@ -122,7 +122,7 @@ fn a_file_or_a_scope_that_is_wrong_is_explained() {
     std::fs::write(home.file("access.toml"), "[[tokens]]\n").unwrap();
     home.run(["serve", "--access", "access.toml"])
         .failed(77, "there is `token`");
-    create_denied(&home);
+    assert_invalid_file_is_not_changed(&home);
 }
 
 #[test]
@@ -143,8 +143,7 @@ fn older_file_is_refused_until_it_is_migrated() {
     assert!(home.run(migrate).ok().stderr.contains("nothing to do"));
 }
 
-/// A file that is wrong is not written to.
-fn create_denied(home: &Home) {
+fn assert_invalid_file_is_not_changed(home: &Home) {
     home.run([
         "token",
         "create",
@@ -162,7 +161,7 @@ fn create_denied(home: &Home) {
 }
 
 #[test]
-fn a_service_lets_in_whom_its_file_names_and_follows_it() {
+fn service_admits_the_tokens_of_its_file_and_reloads_it() {
     let home = Home::new();
     let (token, id) = create(&home, "ci", &["admin:ci/"]);
     let service = Service::start_with(&home, &["--access", "access.toml"]);
@@ -176,7 +175,7 @@ fn a_service_lets_in_whom_its_file_names_and_follows_it() {
         .failed(77, "a token is needed");
     list("lh_wrong").failed(77, "unknown");
     list(&token).ok();
-    // The command finds its own lease again, by the token in the file that it is told of.
+    // The command reaches its lease with the token file that it inherits.
     let script = r#""$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" done"#;
     std::fs::write(home.file("token"), &token).unwrap();
     let run = [
@@ -202,25 +201,27 @@ fn a_service_lets_in_whom_its_file_names_and_follows_it() {
     });
     home.run(["token", "revoke", &id, "--access", "access.toml"])
         .ok();
-    eventually("its end", || (list(&token).code == Some(77)).then_some(()));
-    std::fs::write(home.file("access.toml"), "what?").unwrap();
+    eventually("the end of the revoked token", || {
+        (list(&token).code == Some(77)).then_some(())
+    });
+    std::fs::write(home.file("access.toml"), "invalid").unwrap();
     let mut process = service.process;
     process.expect("rights stay as they were");
     list(&second).ok();
 }
 
 #[test]
-fn beyond_loopback_it_takes_tokens_and_tls() {
+fn tokens_and_tls_are_required_beyond_loopback() {
     let home = Home::new();
     create(&home, "ci", &["admin:"]);
-    // An address that no machine has: what gets as far as listening fails there.
+    // An address that no machine has, so that listening on it fails.
     let listen = ["serve", "--listen", "192.0.2.1:1"];
     let alone = home.run(listen);
-    alone.failed(77, "--access, --tls-cert and --tls-key; or --insecure");
+    alone.failed(77, "--access, --tls-cert and --tls-key, or --insecure");
     home.run(listen.iter().chain(&["--access", "access.toml"]))
-        .failed(77, "others can connect to 192.0.2.1:1");
+        .failed(77, "beyond loopback, tokens and TLS are required");
     home.run(listen.iter().chain(&["--insecure"]))
-        .failed(71, "cannot be listened on");
+        .failed(71, "cannot listen on 192.0.2.1:1");
     home.run(["serve", "--tls-cert", "cert.pem"])
         .failed(2, "--tls-key");
     home.run(["serve", "--tls-cert", "cert.pem", "--tls-key", "key.pem"])

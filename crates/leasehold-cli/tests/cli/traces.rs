@@ -1,4 +1,4 @@
-//! `serve --otlp-endpoint`: what a collector hears, and when.
+//! `serve --otlp-endpoint`: the traces that a collector receives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use nix::sys::signal::Signal;
 
 use crate::service::Service;
-use crate::support::{Home, PATIENCE};
+use crate::support::{Home, TIMEOUT};
 
-/// Takes in one batch; its head and what can be read of its body.
-fn hear(collector: &TcpListener) -> String {
+/// Receives one batch, and returns its head and body as text.
+fn receive_batch(collector: &TcpListener) -> String {
     let (stream, _) = collector.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut stream = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     while !head.ends_with("\r\n\r\n") {
@@ -23,13 +23,13 @@ fn hear(collector: &TcpListener) -> String {
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).unwrap();
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    stream.get_mut().write_all(answer.as_bytes()).unwrap();
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    stream.get_mut().write_all(response.as_bytes()).unwrap();
     head + &String::from_utf8_lossy(&body)
 }
 
 #[test]
-fn what_is_left_is_sent_when_the_service_ends() {
+fn remaining_traces_are_sent_when_the_service_stops() {
     let home = Home::new();
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", collector.local_addr().unwrap());
@@ -42,29 +42,29 @@ fn what_is_left_is_sent_when_the_service_ends() {
     let answer = service.post("/locks/my-job?nonce=s3cret");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     service.process.signal(Signal::SIGTERM);
-    let heard = hear(&collector);
-    assert!(heard.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{heard}");
-    assert!(heard.contains("my-job"), "{heard}");
-    assert!(!heard.contains("s3cret"), "{heard}");
+    let batch = receive_batch(&collector);
+    assert!(batch.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{batch}");
+    assert!(batch.contains("my-job"), "{batch}");
+    assert!(!batch.contains("s3cret"), "{batch}");
     service.process.ends_with(0);
 }
 
 #[test]
-fn a_collector_that_is_away_is_told_of_and_does_not_hold_up_the_end() {
+fn unreachable_collector_is_logged_and_does_not_delay_the_end() {
     let home = Home::new();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", unused.local_addr().unwrap());
+    drop(unused);
     let mut service = Service::start_with(&home, &["--otlp-endpoint", &url]);
     service.post("/locks/job?nonce=n");
     service.process.signal(Signal::SIGTERM);
     service.process.expect("traces cannot be sent");
-    service.process.expect("ended");
+    service.process.expect("stopped");
     service.process.ends_with(0);
 }
 
 #[test]
-fn what_is_no_collector_is_refused() {
+fn invalid_collector_url_is_refused() {
     let home = Home::new();
     home.run(["serve", "--otlp-endpoint", "collector:4318"])
         .failed(2, "that is not a collector's URL");

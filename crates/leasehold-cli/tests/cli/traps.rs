@@ -1,15 +1,15 @@
-//! Calls that would lose protection or data without a warning.
+//! Mistakes that must not silently lose protection or data.
 
 use crate::support::{Home, Ran};
 
-/// Writes a body, prints the one it found, and ends with the first argument.
+/// Prints the body that it received, writes another one, and exits with the code of the first argument.
 const JOB: &str = r#"
     echo "[$LEASEHOLD_BODY]"
     "$LEASEHOLD" update "$LEASEHOLD_NAME" "$LEASEHOLD_FENCE" "step 3" >/dev/null
     exit "$0""#;
 
-/// Runs the job, and returns the body that it found.
-fn found(home: &Home, options: &[&str], code: &str) -> String {
+/// Runs the job, and returns the body that it received.
+fn received_body(home: &Home, options: &[&str], code: &str) -> String {
     let rest = ["--", "sh", "-c", JOB, code];
     let ran = home.run(["run", "job"].iter().chain(options).chain(&rest));
     assert_eq!(ran.code, Some(code.parse().unwrap()), "{ran:?}");
@@ -17,24 +17,24 @@ fn found(home: &Home, options: &[&str], code: &str) -> String {
 }
 
 #[test]
-fn a_run_resumes_failed_work_and_not_finished_work() {
+fn run_resumes_failed_work_but_not_finished_work() {
     let home = Home::new();
-    assert_eq!(found(&home, &[], "1"), "[]");
-    assert_eq!(found(&home, &[], "0"), "[step 3]");
+    assert_eq!(received_body(&home, &[], "1"), "[]");
+    assert_eq!(received_body(&home, &[], "0"), "[step 3]");
     let shown = home.show("job");
     assert_eq!(
         (&shown["body"], &shown["held"]),
         (&"".into(), &false.into())
     );
     assert_eq!(shown["last"]["how"], "completed");
-    assert_eq!(found(&home, &["--keep-body"], "0"), "[]");
-    assert_eq!(found(&home, &[], "0"), "[step 3]");
+    assert_eq!(received_body(&home, &["--keep-body"], "0"), "[]");
+    assert_eq!(received_body(&home, &[], "0"), "[step 3]");
 }
 
 #[test]
-fn a_run_clears_no_body_that_others_may_need() {
+fn run_keeps_bodies_that_others_may_need() {
     let home = Home::new();
-    assert_eq!(found(&home, &["--shared"], "0"), "[]");
+    assert_eq!(received_body(&home, &["--shared"], "0"), "[]");
     assert_eq!(home.show("job")["body"], "step 3");
 
     home.run(["put", "item", "--state", "NEW", "--body", "apples"])
@@ -51,7 +51,7 @@ fn a_run_clears_no_body_that_others_may_need() {
 }
 
 #[test]
-fn memory_is_refused_where_it_could_protect_nothing() {
+fn memory_store_is_refused_by_commands_that_it_cannot_protect() {
     let home = Home::new();
     let commands: [&[&str]; 15] = [
         &["run", "job", "--", "touch", "ran"],
@@ -82,7 +82,7 @@ fn memory_is_refused_where_it_could_protect_nothing() {
 }
 
 #[test]
-fn list_and_doctor_say_which_store_it_is() {
+fn list_and_doctor_show_the_store() {
     let home = Home::new();
     let path = home.file("data/leasehold/leases.db");
     let store = format!("sqlite:{}", path.display());
@@ -99,16 +99,16 @@ fn list_and_doctor_say_which_store_it_is() {
 }
 
 #[test]
-fn a_default_store_behind_sudo_is_not_the_invokers() {
+fn default_store_under_sudo_causes_a_warning() {
     let home = Home::new();
     let list = |store: &[&str]| {
         let mut command = home.command(["list"].iter().chain(store));
-        // A user that every machine has.
+        // A user that exists on every machine.
         Ran::from(command.env("SUDO_USER", "daemon").output().unwrap())
     };
     list(&[]).failed(
         0,
-        "and daemon has another: a lease in one does not exclude the other",
+        "is not shared with the user daemon, who has a separate one",
     );
     let named = list(&["--store", "sqlite:leases.db"]).ok();
     assert!(!named.stderr.contains("daemon"), "{named:?}");

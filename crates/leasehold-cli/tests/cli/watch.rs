@@ -1,4 +1,4 @@
-//! `watch`.
+//! `watch`: events on a database and through a service.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -7,19 +7,19 @@ use crate::service::Service;
 use crate::support::Home;
 
 #[test]
-fn what_happens_is_told_as_lines_until_it_is_interrupted() {
+fn events_are_printed_as_lines_until_interrupted() {
     let home = Home::new();
     let mut watching = home.start(["watch", "job", "--every", "20ms"]);
-    // It has begun once it tells of something.
+    // `watch` has started once it prints an event.
     let ready = std::thread::scope(|scope| {
-        let telling = scope.spawn(|| watching.expect("granted"));
+        let waiting = scope.spawn(|| watching.expect("granted"));
         let mut turn = 0;
-        while !telling.is_finished() {
+        while !waiting.is_finished() {
             turn += 1;
             home.run(["acquire", &format!("job-{turn}"), "-n", "--owner", "me"])
                 .ok();
         }
-        telling.join().unwrap()
+        waiting.join().unwrap()
     });
     assert!(ready.contains("job-") && ready.contains("me"), "{ready}");
     home.run(["acquire", "other", "-n"]).ok();
@@ -32,31 +32,31 @@ fn what_happens_is_told_as_lines_until_it_is_interrupted() {
 }
 
 #[test]
-fn a_service_is_watched_in_json_and_again_when_it_is_back() {
+fn watch_prints_events_of_a_service_as_json_and_reconnects() {
     let home = Home::new();
     let mut service = Service::start(&home);
     let mut watching = home.start(["--store", &service.url(), "--json", "watch"]);
-    let told = std::thread::scope(|scope| {
-        let telling = scope.spawn(|| watching.expect("granted"));
-        while !telling.is_finished() {
+    let event = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| watching.expect("granted"));
+        while !waiting.is_finished() {
             service.post("/locks/job?nonce=n&owner=web");
         }
-        telling.join().unwrap()
+        waiting.join().unwrap()
     });
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let event: Value = serde_json::from_str(&event).unwrap();
     assert_eq!(
-        (&told["name"], &told["owner"]),
+        (&event["name"], &event["owner"]),
         (&"job".into(), &"web".into())
     );
     service.process.signal(Signal::SIGTERM);
     service.process.ends_with(0);
-    watching.expect("trying again");
+    watching.expect("retrying");
     watching.signal(Signal::SIGTERM);
     watching.ends_with(0);
 }
 
 #[test]
-fn a_service_that_was_never_there_is_a_failure() {
+fn watch_fails_if_the_service_was_never_reachable() {
     let home = Home::new();
     home.run(["--store", "http://127.0.0.1:1", "watch"])
         .failed(69, "cannot be reached");

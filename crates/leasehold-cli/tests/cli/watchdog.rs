@@ -1,4 +1,4 @@
-//! The parts of `run` that nobody sees: the watchdog, and the shim that becomes the command.
+//! The helper processes of `run`: the watchdog, and the shim that executes the command.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::support::{Home, LEASEHOLD, Running, eventually, stat, watchdog_of};
 const FOREVER: &str = "echo ready; while :; do sleep 0.01; done";
 const STUBBORN: &str = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.01; done";
 
-/// A process group to be watched.
+/// A process group to watch.
 struct Group(Running);
 
 impl Group {
@@ -39,7 +39,7 @@ fn watchdog(ttl: Duration) -> Running {
     watchdog
 }
 
-/// Makes it watch a group, until so long from now.
+/// Lets a watchdog watch a group until `span` from now.
 fn watch(watchdog: &mut Running, group: &Group, span: Duration) {
     let deadline = (Machine.boot_time() + span).as_micros();
     watchdog.write(&format!("watch {} {deadline}\n", group.0.pid()));
@@ -47,7 +47,7 @@ fn watch(watchdog: &mut Running, group: &Group, span: Duration) {
 }
 
 #[test]
-fn it_ends_a_group_before_the_deadline_even_one_that_ignores_term() {
+fn watchdog_ends_a_group_before_the_deadline_even_if_it_ignores_term() {
     for script in [FOREVER, STUBBORN] {
         let group = Group::start(script);
         let mut watchdog = watchdog(Duration::from_secs(2));
@@ -62,7 +62,7 @@ fn it_ends_a_group_before_the_deadline_even_one_that_ignores_term() {
 }
 
 #[test]
-fn a_new_deadline_replaces_the_old_one() {
+fn new_deadline_replaces_the_old_one() {
     let group = Group::start(FOREVER);
     let mut watchdog = watchdog(Duration::from_secs(1));
     watch(&mut watchdog, &group, Duration::from_secs(3600));
@@ -71,7 +71,7 @@ fn a_new_deadline_replaces_the_old_one() {
 }
 
 #[test]
-fn the_end_of_its_input_means_that_nobody_renews_any_more() {
+fn watchdog_ends_the_group_when_its_input_closes() {
     for script in [FOREVER, STUBBORN] {
         let group = Group::start(script);
         let mut watchdog = watchdog(Duration::from_secs(1));
@@ -84,7 +84,7 @@ fn the_end_of_its_input_means_that_nobody_renews_any_more() {
 }
 
 #[test]
-fn it_keeps_nothing_open_and_nothing_reaches_it() {
+fn watchdog_closes_inherited_files_and_ignores_signals() {
     let mut command = Command::new("sh");
     command.args([
         "-c",
@@ -111,7 +111,7 @@ fn it_keeps_nothing_open_and_nothing_reaches_it() {
 }
 
 #[test]
-fn the_command_never_starts_if_nobody_lets_it() {
+fn command_does_not_start_without_the_start_byte() {
     let home = Home::new();
     let mut shim = home.command(["__exec", "0", "touch", "ran"]);
     let status = shim.stdin(Stdio::null()).status().unwrap();
@@ -120,7 +120,7 @@ fn the_command_never_starts_if_nobody_lets_it() {
 }
 
 #[test]
-fn a_command_without_a_watchdog_is_ended() {
+fn command_is_ended_when_its_watchdog_is_killed() {
     let home = Home::new();
     let script = "trap '' TERM; echo $$; echo ready; while :; do sleep 0.01; done";
     let mut run = home.start(["run", "job", "--ttl", "2s", "--", "sh", "-c", script]);
@@ -131,33 +131,33 @@ fn a_command_without_a_watchdog_is_ended() {
     };
     run.expect("ready");
     kill(watchdog_of(run.pid()), Signal::SIGKILL).unwrap();
-    run.expect("job is lost, and its command was ended: its watchdog was killed");
+    run.expect("lost job, and its command was ended: its watchdog was killed");
     run.ends_with(76);
     assert_eq!(stat(command), None);
     assert!(!home.is_held("job"));
 }
 
 #[test]
-fn a_command_whose_lease_was_taken_away_is_ended() {
+fn command_is_ended_when_its_lease_is_broken() {
     let home = Home::new();
     for how in [&["--now"][..], &[]] {
         let mut run = home.hold(&["job", "--ttl", "2s"], FOREVER);
         let force = ["break", "job", "--force", "--reason", "maintenance"];
         home.run(force.iter().chain(how)).ok();
-        run.expect("job is lost, and its command was ended");
+        run.expect("lost job, and its command was ended");
         run.ends_with(76);
     }
 }
 
 #[test]
-fn a_run_that_is_killed_at_any_moment_leaves_no_command_behind() {
+fn run_killed_at_any_moment_leaves_no_command_behind() {
     let home = Home::new();
     let mark = home.path().display().to_string();
     for millis in 0..40 {
         let name = format!("job-{millis}");
         let script = "while :; do sleep 0.01; done";
         let run = home.start(["run", &name, "--ttl", "1s", "--", "sh", "-c", script, &mark]);
-        // Not to wait for anything: each time another moment of its start.
+        // Varies the moment of the kill during the start; this does not wait for anything.
         std::thread::sleep(Duration::from_millis(millis));
         run.signal(Signal::SIGKILL);
         run.wait();
@@ -175,7 +175,7 @@ fn a_run_that_is_killed_at_any_moment_leaves_no_command_behind() {
 }
 
 #[test]
-fn a_watchdog_that_is_stopped_holds_nobody_up() {
+fn stopped_watchdog_does_not_delay_the_release() {
     let home = Home::new();
     let mut run = home.hold(&["job"], "echo ready; cat >/dev/null; exit 6");
     kill(watchdog_of(run.pid()), Signal::SIGSTOP).unwrap();
@@ -185,7 +185,7 @@ fn a_watchdog_that_is_stopped_holds_nobody_up() {
 }
 
 #[test]
-fn nothing_of_a_run_is_left_after_it() {
+fn run_leaves_no_process_behind() {
     let home = Home::new();
     let mut run = home.hold(&["job"], "echo ready; cat >/dev/null");
     let watchdog = watchdog_of(run.pid());

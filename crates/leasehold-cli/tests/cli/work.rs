@@ -1,4 +1,4 @@
-//! `work`: a command for each item, and where the item goes.
+//! `work`: runs a command for each item, and moves the item to its next state.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::support::{Home, LEASEHOLD, Ran, Running, eventually, stat};
 
 const STATES: [&str; 6] = ["work", "NEW", "--next", "DONE", "--failed", "FAILED"];
 
-/// A `work` with these options, and a shell script as the command.
+/// Returns the arguments of a `work` with these options and a shell script as its command.
 fn work<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     let command = ["--", "sh", "-c", script];
     [&STATES, options, &command].concat()
@@ -21,22 +21,22 @@ fn put(home: &Home, name: &str, body: &str) {
         .ok();
 }
 
-/// State, body, and whether somebody has it.
+/// Asserts that a free item has this state and body.
 #[track_caller]
-fn item(home: &Home, name: &str, state: &str, body: &str) {
+fn assert_item(home: &Home, name: &str, state: &str, body: &str) {
     let shown = home.show(name);
     let found = (&shown["state"], &shown["body"], &shown["held"]);
     assert_eq!(found, (&state.into(), &body.into(), &false.into()));
 }
 
-/// Says that it works on an item, and does until there is a file `go`.
+/// Prints the name of its item, and works on it until a file `go` exists.
 const UNTIL_GO: &str =
-    "echo at $LEASEHOLD_NAME; while ! test -e go; do sleep 0.01; done; echo over";
-/// …and never ends by itself.
+    "echo at $LEASEHOLD_NAME; while ! test -e go; do sleep 0.01; done; echo finished";
+/// Prints the name of its item, and never ends.
 const FOREVER: &str = "echo at $LEASEHOLD_NAME $$; while :; do sleep 0.01; done";
 
 #[test]
-fn each_item_goes_to_the_command_and_moves_on_by_its_exit_code() {
+fn items_move_to_the_state_that_the_exit_code_selects() {
     let home = Home::new();
     put(&home, "good", "line 1\nline 2\n");
     put(&home, "bad", "x");
@@ -52,11 +52,11 @@ fn each_item_goes_to_the_command_and_moves_on_by_its_exit_code() {
     }
     assert!(
         !ran.stderr.contains("good"),
-        "in a log, only trouble: {ran:?}"
+        "without a terminal, only failures are reported: {ran:?}"
     );
-    item(&home, "good", "DONE", "line 1\nline 2\n");
-    item(&home, "bad", "FAILED", "x");
-    item(&home, "killed", "FAILED", "kill");
+    assert_item(&home, "good", "DONE", "line 1\nline 2\n");
+    assert_item(&home, "bad", "FAILED", "x");
+    assert_item(&home, "killed", "FAILED", "kill");
     let input = std::fs::read_to_string(home.file("good.in")).unwrap();
     assert_eq!(input, "line 1\nline 2\n");
 
@@ -69,7 +69,7 @@ fn each_item_goes_to_the_command_and_moves_on_by_its_exit_code() {
 }
 
 #[test]
-fn what_a_command_prints_can_be_the_new_body() {
+fn output_of_a_command_can_become_the_new_body() {
     let home = Home::new();
     put(&home, "a", "apples");
     let shout = [
@@ -78,9 +78,9 @@ fn what_a_command_prints_can_be_the_new_body() {
     ]
     .concat();
     assert_eq!(home.run(shout).ok().stdout, "");
-    item(&home, "a", "DONE", "APPLES");
+    assert_item(&home, "a", "DONE", "APPLES");
 
-    // Also what no body can be, and what is printed before a failure.
+    // The body is kept if the output is not a valid body, or the command fails.
     for (script, words) in [
         ("head -c 1000000 /dev/zero", "more than 65536 bytes"),
         (r"printf '\351'", "not UTF-8"),
@@ -89,7 +89,7 @@ fn what_a_command_prints_can_be_the_new_body() {
         put(&home, "b", "as it was");
         home.run(work(&["--drain", "--output"], script))
             .failed(1, words);
-        item(&home, "b", "FAILED", "as it was");
+        assert_item(&home, "b", "FAILED", "as it was");
     }
     put(&home, "c", "");
     let clear = [
@@ -100,35 +100,35 @@ fn what_a_command_prints_can_be_the_new_body() {
 }
 
 #[test]
-fn as_many_commands_run_at_once_as_wanted() {
+fn parallel_commands_run_at_the_same_time() {
     let home = Home::new();
     for name in ["a", "b", "c", "d", "e"] {
         put(&home, name, "");
     }
-    // Each waits for two others, so it ends only if three run at once.
+    // Each command waits for two others, so it ends only if three run at the same time.
     let script = "echo >>started; while test $(wc -l <started) -lt 3; do sleep 0.01; done";
     let ran = home.run(work(&["--drain", "--parallel", "3"], script)).ok();
     assert!(ran.stderr.contains("5 done, 0 failed"), "{ran:?}");
 }
 
 #[test]
-fn it_waits_for_items_and_what_runs_may_finish() {
+fn work_waits_for_items_and_a_signal_lets_commands_finish() {
     let home = Home::new();
     let mut working = home.start(work(&[], UNTIL_GO));
     put(&home, "a", "");
     working.expect("at a");
     working.signal(Signal::SIGINT);
-    working.expect("one item finishes, then it ends");
+    working.expect("finishing 1 item, then stopping");
     put(&home, "b", "");
     std::fs::write(home.file("go"), "").unwrap();
-    working.expect("over");
+    working.expect("finished");
     working.expect("1 done, 0 failed");
     working.ends_with(0);
-    item(&home, "a", "DONE", "");
-    item(&home, "b", "NEW", "");
+    assert_item(&home, "a", "DONE", "");
+    assert_item(&home, "b", "NEW", "");
 
     let idle = home.start(work(&[], "true"));
-    eventually("the other item", || {
+    eventually("the end of the other item", || {
         (home.show("b")["state"] == "DONE").then_some(())
     });
     idle.signal(Signal::SIGTERM);
@@ -136,71 +136,71 @@ fn it_waits_for_items_and_what_runs_may_finish() {
 }
 
 #[test]
-fn a_second_signal_ends_what_runs_and_gives_it_back() {
+fn second_signal_ends_commands_and_gives_their_items_back() {
     let home = Home::new();
     put(&home, "a", "");
     let mut working = home.start(work(&[], FOREVER));
     working.expect("at a");
     working.signal(Signal::SIGINT);
-    working.expect("one item finishes");
+    working.expect("finishing 1 item");
     working.signal(Signal::SIGTERM);
-    working.expect("a is given back");
+    working.expect("gave back a");
     working.ends_with(143);
-    item(&home, "a", "NEW", "");
+    assert_item(&home, "a", "NEW", "");
 }
 
 #[test]
-fn a_command_that_cannot_be_run_costs_no_items() {
+fn command_that_cannot_be_executed_fails_no_items() {
     let home = Home::new();
     put(&home, "a", "");
     put(&home, "b", "");
     let missing = [&STATES[..], &["--parallel", "2", "--", "./missing"]].concat();
     home.run(missing)
-        .failed(127, "./missing: there is no such command");
+        .failed(127, "cannot run ./missing: command not found");
     for name in ["a", "b"] {
-        item(&home, name, "NEW", "");
+        assert_item(&home, name, "NEW", "");
     }
 }
 
 #[test]
-fn a_command_whose_claim_is_taken_away_is_ended() {
+fn command_is_ended_when_its_claim_is_broken() {
     let home = Home::new();
     put(&home, "a", "");
     let mut working = home.start(work(&["--ttl", "2s"], FOREVER));
-    let pid = process(&mut working);
+    let pid = working_process(&mut working);
     let force = ["break", "a", "--force", "--reason", "maintenance"];
     home.run(force).ok();
-    working.expect("a is lost after");
+    working.expect("lost a after");
     assert_eq!(stat(pid), None);
     assert_eq!(home.show("a")["state"], "NEW");
-    // Nobody else holds it, so it is there to be claimed again.
-    let pid = process(&mut working);
+    // The item is free, so it is claimed again.
+    let pid = working_process(&mut working);
     working.signal(Signal::SIGINT);
-    working.expect("one item finishes");
+    working.expect("finishing 1 item");
     working.signal(Signal::SIGINT);
     working.ends_with(130);
     assert_eq!(stat(pid), None);
 }
 
-/// The process that works on item `a`.
-fn process(working: &mut Running) -> Pid {
+/// Returns the process that works on the item `a`.
+fn working_process(working: &mut Running) -> Pid {
     let line = working.expect("at a ");
     let pid = line.trim_start_matches("at a ");
     Pid::from_raw(pid.parse().unwrap())
 }
 
 #[test]
-fn what_a_killed_worker_had_goes_to_another_once_its_command_is_ended() {
+fn item_of_a_killed_worker_is_claimed_after_its_command_has_ended() {
     let home = Home::new();
     put(&home, "a", "");
     let mut working = home.start(work(&["--ttl", "2s"], FOREVER));
-    let pid = process(&mut working);
+    let pid = working_process(&mut working);
     let first = home.show("a")["fence"].as_u64().unwrap();
     working.signal(Signal::SIGKILL);
     working.wait();
     let alive = format!("test -e /proc/{pid} && grep -qv Z /proc/{pid}/stat && echo alive; exit 0");
     let mut next = home.start(work(&[], &format!("echo at a $$; {alive}")));
-    process(&mut next);
+    working_process(&mut next);
     eventually("the end of the item", || {
         (home.show("a")["state"] == "DONE").then_some(())
     });
@@ -214,7 +214,7 @@ fn what_a_killed_worker_had_goes_to_another_once_its_command_is_ended() {
 }
 
 #[test]
-fn a_store_that_is_away_for_a_while_ends_nothing() {
+fn work_survives_a_temporary_failure_of_the_store() {
     let home = Home::new();
     put(&home, "a", "");
     let mut working = home.start(work(&[], UNTIL_GO));
@@ -226,7 +226,7 @@ fn a_store_that_is_away_for_a_while_ends_nothing() {
     lock.write("begin exclusive; select 'locked';\n");
     lock.expect("locked");
     std::fs::write(home.file("go"), "").unwrap();
-    working.expect("trying again until the store answers");
+    working.expect("retrying until the store answers");
     lock.ends_with(0);
     working.expect("the store answers again");
     eventually("the end of the item", || {
@@ -240,7 +240,7 @@ fn a_store_that_is_away_for_a_while_ends_nothing() {
 }
 
 #[test]
-fn on_a_terminal_there_is_a_line_for_each_item() {
+fn each_item_is_reported_on_a_terminal() {
     let home = Home::new();
     put(&home, "a", "");
     let command = format!("{LEASEHOLD} {} --drain -- true", STATES.join(" "));
@@ -256,7 +256,7 @@ fn on_a_terminal_there_is_a_line_for_each_item() {
 }
 
 #[test]
-fn bad_input_is_refused_and_changes_nothing() {
+fn invalid_input_is_refused_and_changes_nothing() {
     let home = Home::new();
     put(&home, "a", "");
     let long = "s".repeat(65);
@@ -267,11 +267,11 @@ fn bad_input_is_refused_and_changes_nothing() {
         (&STATES, "COMMAND"),
         (
             &["work", "NEW", "--next", "NEW", "--failed", "F", "true"],
-            "--next is NEW itself",
+            "invalid --next `NEW`",
         ),
         (
             &["work", "NEW", "--next", "D", "--failed", "NEW", "true"],
-            "--failed is NEW itself",
+            "invalid --failed `NEW`",
         ),
         (
             &["work", "NEW", "--next", &long, "--failed", "F", "true"],
@@ -304,5 +304,5 @@ fn bad_input_is_refused_and_changes_nothing() {
     ] {
         home.run(arguments).failed(2, words);
     }
-    item(&home, "a", "NEW", "");
+    assert_item(&home, "a", "NEW", "");
 }

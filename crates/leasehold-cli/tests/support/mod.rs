@@ -1,4 +1,4 @@
-//! A running service, and a folder for its file.
+//! A running service, and a temporary folder for its database.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use leasehold::host::{Host as _, Machine};
 
-/// `leasehold serve` on a free port; killed with -9 when it is dropped.
+/// A `leasehold serve` on a free port, which is killed with SIGKILL when this is dropped.
 pub(crate) struct Service {
     process: Child,
     pub(crate) url: String,
@@ -17,7 +17,7 @@ impl Service {
         Self::start_with(store, Vec::new())
     }
 
-    /// Starts it with these variables in its environment.
+    /// Starts a service with these environment variables.
     pub(crate) fn start_with(store: &Path, environment: Vec<(&str, String)>) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
             .args(["serve", "--listen", "127.0.0.1:0", "--store"])
@@ -35,20 +35,20 @@ impl Service {
                 let start = line.find("http://")?;
                 Some(line[start..].split_whitespace().next()?.to_owned())
             })
-            .expect("the service says where it listens");
+            .expect("the service logs its address");
         Self { process, url }
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // std sends SIGKILL.
-        self.process.kill().expect("it was running");
-        self.process.wait().expect("it ends");
+        // Sends SIGKILL.
+        self.process.kill().expect("the service was running");
+        self.process.wait().expect("the service ends");
     }
 }
 
-/// A folder of this test's own, deleted at its end.
+/// A temporary folder, which is deleted when this is dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

@@ -1,19 +1,19 @@
-//! The watchdog: a process of its own that ends the command **before** its lease can pass to anybody else, also when
-//! `leasehold run` was killed or stopped and can do nothing any more.
+//! The watchdog: a separate process that ends the command **before** another holder can get its lease, even if
+//! `leasehold run` was killed or stopped.
 //!
-//! It is started first, and reads lines from a pipe that nobody else has open:
+//! It starts before the command, and reads lines from a pipe that only `leasehold run` has open:
 //!
-//! | line | answer | |
+//! | line | answer | meaning |
 //! |---|---|---|
-//! | | `ready` | it is in a session of its own |
-//! | `watch GROUP DEADLINE` | `watching` | end this process group before this moment of the boot clock, in µs |
+//! | | `ready` | the watchdog runs in a session of its own |
+//! | `watch GROUP DEADLINE` | `watching` | end this process group before this time of the boot clock, in µs |
 //!
-//! The end of the pipe means that `leasehold run` is gone. It says `ended` when it has to end the group: TERM first, and
-//! KILL with some time to spare before the deadline. It is disarmed by killing it, which works whatever it does.
+//! The end of the pipe means that `leasehold run` is dead. The watchdog writes `ended` when it ends the group: TERM first,
+//! and KILL some time before the deadline. `leasehold run` disarms it by killing it, which works in every state.
 //!
-//! `pkill -9 leasehold` must not end it together with `leasehold run`. So neither its process name nor its arguments
-//! contain that word, the lease's name or the store's URL, from its start on: the kernel names a process after the path
-//! that it was started by, which is [`THIS_PROGRAM`](super::THIS_PROGRAM).
+//! `pkill -9 leasehold` must not kill it together with `leasehold run`. Therefore its process name and its arguments never
+//! contain that word, the name of the lease or the URL of the store: the kernel names a process after the path that it was
+//! started by, which is [`THIS_PROGRAM`](super::THIS_PROGRAM).
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -28,10 +28,10 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 pub(super) mod process;
 
-/// The word that makes this program a watchdog.
+/// The argument that starts this program as the watchdog.
 pub(super) const WORD: &str = "__watchdog";
 
-/// What `ps` shows it as. `pkill leasehold` must not match it.
+/// The name of the watchdog in `ps`. `pkill leasehold` must not match it.
 const PROCESS_NAME: &CStr = c"lh-watchdog";
 
 const READY: &str = "ready";
@@ -39,12 +39,12 @@ const WATCH: &str = "watch";
 const WATCHING: &str = "watching";
 const ENDED: &str = "ended";
 
-/// How long before the deadline a command is told to end, so that it can do so by itself.
+/// Returns how long before the deadline a command receives TERM, so that it can end cleanly.
 pub(super) fn grace(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(5))
 }
 
-/// A running watchdog, as `leasehold run` sees it.
+/// The handle of `leasehold run` to its watchdog.
 pub(super) struct Watchdog {
     process: Child,
     input: ChildStdin,
@@ -52,7 +52,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it, and waits until nothing that happens to this process's terminal can reach it.
+    /// Starts the watchdog, and waits until it has detached from the terminal of this process.
     pub(super) async fn start(ttl: Duration) -> io::Result<Self> {
         let mut process = Command::new(super::THIS_PROGRAM)
             .arg0(OsStr::from_bytes(PROCESS_NAME.to_bytes()))
@@ -74,20 +74,20 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Makes it watch a process group; returns once it does.
+    /// Starts watching a process group; returns once the watchdog confirms it.
     pub(super) async fn watch(&mut self, group: Pid, deadline: BootTime) -> io::Result<()> {
-        self.tell(group, deadline).await?;
+        self.set_deadline(group, deadline).await?;
         self.expect(WATCHING).await
     }
 
-    /// Tells it a new deadline.
-    pub(super) async fn tell(&mut self, group: Pid, deadline: BootTime) -> io::Result<()> {
+    /// Sends a new deadline.
+    pub(super) async fn set_deadline(&mut self, group: Pid, deadline: BootTime) -> io::Result<()> {
         let line = format!("{WATCH} {group} {}\n", deadline.as_micros());
         self.input.write_all(line.as_bytes()).await
     }
 
-    /// Returns when it had to end the group (true), or is gone (false). Can be dropped and called again.
-    pub(super) async fn fired(&mut self) -> bool {
+    /// Waits until the watchdog ends the group (true) or has died (false). Cancel safe.
+    pub(super) async fn wait_for_end(&mut self) -> bool {
         loop {
             match self.answers.next_line().await {
                 Ok(Some(line)) if line == ENDED => return true,
@@ -97,10 +97,10 @@ impl Watchdog {
         }
     }
 
-    /// Ends it, so that it cannot end a group by a number that is somebody else's by then. Whether it had to end its
-    /// own before.
+    /// Kills the watchdog, so that it cannot end another group that reuses the id. Returns whether it had ended its group
+    /// before.
     pub(super) async fn disarm(mut self) -> bool {
-        // It fails only if the watchdog is gone, which is as good.
+        // Fails only if the watchdog is dead already.
         let _ = self.process.kill().await;
         let mut ended = false;
         while let Ok(Some(line)) = self.answers.next_line().await {
@@ -117,7 +117,7 @@ impl Watchdog {
         }
         Err(io::Error::new(
             io::ErrorKind::BrokenPipe,
-            "the watchdog is gone",
+            "the watchdog has ended",
         ))
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grace_is_a_quarter_of_the_ttl_and_never_long() {
+    fn grace_is_a_quarter_of_the_ttl_and_at_most_five_seconds() {
         assert_eq!(grace(Duration::from_secs(4)), Duration::from_secs(1));
         assert_eq!(grace(Duration::from_secs(3600)), Duration::from_secs(5));
     }

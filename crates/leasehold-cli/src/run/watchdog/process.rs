@@ -1,5 +1,4 @@
-//! The watchdog's own process. It is told what to watch through its standard input and answers on its standard output,
-//! a line at a time.
+//! The process of the watchdog. It reads commands from standard input and answers on standard output, one per line.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -16,25 +15,24 @@ use nix::unistd::{Pid, close, read, setsid};
 
 use super::{ENDED, PROCESS_NAME, READY, WATCH, WATCHING, grace};
 
-/// How often to look whether a group that was told to end has ended. Soon enough that its number cannot have gone
-/// round to somebody else.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often to poll for the end of the group: often enough that the kernel cannot have reused its id in between.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs the watchdog of a lease with this ttl, in microseconds.
 pub(crate) fn main(ttl: &str) -> ExitCode {
-    let watching = ttl
+    let watched = ttl
         .parse()
         .map_err(io::Error::other)
-        .and_then(|ttl| settle().map(|()| watch(grace(Duration::from_micros(ttl)))));
-    match watching {
+        .and_then(|ttl| detach().map(|()| watch(grace(Duration::from_micros(ttl)))));
+    match watched {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// Leaves everything behind that could end the watchdog early or that it could keep open: the terminal's session,
-/// signals, the working folder and every file but its two pipes.
-fn settle() -> io::Result<()> {
+/// Detaches from everything that could end the watchdog early or that it would keep open: the session of the terminal,
+/// signals, the working folder, and every file but its two pipes.
+fn detach() -> io::Result<()> {
     SigSet::all().thread_block()?;
     setsid()?;
     std::env::set_current_dir("/")?;
@@ -43,19 +41,19 @@ fn settle() -> io::Result<()> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
-        // The one that listed the folder is closed already.
+        // Fails for the descriptor that listed the folder, which is closed already.
         let _ = close(descriptor);
     }
-    say(READY)
+    answer(READY)
 }
 
-fn say(word: &str) -> io::Result<()> {
+fn answer(word: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{word}")?;
     output.flush()
 }
 
-/// What the watchdog has been told.
+/// The group to watch and its deadline.
 #[derive(Default)]
 struct Watch {
     group: Option<Pid>,
@@ -63,13 +61,13 @@ struct Watch {
 }
 
 impl Watch {
-    /// Takes in one line. Whether it means anything.
-    fn told(&mut self, line: &str) -> bool {
+    /// Applies a line. Returns whether it is valid.
+    fn update(&mut self, line: &str) -> bool {
         let numbers = line.strip_prefix(WATCH).and_then(|rest| {
             let (group, deadline) = rest.strip_prefix(' ')?.split_once(' ')?;
             Some((group.parse().ok()?, deadline.parse().ok()?))
         });
-        // Zero and one would mean this process's own group, and everybody's.
+        // `killpg` would signal the group of this process for 0, and every process for 1.
         let Some((group @ 2.., deadline)) = numbers else {
             return false;
         };
@@ -91,28 +89,27 @@ fn watch(grace: Duration) {
     let Some(group) = watch.group else {
         return;
     };
-    // Whoever reads this may be gone.
-    let _ = say(ENDED);
+    // Fails if `leasehold run` is dead.
+    let _ = answer(ENDED);
     let _ = killpg(group, Signal::SIGTERM);
-    // What is stopped cannot end by itself.
+    // A stopped process does not handle TERM until it continues.
     let _ = killpg(group, Signal::SIGCONT);
-    // Some of the grace is kept for the kernel to take the group down.
+    // A quarter of the grace period is left for the kernel to end the group.
     let kill_at = (watch.deadline - grace / 4).min(Machine.boot_time() + grace);
     while Machine.boot_time() < kill_at && killpg(group, None) != Err(Errno::ESRCH) {
-        std::thread::sleep(LOOK.min(kill_at.since(Machine.boot_time())));
+        std::thread::sleep(POLL_INTERVAL.min(kill_at.since(Machine.boot_time())));
     }
     let _ = killpg(group, Signal::SIGKILL);
 }
 
-/// Standard input, a line at a time.
+/// Standard input, read by lines.
 #[derive(Default)]
 struct Input {
     unread: Vec<u8>,
 }
 
 impl Input {
-    /// Waits for the alarm or for something to read, and tells it. Whether there may be more; an input that fails is
-    /// taken for one that has ended.
+    /// Waits for the alarm or for input, which is applied. Returns whether more input may come; after an error, none does.
     fn wait(&mut self, alarm: Option<BootTime>, watch: &mut Watch) -> bool {
         match self.wait_once(alarm, watch) {
             Ok(more) => more,
@@ -122,10 +119,10 @@ impl Input {
 
     fn wait_once(&mut self, alarm: Option<BootTime>, watch: &mut Watch) -> io::Result<bool> {
         let stdin = io::stdin();
-        // A timer of the boot clock, because a timeout of `poll` stands still while the machine is suspended.
+        // A timer of the boot clock, because a timeout of `poll` does not advance while the machine is suspended.
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
         if let Some(alarm) = alarm {
-            // Zero would mean never.
+            // Zero would disarm the timer.
             let left = alarm
                 .since(Machine.boot_time())
                 .max(Duration::from_nanos(1));
@@ -145,9 +142,9 @@ impl Input {
         self.unread.extend_from_slice(&chunk[..length]);
         while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unread.drain(..=end).collect();
-            if watch.told(&String::from_utf8_lossy(&line[..end])) {
-                // Whoever reads this may be gone: the end of the input will tell.
-                let _ = say(WATCHING);
+            if watch.update(&String::from_utf8_lossy(&line[..end])) {
+                // Fails if `leasehold run` is dead, which the end of the input shows.
+                let _ = answer(WATCHING);
             }
         }
         Ok(length > 0)
@@ -159,10 +156,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_the_group_and_the_deadline() {
+    fn only_valid_lines_change_the_group_and_the_deadline() {
         let mut watch = Watch::default();
-        assert!(watch.told("watch 42 1000"));
-        for nonsense in [
+        assert!(watch.update("watch 42 1000"));
+        for invalid in [
             "",
             "watch",
             "watch 42",
@@ -170,7 +167,7 @@ mod tests {
             "watch 1 1",
             "watch -7 1",
         ] {
-            assert!(!watch.told(nonsense), "{nonsense}");
+            assert!(!watch.update(invalid), "{invalid}");
         }
         assert_eq!(watch.group, Some(Pid::from_raw(42)));
         assert_eq!(watch.deadline, BootTime::from_micros(1000));

@@ -1,5 +1,5 @@
-//! PostgreSQL with the lock that careful people write: an upsert of one row that counts a fence, and an update that
-//! frees the row of its holder only. Prepared statements, one round trip each.
+//! PostgreSQL with a correct hand-written lock: an upsert of one row that counts a fence, and an update that frees the row
+//! only for its holder. Prepared statements, one round trip each.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ pub(crate) struct Postgres {
 }
 
 impl Protocol for Postgres {
-    fn log_in(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+    fn connect(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         let mut hello = Vec::from(196_608_i32.to_be_bytes());
         hello.extend(b"user\0postgres\0database\0leasehold\0\0");
         let mut out = Vec::from(length(hello.len()));
@@ -31,7 +31,7 @@ impl Protocol for Postgres {
         stream.write_all(&out)?;
         wait_until_ready(stream)?;
         let mut out = Vec::new();
-        // Two that create it at once trip over each other, so one at a time.
+        // Concurrent `create table if not exists` statements conflict, so they are serialised.
         message(&mut out, b'Q', &[b"select pg_advisory_lock(1)\0"]);
         message(&mut out, b'Q', &[TABLE.as_bytes(), b"\0"]);
         message(&mut out, b'Q', &[b"select pg_advisory_unlock(1)\0"]);
@@ -71,7 +71,7 @@ impl Protocol for Postgres {
                 b'E' => return Err(unexpected(body)),
                 b'D' => {
                     rows += 1;
-                    // One column: its count, its length, its text.
+                    // One column: the column count, its length, its text.
                     self.fence = String::from_utf8_lossy(&body[6..]).into_owned();
                 }
                 b'Z' if rows == 1 => return Ok(Some(at)),
@@ -116,7 +116,7 @@ fn execute(out: &mut Vec<u8>, statement: &[u8], parameters: [&str; 2]) {
     message(out, b'S', &[]);
 }
 
-/// Kind and body of a message, and where the next begins.
+/// Returns kind and body of the message at an offset, and the offset of the next one.
 fn next_message(input: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let header = input.get(at..at + 5)?;
     let length = u32::from_be_bytes(header[1..].try_into().ok()?) as usize;

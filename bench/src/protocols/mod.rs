@@ -1,4 +1,4 @@
-//! The protocols, each at its leanest.
+//! The protocols of the contestants, each implemented with the least overhead.
 
 pub(crate) mod etcd;
 pub(crate) mod http;
@@ -8,14 +8,15 @@ pub(crate) mod redis;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that nobody else has: which acquisition this is.
+/// Returns a unique nonce.
 pub(crate) fn nonce() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{:08x}{number:016x}", std::process::id())
 }
 
-/// An answer that is none of those that were hoped for.
+/// Returns the error for an answer that is not a success.
 fn unexpected(answer: &[u8]) -> io::Error {
-    io::Error::other(String::from_utf8_lossy(answer).into_owned())
+    let answer = String::from_utf8_lossy(answer);
+    io::Error::other(format!("unexpected answer: {answer}"))
 }

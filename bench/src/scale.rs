@@ -1,4 +1,4 @@
-//! What it costs to have many: names in a store, leases that are merely kept, locks in memory.
+//! The costs of scale: many names in a store, and many idle leases.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -12,38 +12,38 @@ use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store, Swapped, Version, Write, WriteId};
 
 use crate::load::Protocol as _;
+use crate::protocols::http::Http;
 use crate::sample::lock_name;
 use crate::service::processor_time;
-use crate::speak::http::Http;
 use crate::{Result, fail};
 
-/// A client of a store in which so many names have been used.
-pub(crate) async fn client_among(url: &str, names: usize) -> Result<Client> {
+/// Returns a client of a store in which this number of names has been used.
+pub(crate) async fn filled_store(url: &str, names: usize) -> Result<Client> {
     let store = store::open(url).await?;
     store.init().await?;
     let client = Client::new(Arc::new(Engine::start(store.clone()).await?));
     let lease = client.lease(lock_name(0)).acquire().await?;
-    let held = first(&store).await?;
+    let held = first_record(&store).await?;
     lease.release().await?;
-    let free = first(&store).await?;
+    let free = first_record(&store).await?;
     fill(&store, names, [held, free]).await?;
     Ok(client)
 }
 
-/// The record of the first name.
-async fn first(store: &Arc<dyn Store>) -> Result<Arc<Record>> {
+/// Returns the record of the first name.
+async fn first_record(store: &Arc<dyn Store>) -> Result<Arc<Record>> {
     match store.load(&[name(0)]).await?.value.remove(0) {
         Some(stored) => Ok(stored.record),
-        None => fail("the store has forgotten the first name"),
+        None => fail("the store has no record of the first name"),
     }
 }
 
 fn name(number: usize) -> Name {
-    Name::lock(lock_name(number)).expect("a good name")
+    Name::lock(lock_name(number)).expect("the name is valid")
 }
 
-/// Gives many names the records that the first has had, one after another as that had them: a store that writes in place
-/// leaves room where there was a longer one. Names that are in use already stay as they are.
+/// Writes the held and then the free record of the first name under all other names, because a store that writes in place
+/// leaves the space of the longer one. Names that are in use already are not changed.
 async fn fill(store: &Arc<dyn Store>, names: usize, records: [Arc<Record>; 2]) -> Result<()> {
     let batch = store.facts().batch;
     for start in (1..names).step_by(batch) {
@@ -57,7 +57,7 @@ async fn fill(store: &Arc<dyn Store>, names: usize, records: [Arc<Record>; 2]) -
     Ok(())
 }
 
-/// Puts a record under each of these names that still has this version; which, and their versions then.
+/// Writes a record under each of these names if it still has this version. Returns the written names and their new versions.
 async fn put(
     store: &Arc<dyn Store>,
     versions: Vec<(Name, Option<Version>)>,
@@ -87,17 +87,17 @@ async fn put(
     Ok(written.collect())
 }
 
-/// Leases that are merely kept: each is renewed three times in its ttl of 30 s, by a request of its own.
-pub(crate) struct Kept {
+/// Idle leases: each is renewed three times within its ttl of 30 s, with one request per renewal.
+pub(crate) struct HeldLeases {
     streams: Vec<TcpStream>,
     holders: Vec<Http>,
-    /// Which is renewed next.
+    /// The index of the lease to renew next.
     next: usize,
 }
 
-impl Kept {
-    /// Takes so many.
-    pub(crate) fn take(address: SocketAddr, leases: usize) -> Result<Self> {
+impl HeldLeases {
+    /// Acquires this number of leases.
+    pub(crate) fn acquire(address: SocketAddr, leases: usize) -> Result<Self> {
         const CONNECTIONS: usize = 16;
         let mut streams = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -106,9 +106,9 @@ impl Kept {
             streams.push(stream);
         }
         let (mut holders, mut out) = (Vec::new(), Vec::new());
-        // On all connections at a time, or the first might be over before the last is taken.
+        // On all connections in parallel; otherwise the first leases could expire before the last are acquired.
         for start in (0..leases).step_by(CONNECTIONS) {
-            let taken = holders.len();
+            let acquired = holders.len();
             for (number, stream) in (start..leases).zip(&mut streams) {
                 let mut http = Http::default();
                 http.acquire(&lock_name(number), &mut out);
@@ -116,7 +116,7 @@ impl Kept {
                 out.clear();
                 holders.push(http);
             }
-            for (http, stream) in holders[taken..].iter_mut().zip(&mut streams) {
+            for (http, stream) in holders[acquired..].iter_mut().zip(&mut streams) {
                 http.read(stream)?;
             }
         }
@@ -127,14 +127,14 @@ impl Kept {
         })
     }
 
-    /// Renews them for so long: the part of one processor that the service needs for it.
+    /// Renews the leases for this time, and returns the fraction of one processor that the service used.
     pub(crate) fn renew(&mut self, process: u32, measured: Duration) -> Result<f64> {
-        let each = Duration::from_secs(10) / u32::try_from(self.holders.len())?;
+        let interval = Duration::from_secs(10) / u32::try_from(self.holders.len())?;
         let (begin, used) = (Instant::now(), processor_time(process)?);
         let (mut due, mut out) = (begin, Vec::new());
         while begin.elapsed() < measured {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            due += each;
+            due += interval;
             let stream = self.next % self.streams.len();
             let (stream, http) = (&mut self.streams[stream], &mut self.holders[self.next]);
             http.heartbeat(&lock_name(self.next), &mut out);

@@ -1,4 +1,4 @@
-//! etcd with its own lock service, by gRPC: all callers share one HTTP/2 connection, as its clients do.
+//! The lock service of etcd, over gRPC: all callers share one HTTP/2 connection, as its client libraries do.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::sample::{NAMES, Sample, latencies, lock_name};
 use crate::{Result, fail};
 
-/// A connection, and a lease of etcd's that its locks hang on.
+/// A connection, and the etcd lease that its locks are attached to.
 #[derive(Clone)]
 pub(crate) struct Etcd {
     requests: SendRequest<Bytes>,
@@ -19,7 +19,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Connects, and takes a lease of a minute.
+    /// Connects, and obtains a lease of a minute.
     pub(crate) async fn connect(port: u16) -> Result<Self> {
         let authority = format!("127.0.0.1:{port}");
         let stream = TcpStream::connect(&authority).await?;
@@ -39,14 +39,14 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Somebody else on the same connection.
-    pub(crate) async fn other(&self) -> Result<Self> {
-        let mut other = self.clone();
-        other.lease = self.grant(60).await?;
-        Ok(other)
+    /// Returns another contender on the same connection, with a lease of its own.
+    pub(crate) async fn contender(&self) -> Result<Self> {
+        let mut contender = self.clone();
+        contender.lease = self.grant(60).await?;
+        Ok(contender)
     }
 
-    /// A lease for so many seconds.
+    /// Obtains a lease for these seconds.
     async fn grant(&self, seconds: u64) -> Result<u64> {
         let mut request = Vec::new();
         put_number(&mut request, 1, seconds);
@@ -54,11 +54,11 @@ impl Etcd {
             .call("/etcdserverpb.Lease/LeaseGrant", &request)
             .await?;
         field(&answer, 2)
-            .and_then(|found| found.number())
+            .and_then(|field| field.number())
             .ok_or_else(|| "etcd granted no lease".into())
     }
 
-    /// Waits for a lock and takes it: its key.
+    /// Waits for a lock and acquires it; returns its key.
     pub(crate) async fn lock(&self, name: &str) -> Result<Vec<u8>> {
         let mut request = Vec::new();
         put_bytes(&mut request, 1, name.as_bytes());
@@ -66,7 +66,7 @@ impl Etcd {
         let answer = self.call("/v3lockpb.Lock/Lock", &request).await?;
         match field(&answer, 2) {
             Some(Field::Bytes(key)) => Ok(key.to_vec()),
-            _ => fail("etcd locked without a key"),
+            _ => fail("etcd returned no key for the lock"),
         }
     }
 
@@ -102,38 +102,38 @@ impl Etcd {
             .is_some_and(|status| status != "0")
             || answer.len() < 5
         {
-            return fail(&format!("etcd refused: {trailers:?}"));
+            return fail(&format!("etcd refused the call: {trailers:?}"));
         }
         Ok(answer.split_off(5))
     }
 }
 
-/// Lock cycles of so many callers.
+/// Measures lock cycles of concurrent callers.
 pub(crate) async fn cycles(port: u16, callers: usize, measured: Duration) -> Result<Sample> {
     let etcd = Etcd::connect(port).await?;
     let begin = Instant::now() + Duration::from_millis(300);
     let end = begin + measured;
-    let calling: Vec<_> = (0..callers)
+    let tasks: Vec<_> = (0..callers)
         .map(|number| {
             let etcd = etcd.clone();
-            tokio::spawn(async move { call_until(&etcd, number, callers, begin, end).await })
+            tokio::spawn(async move { cycle_until(&etcd, number, callers, begin, end).await })
         })
         .collect();
-    let mut seen = latencies()?;
-    for caller in calling {
-        seen.add(caller.await??)?;
+    let mut histogram = latencies()?;
+    for task in tasks {
+        histogram.add(task.await??)?;
     }
-    Ok(Sample::new(measured, seen))
+    Ok(Sample::new(measured, histogram))
 }
 
-async fn call_until(
+async fn cycle_until(
     etcd: &Etcd,
     number: usize,
     callers: usize,
     begin: Instant,
     end: Instant,
 ) -> Result<Histogram<u64>> {
-    let mut seen = latencies()?;
+    let mut histogram = latencies()?;
     for turn in 0.. {
         let name = lock_name((number + turn * callers) % NAMES);
         let started = Instant::now();
@@ -144,13 +144,13 @@ async fn call_until(
             break;
         }
         if now >= begin {
-            seen.saturating_record(u64::try_from((now - started).as_nanos())?);
+            histogram.saturating_record(u64::try_from((now - started).as_nanos())?);
         }
     }
-    Ok(seen)
+    Ok(histogram)
 }
 
-/// A field of a protocol buffer.
+/// The value of a field of a protocol buffer.
 #[derive(Clone, Copy)]
 enum Field<'a> {
     Number(u64),
@@ -166,11 +166,11 @@ impl Field<'_> {
     }
 }
 
-/// The field of this number.
-fn field(mut message: &[u8], wanted: u64) -> Option<Field<'_>> {
+/// Returns the field with this number.
+fn field(mut message: &[u8], number: u64) -> Option<Field<'_>> {
     loop {
         let key = varint(&mut message)?;
-        let found = match key & 7 {
+        let value = match key & 7 {
             0 => Field::Number(varint(&mut message)?),
             2 => {
                 let length = usize::try_from(varint(&mut message)?).ok()?;
@@ -180,8 +180,8 @@ fn field(mut message: &[u8], wanted: u64) -> Option<Field<'_>> {
             }
             _ => return None,
         };
-        if key >> 3 == wanted {
-            return Some(found);
+        if key >> 3 == number {
+            return Some(value);
         }
     }
 }

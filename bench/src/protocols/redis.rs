@@ -1,5 +1,5 @@
-//! Redis with the lock that careful people write: a script that sets a key with an expiry and counts a fence, and one
-//! that deletes the key of its holder only.
+//! Redis with a correct hand-written lock: a script that sets a key with an expiry and counts a fence, and a script that
+//! deletes the key only for its holder.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) struct Redis {
 }
 
 impl Protocol for Redis {
-    fn log_in(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+    fn connect(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         self.acquire = load(stream, ACQUIRE)?;
         self.release = load(stream, RELEASE)?;
         Ok(())
@@ -66,7 +66,7 @@ fn load(stream: &mut TcpStream, script: &str) -> io::Result<String> {
         stream,
         "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${length}\r\n{script}\r\n"
     )?;
-    // `$40`, the digest, and the ends of both lines.
+    // `$40`, the digest, and the line breaks after both.
     let mut answer = [0; 47];
     stream.read_exact(&mut answer)?;
     String::from_utf8(answer[5..45].to_vec()).map_err(|_| unexpected(&answer))

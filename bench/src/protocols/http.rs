@@ -1,4 +1,4 @@
-//! Leasehold's own service: HTTP/1.1, kept alive.
+//! The Leasehold service: HTTP/1.1 with keep-alive.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,13 +10,13 @@ use crate::load::Protocol;
 #[derive(Default)]
 pub(crate) struct Http {
     fence: String,
-    /// How many wait for the lock that was looked at last.
+    /// The number of waiters of the lock that was shown last.
     pub(crate) waiters: usize,
 }
 
 impl Http {
-    /// Asks for a lock, and to wait for it for so many seconds.
-    pub(crate) fn wait_for(name: &str, seconds: u32, ttl: &str, out: &mut Vec<u8>) {
+    /// Writes a request for a lock that waits for at most these seconds.
+    pub(crate) fn acquire_waiting(name: &str, seconds: u32, ttl: &str, out: &mut Vec<u8>) {
         let nonce = nonce();
         let _ = write!(
             out,
@@ -24,12 +24,12 @@ impl Http {
         );
     }
 
-    /// Asks who has a lock.
-    pub(crate) fn look(name: &str, out: &mut Vec<u8>) {
+    /// Writes a request that shows a lock.
+    pub(crate) fn show(name: &str, out: &mut Vec<u8>) {
         let _ = write!(out, "GET /locks/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
 
-    /// Goes on holding what was taken last.
+    /// Writes a heartbeat for the lock that was acquired last.
     pub(crate) fn heartbeat(&self, name: &str, out: &mut Vec<u8>) {
         let fence = &self.fence;
         let _ = write!(
@@ -38,7 +38,7 @@ impl Http {
         );
     }
 
-    /// Reads one answer.
+    /// Reads one response.
     pub(crate) fn read(&mut self, stream: &mut TcpStream) -> io::Result<()> {
         let mut input = vec![0; 4096];
         let mut filled = 0;
@@ -58,7 +58,7 @@ impl Http {
 }
 
 impl Protocol for Http {
-    fn log_in(&mut self, _: &mut TcpStream) -> io::Result<()> {
+    fn connect(&mut self, _: &mut TcpStream) -> io::Result<()> {
         Ok(())
     }
 
@@ -85,9 +85,8 @@ impl Protocol for Http {
         if !input.starts_with(b"HTTP/1.1 200") {
             return Err(unexpected(input));
         }
-        let announced =
-            after(&input[..head], b"content-length: ").ok_or_else(|| unexpected(input))?;
-        let length: usize = announced.parse().map_err(|_| unexpected(input))?;
+        let length = after(&input[..head], b"content-length: ").ok_or_else(|| unexpected(input))?;
+        let length: usize = length.parse().map_err(|_| unexpected(input))?;
         let end = head + 4 + length;
         if input.len() < end {
             return Ok(None);
@@ -109,7 +108,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
         .position(|window| window == needle)
 }
 
-/// The digits after a key.
+/// Returns the digits after a key.
 fn after<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
     let digits = &text[find(text, key)? + key.len()..];
     let end = digits
