@@ -1,8 +1,8 @@
-//! A name and its record in as few bytes as it takes, in one piece of memory.
+//! A name and its record as compact bytes in one allocation.
 //!
-//! First comes what is asked for without unpacking the rest: the name, the version, until when it is held, the state of
-//! an item. Times follow as distances from times nearby: a lock held by one holder needs about 60 bytes beside the
-//! name and the owner.
+//! The fields that searches need come first, so that they can be read without unpacking the rest: the name, the
+//! version, the latest expiry, the state of an item. Times are stored as differences to nearby times: a lock with one
+//! holder takes about 60 bytes in addition to the name and the owner.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ const COMPLETED: u8 = 1;
 const EXPIRED: u8 = 2;
 const BROKEN: u8 = 3;
 
-/// Kind and name, in the order of names.
+/// Kind and name: the order of names.
 pub(super) type Key<'a> = (Kind, &'a [u8]);
 
-/// Kind, state, since when, and name: the order in which items are found.
+/// Kind, state, time of entering it, and name: the order of items.
 pub(super) type Item<'a> = (Kind, &'a [u8], Time, &'a [u8]);
 
-/// Writes this record under this name.
+/// Packs this record under this name.
 pub(super) fn pack(name: &Name, write: WriteId, record: &Record, to: &mut Writer) {
     let Record {
         fence,
@@ -78,25 +78,25 @@ pub(super) fn pack(name: &Name, write: WriteId, record: &Record, to: &mut Writer
     }
 }
 
-/// The name.
+/// Reads the name.
 pub(super) fn key(packed: &[u8]) -> Key<'_> {
     let head = Head::read(packed);
     (head.kind, head.name)
 }
 
-/// The version.
+/// Reads the version.
 pub(super) fn write(packed: &[u8]) -> WriteId {
     Head::read(packed).write()
 }
 
-/// What [`held_until`](crate::store::held_until) says of the record.
+/// Reads the record's [`held_until`](crate::store::held_until).
 pub(super) fn until(packed: &[u8]) -> Time {
     let mut head = Head::read(packed);
     head.write();
     head.time()
 }
 
-/// The item, if it is one.
+/// Reads the item's key; `None` if the record has no state.
 pub(super) fn item(packed: &[u8]) -> Option<Item<'_>> {
     let mut head = Head::read(packed);
     if head.flags & STATE == 0 {
@@ -108,7 +108,7 @@ pub(super) fn item(packed: &[u8]) -> Option<Item<'_>> {
     Some((head.kind, label, since, head.name))
 }
 
-/// The record.
+/// Unpacks the record.
 pub(super) fn unpack(packed: &[u8]) -> Stored {
     let mut head = Head::read(packed);
     let (flags, write, until) = (head.flags, head.write(), head.time().as_micros());
@@ -138,7 +138,7 @@ pub(super) fn unpack(packed: &[u8]) -> Stored {
     Stored::new(version, record)
 }
 
-/// What every packed record starts with.
+/// The fields at the start of every packed record.
 struct Head<'a> {
     flags: u8,
     kind: Kind,
@@ -198,7 +198,7 @@ fn pack_holder(holder: &Holder, highest: u64, until: u64, to: &mut Writer) {
     to.near(expires, until);
     to.near(renewed, expires);
     to.near(acquired, renewed);
-    // The ttl, in microseconds as in every stored form, is usually just what was added.
+    // The ttl is usually the difference of the two times. It is in microseconds, as in every stored form.
     let ttl = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
     to.near(ttl, expires.wrapping_sub(renewed));
 }
