@@ -1,4 +1,4 @@
-//! A thread with a connection of its own, behind a bounded queue.
+//! A connection with a thread of its own, behind a bounded queue.
 
 use std::cell::Cell;
 use std::ops::RangeInclusive;
@@ -12,61 +12,61 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Result};
 
-/// How many calls may queue up. An engine sends few at a time; the rest of them waits there.
+/// The maximum number of queued calls. An engine sends few at a time and queues the rest itself.
 const QUEUE: usize = 64;
-/// How long a call may take, queueing included: longer than another process may keep the file locked.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A call that takes longer than this must not keep a caller's thread.
-const LONG: Duration = Duration::from_millis(5);
-/// So many calls are left to the lane's own thread after one that took long: twice as many each time in a row, because a
-/// disk hesitates now and then, or hangs.
-const WARY: RangeInclusive<u32> = 4..=256;
-const DEAD: &str = "the thread of the SQLite file has died";
+/// How long a call may take including queueing: longer than another process may keep the file locked.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// A call that takes longer than this must not run on the caller's thread.
+const SLOW_CALL: Duration = Duration::from_millis(5);
+/// How many calls run on the connection's thread after a slow inline one. Doubled each time in a row, because a disk
+/// may be slow once or hang.
+const SKIPPED_CALLS: RangeInclusive<u32> = 4..=256;
+const DEAD: &str = "the thread of the SQLite file panicked: restart this process";
 
 thread_local! {
-    /// Whether this thread runs a call for its caller, and must not wait for other processes.
-    static HURRIED: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread runs a call inline for its caller, and must not wait for other processes.
+    static IS_INLINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the call that this thread runs may wait for other processes.
-pub(super) fn may_wait() -> bool {
-    !HURRIED.get()
+/// Returns whether the call on this thread may wait for other processes.
+pub(super) fn can_wait() -> bool {
+    !IS_INLINE.get()
 }
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// Where a lane's thread takes what it does from.
-pub(super) struct Queue(SyncSender<Job>);
+/// The sender of a connection's job queue.
+pub(super) struct JobSender(SyncSender<Job>);
 
-impl Queue {
-    /// Has the thread do this some time, unless there is too much to do.
-    pub(super) fn put(&self, work: impl FnOnce(&mut Connection) + Send + 'static) {
+impl JobSender {
+    /// Queues a job; drops it if the queue is full.
+    pub(super) fn send(&self, work: impl FnOnce(&mut Connection) + Send + 'static) {
         let _ = self.0.try_send(Box::new(work));
     }
 }
 
-/// What an unanswered call that had begun may have done.
+/// Whether an unanswered call that had begun is ambiguous.
 #[derive(Clone, Copy)]
-pub(super) enum Doubt {
+pub(super) enum Ambiguity {
     /// It only reads.
     None,
     /// It may have written.
     MayHaveWritten,
 }
 
-/// Runs one call after the other. Ends, and closes its connection, when it is dropped.
-pub(super) struct Lane {
+/// Runs calls one after the other. Closes its connection when dropped.
+pub(super) struct ConnectionQueue {
     connection: Arc<Mutex<Connection>>,
     jobs: SyncSender<Job>,
-    doubt: Doubt,
-    /// How many calls are left to the thread before the next is run [here](Self::here) again…
-    wary: AtomicU32,
-    /// …and how many will be should that one take long.
-    warier: AtomicU32,
+    ambiguity: Ambiguity,
+    /// How many calls to run on the thread before the next one runs [inline](Self::try_inline) again…
+    skip: AtomicU32,
+    /// …and how many after the next slow one.
+    next_skip: AtomicU32,
 }
 
-impl Lane {
-    pub(super) fn spawn(name: &str, doubt: Doubt, connection: Connection) -> Result<Self> {
+impl ConnectionQueue {
+    pub(super) fn spawn(name: &str, ambiguity: Ambiguity, connection: Connection) -> Result<Self> {
         let (jobs, queue) = sync_channel::<Job>(QUEUE);
         let connection = Arc::new(Mutex::new(connection));
         let own = Arc::clone(&connection);
@@ -77,71 +77,72 @@ impl Lane {
                     job(&mut lock(&own));
                 }
             })
-            .map_err(|error| Error::Unavailable(format!("no thread for {name}: {error}")))?;
+            .map_err(|error| {
+                Error::Unavailable(format!("cannot start the thread {name}: {error}"))
+            })?;
         Ok(Self {
             connection,
             jobs,
-            doubt,
-            wary: AtomicU32::new(0),
-            warier: AtomicU32::new(*WARY.start()),
+            ambiguity,
+            skip: AtomicU32::new(0),
+            next_skip: AtomicU32::new(*SKIPPED_CALLS.start()),
         })
     }
 
-    pub(super) fn queue(&self) -> Queue {
-        Queue(self.jobs.clone())
+    pub(super) fn sender(&self) -> JobSender {
+        JobSender(self.jobs.clone())
     }
 
-    /// Runs it on the caller's thread: waking another one and being woken by it takes longer than a commit. `None` if
-    /// that is not possible now, because the connection is in use, or calls have begun to take long: then it has not
-    /// run.
-    pub(super) fn here<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
-        let wary = |left: u32| left.checked_sub(1);
+    /// Runs the call on the caller's thread, because switching to another thread and back takes longer than a commit.
+    /// Returns `None` without running it if the connection is in use or calls have become slow.
+    pub(super) fn try_inline<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let skip = |left: u32| left.checked_sub(1);
         if self
-            .wary
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, wary)
+            .skip
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip)
             .is_ok()
         {
             return None;
         }
         let mut connection = self.connection.try_lock().ok()?;
         let since = Instant::now();
-        let result = HURRIED.with(|hurried| {
-            hurried.set(true);
+        let result = IS_INLINE.with(|is_inline| {
+            is_inline.set(true);
             let result = work(&mut connection);
-            hurried.set(false);
+            is_inline.set(false);
             result
         });
-        let warier = if since.elapsed() > LONG {
-            let wary = self.warier.load(Ordering::Relaxed);
-            self.wary.store(wary, Ordering::Relaxed);
-            (2 * wary).min(*WARY.end())
+        let next_skip = if since.elapsed() > SLOW_CALL {
+            let skip = self.next_skip.load(Ordering::Relaxed);
+            self.skip.store(skip, Ordering::Relaxed);
+            (2 * skip).min(*SKIPPED_CALLS.end())
         } else {
-            *WARY.start()
+            *SKIPPED_CALLS.start()
         };
-        self.warier.store(warier, Ordering::Relaxed);
+        self.next_skip.store(next_skip, Ordering::Relaxed);
         Some(result)
     }
 
-    /// What `work` returns, in bounded time. An error of the lane itself is [`Error::Unavailable`] if `work` surely
-    /// never ran.
+    /// Returns the result of `work` in bounded time. An error of the queue itself is [`Error::Unavailable`] if `work`
+    /// certainly never ran.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run_within(PATIENCE, work).await
+        self.run_within(CALL_TIMEOUT, work).await
     }
 
     async fn run_within<T: Send + 'static>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         work: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        // Set by whoever is first: the thread to begin, or the caller to give up before it could.
+        // Set either by the thread when it begins, or by the caller when it gives up before that.
         let decided = Arc::new(AtomicBool::new(false));
         let begun = decided.clone();
         let job = Box::new(move |connection: &mut Connection| {
-            // Nobody waits for a call that was dropped: better not to begin it.
+            // The caller has dropped the call: do not begin it.
             if !reply.is_closed() && !begun.swap(true, Ordering::AcqRel) {
                 let _ = reply.send(work(connection));
             }
@@ -149,25 +150,25 @@ impl Lane {
         self.jobs.try_send(job).map_err(|error| {
             Error::Unavailable(match error {
                 TrySendError::Full(_) => {
-                    format!("{QUEUE} calls wait for the SQLite file already: try again")
+                    format!("the queue of the SQLite file is full ({QUEUE} calls): try again")
                 }
                 TrySendError::Disconnected(_) => DEAD.into(),
             })
         })?;
-        let problem = match tokio::time::timeout(patience, answer).await {
+        let problem = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(result)) => return result,
             Ok(Err(_)) => DEAD.into(),
-            Err(_) => format!("the SQLite file did not answer for {patience:?}"),
+            Err(_) => format!("the SQLite file did not answer for {timeout:?}"),
         };
         let begun = decided.swap(true, Ordering::AcqRel);
-        Err(match self.doubt {
-            Doubt::MayHaveWritten if begun => Error::Indeterminate(problem),
+        Err(match self.ambiguity {
+            Ambiguity::MayHaveWritten if begun => Error::Indeterminate(problem),
             _ => Error::Unavailable(problem),
         })
     }
 }
 
-/// A connection after a panic: SQLite has rolled back what was not committed.
+/// Locks a connection, also after a panic: SQLite has rolled back what was not committed.
 fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -180,17 +181,17 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(20);
 
-    fn lane(doubt: Doubt) -> Lane {
+    fn queue_with(ambiguity: Ambiguity) -> ConnectionQueue {
         let connection = Connection::open_in_memory().unwrap();
-        Lane::spawn("lane-test", doubt, connection).unwrap()
+        ConnectionQueue::spawn("queue-test", ambiguity, connection).unwrap()
     }
 
     #[tokio::test]
-    async fn a_hung_call_and_those_behind_it_end_in_bounded_time() {
-        let lane = Arc::new(lane(Doubt::MayHaveWritten));
+    async fn hung_call_and_calls_queued_behind_it_time_out() {
+        let queue = Arc::new(queue_with(Ambiguity::MayHaveWritten));
         let (begin, has_begun) = oneshot::channel();
         let (go, hung) = mpsc::channel::<()>();
-        let hanging = lane.clone();
+        let hanging = queue.clone();
         let stuck = tokio::spawn(async move {
             let hang = move |_: &mut Connection| {
                 let _ = begin.send(());
@@ -201,57 +202,67 @@ mod tests {
         });
         has_begun.await.unwrap();
         let (ran, has_run) = mpsc::channel();
-        let behind = lane.run_within(SHORT, move |_| Ok(ran.send(()))).await;
+        let behind = queue.run_within(SHORT, move |_| Ok(ran.send(()))).await;
         assert!(matches!(behind, Err(Error::Unavailable(_))), "{behind:?}");
         let stuck = stuck.await.unwrap();
         assert!(matches!(stuck, Err(Error::Indeterminate(_))), "{stuck:?}");
 
         drop(go);
-        lane.run(|_| Ok(())).await.unwrap();
+        queue.run(|_| Ok(())).await.unwrap();
         // `Unavailable` promised that it never ran.
         assert!(has_run.try_recv().is_err());
     }
 
     #[tokio::test]
-    async fn a_call_runs_here_unless_the_connection_is_in_use() {
-        let lane = lane(Doubt::None);
+    async fn call_runs_inline_unless_the_connection_is_in_use() {
+        let queue = queue_with(Ambiguity::None);
         let here = std::thread::current().id();
-        assert_eq!(lane.here(|_| std::thread::current().id()), Some(here));
-        assert_eq!(lane.here(|_| may_wait()), Some(false));
-        assert!(may_wait(), "only the call itself is in a hurry");
+        assert_eq!(
+            queue.try_inline(|_| std::thread::current().id()),
+            Some(here)
+        );
+        assert_eq!(queue.try_inline(|_| can_wait()), Some(false));
+        assert!(can_wait(), "only the inline call must not wait");
 
         let (begin, has_begun) = mpsc::channel();
         let (go, hung) = mpsc::channel::<()>();
         let hang = move |_: &mut Connection| {
-            begin.send(may_wait()).unwrap();
+            begin.send(can_wait()).unwrap();
             let _ = hung.recv();
         };
-        lane.jobs.send(Box::new(hang)).unwrap();
-        assert!(has_begun.recv().unwrap(), "the thread may wait for others");
-        assert_eq!(lane.here(|_| ()), None);
+        queue.jobs.send(Box::new(hang)).unwrap();
+        assert!(
+            has_begun.recv().unwrap(),
+            "the connection's thread may wait"
+        );
+        assert_eq!(queue.try_inline(|_| ()), None);
         drop(go);
-        while lane.here(|_| ()).is_none() {
+        while queue.try_inline(|_| ()).is_none() {
             tokio::task::yield_now().await;
         }
     }
 
     #[test]
-    fn after_a_long_call_the_next_ones_are_left_to_the_thread() {
-        let lane = lane(Doubt::None);
-        let long = |_: &mut Connection| std::thread::sleep(LONG + Duration::from_millis(1));
-        let left = || (0..).take_while(|_| lane.here(|_| ()).is_none()).count();
+    fn calls_after_a_slow_one_run_on_the_thread() {
+        let queue = queue_with(Ambiguity::None);
+        let long = |_: &mut Connection| std::thread::sleep(SLOW_CALL + Duration::from_millis(1));
+        let left = || {
+            (0..)
+                .take_while(|_| queue.try_inline(|_| ()).is_none())
+                .count()
+        };
         let left_after_long = || {
-            assert_eq!(lane.here(long), Some(()));
-            // The call that ends it is a short one.
+            assert_eq!(queue.try_inline(long), Some(()));
+            // The first call that runs inline again is a fast one.
             left()
         };
         assert_eq!(left_after_long(), 4);
-        assert_eq!(left_after_long(), 4, "a short one came between them");
+        assert_eq!(left_after_long(), 4, "a fast call came between them");
         let mut expected = 4;
         for _ in 0..10 {
-            assert_eq!(lane.here(long), Some(()));
+            assert_eq!(queue.try_inline(long), Some(()));
             for call in 0..expected {
-                assert_eq!(lane.here(|_| ()), None, "{call} of {expected}");
+                assert_eq!(queue.try_inline(|_| ()), None, "{call} of {expected}");
             }
             expected = (2 * expected).min(256);
         }
@@ -260,12 +271,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_refuses_at_once() {
-        let lane = lane(Doubt::None);
+    async fn full_queue_refuses_calls_immediately() {
+        let queue = queue_with(Ambiguity::None);
         let (begin, has_begun) = mpsc::channel();
         let (go, hung) = mpsc::channel::<()>();
-        // Straight into the queue: nobody waits for these.
-        lane.jobs
+        // Fill the queue directly: no caller waits for these jobs.
+        queue
+            .jobs
             .send(Box::new(move |_| {
                 begin.send(()).unwrap();
                 let _ = hung.recv();
@@ -273,19 +285,19 @@ mod tests {
             .unwrap();
         has_begun.recv().unwrap();
         for _ in 0..QUEUE {
-            lane.jobs.try_send(Box::new(|_| ())).unwrap();
+            queue.jobs.try_send(Box::new(|_| ())).unwrap();
         }
-        let refused = lane.run(|_| Ok(())).await;
+        let refused = queue.run(|_| Ok(())).await;
         assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
         drop(go);
     }
 
     #[tokio::test]
-    async fn a_call_that_panics_is_an_error_and_so_is_every_later_one() {
-        let lane = lane(Doubt::MayHaveWritten);
-        let died: Result<()> = lane.run(|_| panic!("a bug, on purpose")).await;
+    async fn calls_fail_during_and_after_a_panic() {
+        let queue = queue_with(Ambiguity::MayHaveWritten);
+        let died: Result<()> = queue.run(|_| panic!("a bug, on purpose")).await;
         assert!(matches!(died, Err(Error::Indeterminate(_))), "{died:?}");
-        let late = lane.run(|_| Ok(())).await;
+        let late = queue.run(|_| Ok(())).await;
         assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
     }
 }
