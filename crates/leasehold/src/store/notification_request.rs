@@ -1,26 +1,26 @@
-//! Whether somebody watches all names, or listens at all.
+//! Whether a process has recently asked for change notifications.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long somebody is taken to do so who said it.
-const WATCHED: Duration = Duration::from_secs(60);
+/// How long a request for notifications counts.
+const LIFETIME: Duration = Duration::from_secs(60);
 
-/// Whether somebody has said lately that it watches, or listens. Clones share it.
+/// Whether notifications were requested recently. Clones share the state.
 #[derive(Clone, Default)]
-pub(super) struct Watched {
+pub(super) struct NotificationRequest {
     since: Arc<Mutex<Option<Instant>>>,
 }
 
-impl Watched {
-    /// Somebody does.
-    pub(super) fn note(&self) {
+impl NotificationRequest {
+    /// Notes a request.
+    pub(super) fn renew(&self) {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Whether somebody does.
-    pub(super) fn is_true(&self) -> bool {
+    /// Returns whether a request is recent enough to count.
+    pub(super) fn is_active(&self) -> bool {
         let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_some_and(|since| since.elapsed() < WATCHED)
+        since.is_some_and(|since| since.elapsed() < LIFETIME)
     }
 }
