@@ -2,14 +2,14 @@
 //! twice. Two hundred times in all, by four tests side by side: most of the time goes into clients that try again.
 
 mod support;
-#[path = "../../leasehold/tests/witness/mod.rs"]
-mod witness;
+#[path = "../../leasehold/tests/workers/mod.rs"]
+mod workers;
 
 use std::sync::Arc;
 
 use leasehold::Remote;
 use support::{Folder, Service};
-use witness::Crew;
+use workers::WorkerPool;
 
 const CYCLES: usize = 50;
 const WORKERS: usize = 8;
@@ -30,7 +30,7 @@ fifty_lives! { first_fifty second_fifty third_fifty fourth_fifty }
 async fn nothing_acknowledged_is_lost_and_no_fence_comes_twice() {
     let folder = Folder::new();
     let store = folder.join("leases.db");
-    let mut crew = Crew::new(WORKERS);
+    let mut crew = WorkerPool::new(WORKERS);
     for _ in 0..CYCLES {
         let service = Service::start(&store);
         let leases = Remote::connect(&service.url).expect("a good URL");
