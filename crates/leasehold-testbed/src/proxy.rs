@@ -229,10 +229,10 @@ impl Listener {
         server.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let heard = AtomicBool::new(true);
+        let has_answer = AtomicBool::new(true);
         let up = self.pump(Direction::ToServer, from_client, to_server, |bytes| {
             self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
-            if heard.swap(false, Ordering::SeqCst) {
+            if has_answer.swap(false, Ordering::SeqCst) {
                 self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
             }
             match self.state.borrow().stale < number {
@@ -242,7 +242,7 @@ impl Listener {
         });
         let down = self.pump(Direction::ToClient, from_server, to_client, |bytes| {
             self.counted.received.fetch_add(bytes, Ordering::SeqCst);
-            heard.store(true, Ordering::SeqCst);
+            has_answer.store(true, Ordering::SeqCst);
             Ok(())
         });
         tokio::try_join!(up, down).map(drop)

@@ -47,14 +47,14 @@ async fn stored_records_are_readable() {
         assert!(seen.contains(part), "{part} is not in {seen}");
     }
     // Removed values are deleted.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = http(port, "GET", &path, "", "");
     assert!(!seen.contains("state_since") && !seen.contains("held_until"));
     let every = full_record();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, every.clone())).await;
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, every);
 }
 

@@ -45,7 +45,9 @@ async fn killed_server_is_used_again() {
     );
     store.init().await.expect("it is back");
     swap_one(&*store, create(&name("a"), record(1, ""))).await;
-    load_one(&*store, &name("a")).await.expect("it is there");
+    load_one(&*store, &name("a"))
+        .await
+        .expect("the record exists");
     assert!(back.elapsed() < Duration::from_secs(5));
 }
 

@@ -63,7 +63,9 @@ async fn signature_suffices_and_missing_rights_are_reported() {
     let store = store::open(&signed("racwdl")).await.expect("it opens");
     swap_one(&*store, create(&name("a"), record(1, "x"))).await;
     assert_eq!(names(&*store, &Query::all(Kind::Lock)).await, ["a"]);
-    let current = load_one(&*store, &name("a")).await.expect("it is there");
+    let current = load_one(&*store, &name("a"))
+        .await
+        .expect("the record exists");
 
     let reader = store::open(&signed("rl")).await.expect("it opens");
     let swapped = swap_one(&*reader, replace(&name("a"), &current, record(2, ""))).await;

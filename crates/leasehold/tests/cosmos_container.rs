@@ -74,7 +74,7 @@ async fn stored_records_are_readable() {
     assert_eq!(seen["record"]["holders"][0]["owner"], "host:42");
 
     // Removed values are deleted.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, stored);
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = item(&cosmos);

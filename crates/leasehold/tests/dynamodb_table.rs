@@ -33,7 +33,11 @@ async fn item(server: &Server, id: &str) -> std::collections::HashMap<String, At
         .table_name("leasehold")
         .key("id", AttributeValue::S(id.to_owned()))
         .send();
-    answer.await.expect("an answer").item.expect("it is there")
+    answer
+        .await
+        .expect("an answer")
+        .item
+        .expect("the item exists")
 }
 
 #[tokio::test]
@@ -70,7 +74,7 @@ async fn stored_records_are_readable() {
         assert_eq!(text(key), value, "{key}");
     }
     // Removed values are deleted, whether or not the body changes.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = item(&server, id).await;
     for gone in [
@@ -84,9 +88,9 @@ async fn stored_records_are_readable() {
         assert!(!seen.contains_key(gone), "{gone} is still there");
     }
     let every = full_record();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, every.clone())).await;
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, every);
 }
 

@@ -29,7 +29,7 @@ async fn stored_records_are_readable() {
     let mut connection = client
         .get_multiplexed_async_connection()
         .await
-        .expect("it is there");
+        .expect("connects");
     let record: std::collections::BTreeMap<String, String> = redis::cmd("HGETALL")
         .arg("leasehold:lock:nightly report")
         .query_async(&mut connection)
@@ -83,7 +83,7 @@ async fn write_succeeds_without_the_right_to_publish() {
     let user = "app on >s3cret ~leasehold:* resetchannels +@all";
     ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
     let client = redis::Client::open(server.url()).expect("a good URL");
-    let mut subscriber = client.get_async_pubsub().await.expect("it is there");
+    let mut subscriber = client.get_async_pubsub().await.expect("connects");
     let channel = "leasehold:changes";
     subscriber.subscribe(channel).await.expect("subscribed");
 

@@ -44,7 +44,7 @@ async fn demoted_primary_answers_no_call_of_the_store() {
         let name = Name::lock(format!("job{options}")).expect("a good name");
         let written = store.swap(vec![create(&name, record(1, ""))]).await;
         written.expect("written");
-        let current = load_one(&*store, &name).await.expect("it is there");
+        let current = load_one(&*store, &name).await.expect("the record exists");
 
         fail_over(&primary, &replica).await;
         is_demoted(store.load(std::slice::from_ref(&name)).await);
@@ -59,7 +59,7 @@ async fn demoted_primary_answers_no_call_of_the_store() {
         fail_over(&replica, &primary).await;
         replication_says(&primary, "state=online").await;
         let loaded = load_one(&*store, &name).await;
-        assert_eq!(loaded.expect("it is there").version, current.version);
+        assert_eq!(loaded.expect("the record exists").version, current.version);
     }
 }
 

@@ -23,7 +23,7 @@ const FILE: &str = "LEASEHOLD_TEST_FILE";
 
 /// The entry point of the children. Does nothing without a role.
 #[tokio::test]
-async fn as_a_child() {
+async fn child_process_entry_point() {
     let (Ok(role), Ok(file)) = (std::env::var(ROLE), std::env::var(FILE)) else {
         return;
     };
@@ -34,14 +34,14 @@ async fn as_a_child() {
         "report" => report(file).await,
         "fill the disk" => fill_the_disk(file).await,
         "fill the file" => fill_the_file(file).await,
-        "read-only" => find_it_read_only(file).await,
+        "read-only" => check_read_only(file).await,
         other => panic!("unknown role `{other}`"),
     }
     println!("\ndone");
 }
 
 /// Starts a child with a role, through a wrapper command.
-fn child_through(wrapper: &[&str], role: &str, file: &Path) -> Child {
+fn child_with_wrapper(wrapper: &[&str], role: &str, file: &Path) -> Child {
     let me = std::env::current_exe().unwrap();
     let mut words = wrapper
         .iter()
@@ -49,7 +49,7 @@ fn child_through(wrapper: &[&str], role: &str, file: &Path) -> Child {
         .chain([me.as_os_str()]);
     Command::new(words.next().unwrap())
         .args(words)
-        .args(["--exact", "as_a_child", "--nocapture"])
+        .args(["--exact", "child_process_entry_point", "--nocapture"])
         .envs([(ROLE, role.as_ref()), (FILE, file.as_os_str())])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -58,7 +58,7 @@ fn child_through(wrapper: &[&str], role: &str, file: &Path) -> Child {
 }
 
 fn child(role: &str, file: &Path) -> Child {
-    child_through(&[], role, file)
+    child_with_wrapper(&[], role, file)
 }
 
 #[track_caller]
@@ -211,11 +211,15 @@ async fn full_disk_is_a_clear_error_and_changes_nothing() {
         let disk = folder.path().to_str().unwrap();
         let script = format!("mount -t tmpfs -o size=2m none {disk} && exec \"$0\" \"$@\"");
         let wrapper = ["unshare", "-rm", "sh", "-c", &script];
-        assert_done(child_through(&wrapper, "fill the disk", &path));
+        assert_done(child_with_wrapper(&wrapper, "fill the disk", &path));
     }
     // A disk that fails in another way: files cannot grow beyond a megabyte or two.
     let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
-    assert_done(child_through(&["sh", "-c", script], "fill the file", &path));
+    assert_done(child_with_wrapper(
+        &["sh", "-c", script],
+        "fill the file",
+        &path,
+    ));
 }
 
 async fn fill_the_disk(file: &Path) {
@@ -286,11 +290,11 @@ async fn store_on_a_read_only_disk_is_refused() {
         let disk = folder.path().to_str().unwrap();
         let script = format!("mount --bind -o ro {disk} {disk} && exec \"$0\" \"$@\"");
         let wrapper = ["unshare", "-rm", "sh", "-c", &script];
-        assert_done(child_through(&wrapper, "read-only", &path));
+        assert_done(child_with_wrapper(&wrapper, "read-only", &path));
     }
 }
 
-async fn find_it_read_only(file: &Path) {
+async fn check_read_only(file: &Path) {
     for path in [file.to_owned(), file.with_extension("new")] {
         match Sqlite::open(&path).await {
             Err(Error::Denied(message)) => assert!(message.contains("writable"), "{message}"),

@@ -91,7 +91,10 @@ impl Mongodb {
         match tokio::time::timeout(CALL_TIMEOUT, running).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(failure::from_driver(&error, ambiguity)),
-            Err(_) => Err(failure::lost("MongoDB does not answer".into(), ambiguity)),
+            Err(_) => Err(failure::unanswered(
+                "MongoDB does not answer".into(),
+                ambiguity,
+            )),
         }
     }
 

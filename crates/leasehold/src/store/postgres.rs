@@ -122,7 +122,7 @@ impl Postgres {
         };
         for (write, swapped) in writes.iter().zip(swapped) {
             let put = write.put.as_ref().map(|(_, record)| &**record);
-            if matches!(swapped, Swapped::Written { .. }) && changes::concerns(audience, put) {
+            if matches!(swapped, Swapped::Written { .. }) && changes::is_relevant(audience, put) {
                 notifier.notify(&write.name);
             }
         }

@@ -148,9 +148,9 @@ impl Redis {
 }
 
 /// Returns the elements of an array of at least two.
-fn parts(answer: Option<&Value>) -> Result<&[Value]> {
+fn array_elements(answer: Option<&Value>) -> Result<&[Value]> {
     match answer {
-        Some(Value::Array(parts)) if parts.len() >= 2 => Ok(parts),
+        Some(Value::Array(array_elements)) if array_elements.len() >= 2 => Ok(array_elements),
         other => Err(Error::Corrupt(format!(
             "Redis returned an unexpected answer: {other:?}"
         ))),
@@ -190,7 +190,7 @@ impl Store for Redis {
         answers.pop();
         let mut answers = answers.into_iter();
         let time = answers.next();
-        let time = parts(time.as_ref())?;
+        let time = array_elements(time.as_ref())?;
         let stamp = row::stamp(&time[0], &time[1])?;
         let value = names
             .iter()
@@ -222,7 +222,7 @@ impl Store for Redis {
             .run(&self.swap, call, self.waiting())
             .await?;
         self.check_replicas(answers.get(1))?;
-        let answer = parts(answers.first())?;
+        let answer = array_elements(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
         let written = |write: &Write| Swapped::Written {
             tag: write.put.as_ref().and_then(|(_, record)| row::tag(record)),
@@ -267,7 +267,7 @@ impl Store for Redis {
         let found = self.connection.run(&self.find, call, self.waiting()).await;
         let answers = found.map_err(connection::unambiguous)?;
         self.check_replicas_for_read(answers.get(1))?;
-        let answer = parts(answers.first())?;
+        let answer = array_elements(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
         let mut page = Page::default();
         let (since, after) = (row::text(&answer[2]), row::text(&answer[3]));

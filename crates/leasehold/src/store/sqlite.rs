@@ -51,9 +51,9 @@ use file::File;
 /// The maximum number of records that a call handles on the caller's thread: a few milliseconds.
 const INLINE_RECORDS: usize = 128;
 /// The log is checkpointed after about this many changed pages…
-const LOG_PAGES: usize = 2_048;
+const PAGES_PER_CHECKPOINT: usize = 2_048;
 /// …and reset after this many checkpoints.
-const LOG_COPIES: usize = 8;
+const CHECKPOINTS_PER_RESET: usize = 8;
 
 /// A store in a SQLite file.
 ///
@@ -81,9 +81,9 @@ pub struct Sqlite {
     /// Searches.
     finder: ConnectionQueue,
     /// Checkpoints the log, which may take seconds on a slow disk.
-    copier: ConnectionQueue,
+    checkpointer: ConnectionQueue,
     /// The approximate number of pages written to the log since the store was opened.
-    logged: AtomicUsize,
+    logged_pages: AtomicUsize,
     clock: Arc<StoreClock>,
     file: Arc<File>,
 }
@@ -146,8 +146,12 @@ impl Sqlite {
             writer: ConnectionQueue::spawn("sqlite-writer", Ambiguity::MayHaveWritten, first)?,
             reader: ConnectionQueue::spawn("sqlite-reader", Ambiguity::None, file.connect()?)?,
             finder: ConnectionQueue::spawn("sqlite-finder", Ambiguity::None, file.connect()?)?,
-            copier: ConnectionQueue::spawn("sqlite-copier", Ambiguity::None, file.connect()?)?,
-            logged: AtomicUsize::new(0),
+            checkpointer: ConnectionQueue::spawn(
+                "sqlite-checkpt",
+                Ambiguity::None,
+                file.connect()?,
+            )?,
+            logged_pages: AtomicUsize::new(0),
             clock: Arc::new(clock),
             file: Arc::new(file),
         })
@@ -157,17 +161,17 @@ impl Sqlite {
     /// concurrently with the writer. Now and then the writer checkpoints the rest itself, because the log is reset
     /// only when all of it has been copied.
     fn note_writes(&self, records: usize) {
-        let before = self.logged.fetch_add(records, Ordering::Relaxed);
-        let copies = (before + records) / LOG_PAGES;
-        if copies == before / LOG_PAGES {
+        let before = self.logged_pages.fetch_add(records, Ordering::Relaxed);
+        let checkpoints = (before + records) / PAGES_PER_CHECKPOINT;
+        if checkpoints == before / PAGES_PER_CHECKPOINT {
             return;
         }
-        let resets_log = copies.is_multiple_of(LOG_COPIES);
+        let resets_log = checkpoints.is_multiple_of(CHECKPOINTS_PER_RESET);
         let writer = self.writer.sender();
-        self.copier.sender().send(move |connection| {
-            file::copy_log(connection);
+        self.checkpointer.sender().send(move |connection| {
+            file::checkpoint_log(connection);
             if resets_log {
-                writer.send(file::copy_log);
+                writer.send(file::checkpoint_log);
             }
         });
     }
@@ -291,12 +295,14 @@ mod tests {
         let store = Sqlite::open(folder.path().join("leases.db")).await.unwrap();
         // Write until the log is to be reset.
         let mut numbers = 0..;
-        while store.logged.load(Ordering::Relaxed) < LOG_COPIES * LOG_PAGES {
+        while store.logged_pages.load(Ordering::Relaxed)
+            < CHECKPOINTS_PER_RESET * PAGES_PER_CHECKPOINT
+        {
             let writes = numbers.by_ref().take(100).map(write);
             store.swap(writes.collect()).await.unwrap();
         }
         // Wait for the checkpointer, and then for the writer's job that it queued.
-        store.copier.run(|_| Ok(())).await.unwrap();
+        store.checkpointer.run(|_| Ok(())).await.unwrap();
         store.writer.run(|_| Ok(())).await.unwrap();
         store.swap(vec![write(1_000_000)]).await.unwrap();
         let pages = store.writer.run(pages).await.unwrap();

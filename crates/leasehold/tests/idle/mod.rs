@@ -18,7 +18,7 @@ pub(crate) async fn operations_succeed(url: &str, proxy: &Proxy) {
     assert!(written.is_ok(), "{written:?}");
 
     proxy.cut_on_next_use();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     proxy.cut_on_next_use();
     let found = store.find(&Query::all(Kind::Lock)).await;
     assert_eq!(found.expect("it finds").value.records.len(), 1);

@@ -121,14 +121,14 @@ impl Fleet {
     /// Checks that no live holder is overlapped, that a renewed lease is kept, and that orphaned leases are granted
     /// again within two ttls.
     async fn check(&self) {
-        let refused = join_all(self.kept.iter().map(|lease| self.refused(lease)));
+        let refused = join_all(self.kept.iter().map(|lease| self.stays_refused(lease)));
         let left = self.left.iter();
-        let taken = join_all(left.map(|(name, deadline)| self.taken_after(name, *deadline)));
-        tokio::join!(refused, taken, self.claimed_again());
+        let taken = join_all(left.map(|(name, deadline)| self.granted_after(name, *deadline)));
+        tokio::join!(refused, taken, self.reclaimed_after_expiry());
     }
 
     /// Checks that a renewed lease is refused to contenders for longer than it would last without renewals.
-    async fn refused(&self, lease: &Lease) {
+    async fn stays_refused(&self, lease: &Lease) {
         let (how, name) = (&self.how, lease.name());
         let until = Machine.boot_time() + self.ttl * 3 / 2;
         while Machine.boot_time() < until {
@@ -140,7 +140,7 @@ impl Fleet {
     }
 
     /// Checks that a lease that is not renewed is refused until its holder's deadline, and then granted.
-    async fn taken_after(&self, name: &Name, deadline: BootTime) {
+    async fn granted_after(&self, name: &Name, deadline: BootTime) {
         while ask(&self.contender, name, self.ttl).await.is_none() {
             self.check_not_late(name, deadline);
             tokio::time::sleep(PAUSE).await;
@@ -149,7 +149,7 @@ impl Fleet {
     }
 
     /// Checks that items of a dead worker are all claimed again, but not before the worker's deadline.
-    async fn claimed_again(&self) {
+    async fn reclaimed_after_expiry(&self) {
         let mut items = self.items.clone();
         while let Some((name, deadline)) = items.first_key_value() {
             self.check_not_late(name, *deadline);

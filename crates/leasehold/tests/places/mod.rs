@@ -34,7 +34,8 @@ pub fn run_suite(
                 }
                 Err(missing) => {
                     let missing = Failed::from(missing);
-                    Trial::test(name, move || Err(missing)).with_ignored_flag(!all_are_needed())
+                    Trial::test(name, move || Err(missing))
+                        .with_ignored_flag(!missing_backend_is_a_failure())
                 }
             });
         }
@@ -88,7 +89,7 @@ fn at(scheme: &str, folder: &TempDir) -> Result<Found, String> {
 }
 
 /// Returns whether a missing backend is a failure.
-fn all_are_needed() -> bool {
+fn missing_backend_is_a_failure() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 

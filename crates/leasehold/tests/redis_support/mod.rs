@@ -9,7 +9,7 @@ pub(crate) async fn ask<T: redis::FromRedisValue>(server: &Server, command: &str
     let mut connection = client
         .get_multiplexed_async_connection()
         .await
-        .expect("it is there");
+        .expect("connects");
     let mut words = command.split(' ');
     let mut call = redis::cmd(words.next().expect("a command"));
     for word in words {

@@ -90,7 +90,7 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
 async fn confirmed(store: &dyn Store, name: &Name) -> Stored {
     loop {
         match store.load(std::slice::from_ref(name)).await {
-            Ok(mut loaded) => return loaded.value.remove(0).expect("it is there"),
+            Ok(mut loaded) => return loaded.value.remove(0).expect("the record exists"),
             Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),
         }
     }

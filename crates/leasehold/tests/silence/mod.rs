@@ -15,7 +15,7 @@ pub(crate) async fn fails_in_time(store: &dyn Store, proxy: &Proxy) {
     let bound = Duration::from_secs(5);
     let name = Name::lock("a").expect("a good name");
     swap_one(store, create(&name, record(1, ""))).await;
-    let current = load_one(store, &name).await.expect("it is there");
+    let current = load_one(store, &name).await.expect("the record exists");
     proxy.blackhole();
     let started = Instant::now();
     // It is sent on the existing connection, so its outcome is unknown.

@@ -224,7 +224,8 @@ impl Worker {
             Some(Pending::Update(body)) if *grant.body == body => expected.body = body,
             _ => assert_eq!(*grant.body, *expected.body, "{} lost its body", self.name),
         }
-        (expected.highest, expected.held, expected.pending) = (grant.fence, Some(grant.fence), None);
+        (expected.highest, expected.held, expected.pending) =
+            (grant.fence, Some(grant.fence), None);
         Ok(())
     }
 }

@@ -105,7 +105,7 @@ where
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(failure::of(error, &trace, ambiguity)?),
         Err(_) if trace.was_sent() => {
-            return Err(failure::lost(
+            return Err(failure::unanswered(
                 "Azure did not answer in time".into(),
                 ambiguity,
             ));

@@ -13,7 +13,7 @@ impl AzBlob {
     pub(super) async fn prepare(&self) -> Result<()> {
         match self.download(NO_RECORD, self.deadline()).await?.value {
             Ok(_) => Ok(()),
-            Err(refusal) if refusal.is_absence() => Ok(()),
+            Err(refusal) if refusal.is_not_found() => Ok(()),
             Err(refusal) if refusal.code == "ContainerNotFound" => self.create().await,
             Err(refusal) => Err(refusal.into_error(Ambiguity::None)),
         }

@@ -31,7 +31,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// Returns whether the blob is missing in an existing container.
-    pub(super) fn is_absence(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         (self.status, &*self.code) == (404, "BlobNotFound")
     }
 
@@ -40,7 +40,7 @@ impl Refusal {
         matches!(
             (self.status, &*self.code),
             (409, "BlobAlreadyExists") | (412, "ConditionNotMet" | "TargetConditionNotMet")
-        ) || self.is_absence()
+        ) || self.is_not_found()
     }
 
     pub(super) fn into_error(self, ambiguity: Ambiguity) -> Error {
@@ -82,7 +82,9 @@ impl Refusal {
             ),
             // An internal error may occur after the write. An answer without a code is a proxy's, not Azure's, and
             // the request may have arrived.
-            _ if status >= 500 || status == 408 || code == NO_CODE => lost(description, ambiguity),
+            _ if status >= 500 || status == 408 || code == NO_CODE => {
+                unanswered(description, ambiguity)
+            }
             // Throttling, or another refusal: nothing was written.
             _ => Error::Unavailable(description),
         }
@@ -107,7 +109,7 @@ pub(super) fn of(
             "cannot send the request to Azure: {}",
             cause(&error)
         ))),
-        _ => Err(lost(
+        _ => Err(unanswered(
             format!("Azure did not answer: {}", cause(&error)),
             ambiguity,
         )),
@@ -134,7 +136,7 @@ fn refusal(status: u16, error: azure_core::Error) -> Refusal {
 }
 
 /// Returns the error for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),

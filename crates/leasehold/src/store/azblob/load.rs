@@ -48,7 +48,7 @@ impl AzBlob {
         let TimedAnswer { value, stamp } = answer;
         let record = match value {
             Ok((body, etag)) => Some(content::read(name, &body, etag)?),
-            Err(refusal) if refusal.is_absence() => None,
+            Err(refusal) if refusal.is_not_found() => None,
             Err(refusal) => return Err(refusal.into_error(Ambiguity::None)),
         };
         Ok((record, stamp))
@@ -58,7 +58,7 @@ impl AzBlob {
     pub(super) async fn time(&self, deadline: Instant) -> Result<Stamp> {
         let TimedAnswer { value, stamp } = self.download(NO_RECORD, deadline).await?;
         match value {
-            Err(refusal) if !refusal.is_absence() => Err(refusal.into_error(Ambiguity::None)),
+            Err(refusal) if !refusal.is_not_found() => Err(refusal.into_error(Ambiguity::None)),
             _ => Ok(stamp),
         }
     }

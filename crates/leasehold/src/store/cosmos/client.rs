@@ -111,7 +111,7 @@ impl Client {
     }
 
     async fn send_once(&self, request: &ApiRequest, deadline: Instant) -> Result<Reply> {
-        let late = |ambiguity| failure::lost("Cosmos DB does not answer".into(), ambiguity);
+        let late = |ambiguity| failure::unanswered("Cosmos DB does not answer".into(), ambiguity);
         let signed = timeout_at(deadline, self.sign(request));
         // Nothing was sent.
         let signed = signed.await.map_err(|_| late(Ambiguity::None))??;
@@ -258,7 +258,7 @@ impl ExchangeError {
             Self::Request(_) if is_unreachable => Error::Unavailable(format!(
                 "cannot connect to Cosmos DB: {cause}: check account and `endpoint` (http or https) in the store URL"
             )),
-            _ => failure::lost(
+            _ => failure::unanswered(
                 format!("the connection to Cosmos DB was lost: {cause}"),
                 ambiguity,
             ),
@@ -270,7 +270,7 @@ fn missing_date(ambiguity: Ambiguity) -> Error {
     let problem = "the answers of Cosmos DB have no `Date` header, which leases require: check the `endpoint` in the store URL";
     match ambiguity {
         Ambiguity::None => Error::Denied(problem.into()),
-        ambiguity => failure::lost(problem.into(), ambiguity),
+        ambiguity => failure::unanswered(problem.into(), ambiguity),
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) enum Ambiguity {
 }
 
 /// Returns the error for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
@@ -60,7 +60,7 @@ pub(super) fn refused(reply: &Reply, ambiguity: Ambiguity) -> Error {
         // Throttled, or a concurrent write: nothing was written.
         (429 | 449, _) => Error::Unavailable(description),
         // An internal error may occur after the write.
-        _ => lost(description, ambiguity),
+        _ => unanswered(description, ambiguity),
     }
 }
 

@@ -25,7 +25,7 @@ where
         let status = error.raw_response().map(|raw| raw.status().as_u16());
         let message = answered.message().unwrap_or("no reason given");
         let Some(code) = answered.code() else {
-            return lost(
+            return unanswered(
                 format!(
                     "DynamoDB returned an unexpected answer: {}",
                     cause(answered)
@@ -49,7 +49,7 @@ where
             "cannot connect to DynamoDB: {problem}: check `region` and `endpoint` (http or https) in the store URL"
         ));
     }
-    lost(
+    unanswered(
         format!(
             "DynamoDB did not answer: {problem}: check `endpoint` (http or https) in the store URL"
         ),
@@ -58,7 +58,7 @@ where
 }
 
 /// Returns the error for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
@@ -106,7 +106,7 @@ fn refused(code: &str, message: &str, status: u16, ambiguity: Ambiguity) -> Erro
         _ if REFUSALS.contains(&code) => {
             Error::Unavailable(format!("DynamoDB: {message} ({code})"))
         }
-        _ => lost(format!("DynamoDB: {message} ({code}, {status})"), ambiguity),
+        _ => unanswered(format!("DynamoDB: {message} ({code}, {status})"), ambiguity),
     }
 }
 

@@ -70,7 +70,7 @@ impl DynamoDb {
                     true => Ambiguity::MayHaveWritten,
                     false => Ambiguity::None,
                 };
-                Swapped::Failed(failure::lost(
+                Swapped::Failed(failure::unanswered(
                     "DynamoDB did not answer in time".into(),
                     ambiguity,
                 ))

@@ -34,10 +34,10 @@ impl DynamoDb {
     pub(super) async fn prepare(&self) -> Result<()> {
         let table = match self.describe().await? {
             Some(table) if is_ready(&table) => table,
-            Some(_) => self.ready().await?,
+            Some(_) => self.wait_until_active().await?,
             None => {
                 self.create().await?;
-                self.ready().await?
+                self.wait_until_active().await?
             }
         };
         check_shape(&self.options.table, &table)
@@ -105,7 +105,7 @@ impl DynamoDb {
     }
 
     /// Waits until the table and its indexes are active.
-    async fn ready(&self) -> Result<TableDescription> {
+    async fn wait_until_active(&self) -> Result<TableDescription> {
         let deadline = Instant::now() + CREATE_TIMEOUT;
         let mut pause = Duration::from_millis(20);
         loop {

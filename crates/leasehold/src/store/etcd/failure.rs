@@ -78,13 +78,13 @@ impl Refusal {
             }
             INVALID_ARGUMENT | FAILED_PRECONDITION => Error::Unavailable(format!("etcd: {message}")),
             // Also a gateway that cannot process the answer, and members without a connection to each other.
-            _ => lost(format!("etcd: {message}"), ambiguity),
+            _ => unanswered(format!("etcd: {message}"), ambiguity),
         }
     }
 }
 
 /// Returns the error for a lost connection, or for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),

@@ -119,7 +119,7 @@ impl Gateway {
                         return Ok(Err(Refusal::new(status.as_u16(), &answer)));
                     }
                     let no_time =
-                        || failure::lost("etcd did not report its time".into(), ambiguity);
+                        || failure::unanswered("etcd did not report its time".into(), ambiguity);
                     return Ok(Ok((answer, stamp.ok_or_else(no_time)?)));
                 }
                 Ok(Err(error)) if error.is_canceled() => self.mark_failed(member),
@@ -130,11 +130,14 @@ impl Gateway {
                         None => " (if it requires TLS, set `tls=on` in the store URL)",
                     };
                     let problem = format!("the connection to etcd was lost: {error}{hint}");
-                    return Err(failure::lost(problem, ambiguity));
+                    return Err(failure::unanswered(problem, ambiguity));
                 }
                 Err(_) => {
                     self.mark_failed(member);
-                    return Err(failure::lost("etcd does not answer".into(), ambiguity));
+                    return Err(failure::unanswered(
+                        "etcd does not answer".into(),
+                        ambiguity,
+                    ));
                 }
             }
         }

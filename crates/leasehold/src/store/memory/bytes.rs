@@ -29,7 +29,7 @@ impl Writer {
     }
 
     /// Writes a number whose distance from `base`, in either direction, is likely to be small.
-    pub(super) fn near(&mut self, number: u64, base: u64) {
+    pub(super) fn delta(&mut self, number: u64, base: u64) {
         let distance = number.wrapping_sub(base).cast_signed();
         self.number((distance << 1 ^ distance >> 63).cast_unsigned());
     }
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn near(&mut self, base: u64) -> u64 {
+    pub(super) fn delta(&mut self, base: u64) -> u64 {
         let number = self.number();
         base.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg())
     }
@@ -120,8 +120,8 @@ mod tests {
     fn deltas_round_trip_from_any_base() {
         for (number, base) in NUMBERS.iter().flat_map(|n| NUMBERS.map(|base| (*n, base))) {
             let mut writer = Writer::default();
-            writer.near(number, base);
-            assert_eq!(Reader(writer.written()).near(base), number);
+            writer.delta(number, base);
+            assert_eq!(Reader(writer.written()).delta(base), number);
         }
     }
 
@@ -130,7 +130,7 @@ mod tests {
         for base in [0, 1 << 52, u64::MAX] {
             for distance in -64..64 {
                 let mut writer = Writer::default();
-                writer.near(base.wrapping_add_signed(distance), base);
+                writer.delta(base.wrapping_add_signed(distance), base);
                 assert_eq!(writer.written().len(), 1);
             }
         }

@@ -8,15 +8,15 @@ const CHUNK: usize = 512;
 ///
 /// Chunks of numbers, unlike a tree of keys, take four bytes per slot and little slack.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct SlotOrder {
     /// No chunk is empty.
     chunks: Vec<Vec<u32>>,
 }
 
-impl Order {
+impl SlotOrder {
     /// Inserts a slot at its position.
     pub(super) fn insert(&mut self, slot: u32, below: impl Fn(u32) -> bool) {
-        let (mut chunk, mut index) = self.place(below);
+        let (mut chunk, mut index) = self.position(below);
         if chunk == self.chunks.len() {
             // After all others: append to the last chunk while it has room, so that names inserted in order fill the
             // chunks.
@@ -36,7 +36,7 @@ impl Order {
 
     /// Removes the first slot that is not below.
     pub(super) fn remove(&mut self, slot: u32, below: impl Fn(u32) -> bool) {
-        let (chunk, index) = self.place(below);
+        let (chunk, index) = self.position(below);
         let removed = self.chunks[chunk].remove(index);
         debug_assert_eq!(removed, slot, "a slot is at the position of its content");
         if self.chunks[chunk].is_empty() {
@@ -46,12 +46,12 @@ impl Order {
 
     /// Iterates over the slots that are not below, in order.
     pub(super) fn from(&self, below: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
-        let (chunk, index) = self.place(below);
+        let (chunk, index) = self.position(below);
         self.chunks[chunk..].iter().flatten().skip(index).copied()
     }
 
     /// Returns chunk and index of the first slot that is not below.
-    fn place(&self, below: impl Fn(u32) -> bool) -> (usize, usize) {
+    fn position(&self, below: impl Fn(u32) -> bool) -> (usize, usize) {
         let chunk = self
             .chunks
             .partition_point(|chunk| chunk.last().is_some_and(|last| below(*last)));
@@ -67,10 +67,10 @@ impl Order {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{CHUNK, Order};
+    use super::{CHUNK, SlotOrder};
 
     /// Checks slots that are ordered by their own numbers.
-    fn check(order: &Order, expected: &BTreeSet<u32>) {
+    fn check(order: &SlotOrder, expected: &BTreeSet<u32>) {
         assert!(order.from(|_| false).eq(expected.iter().copied()));
         assert!(order.chunks.iter().all(|chunk| !chunk.is_empty()));
         for start in [0, 1, 1_000, 2_500, 5_000] {
@@ -91,7 +91,7 @@ mod tests {
         ];
         for inserted in &orders {
             for removed in &orders {
-                let (mut order, mut expected) = (Order::default(), BTreeSet::new());
+                let (mut order, mut expected) = (SlotOrder::default(), BTreeSet::new());
                 for slot in inserted {
                     order.insert(*slot, |other| other < *slot);
                     expected.insert(*slot);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn sorted_inserts_fill_the_chunks() {
-        let mut order = Order::default();
+        let mut order = SlotOrder::default();
         for slot in 0..10 * CHUNK as u32 {
             order.insert(slot, |other| other < slot);
         }

@@ -187,7 +187,7 @@ fn pack_holder(holder: &Holder, highest: u64, until: u64, to: &mut Writer) {
     to.number(
         mode_number(*mode) << 2 | u64::from(principal.is_some()) << 1 | u64::from(broken.is_some()),
     );
-    to.near(fence.get(), highest);
+    to.delta(fence.get(), highest);
     to.text(owner);
     for text in [principal, broken].into_iter().flatten() {
         to.text(text);
@@ -195,23 +195,23 @@ fn pack_holder(holder: &Holder, highest: u64, until: u64, to: &mut Writer) {
     to.raw(&nonce.to_bytes());
     let [acquired, renewed, expires] =
         [acquired_at, renewed_at, expires_at].map(|time| time.as_micros());
-    to.near(expires, until);
-    to.near(renewed, expires);
-    to.near(acquired, renewed);
+    to.delta(expires, until);
+    to.delta(renewed, expires);
+    to.delta(acquired, renewed);
     // The ttl is usually the difference of the two times. It is in microseconds, as in every stored form.
     let ttl = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
-    to.near(ttl, expires.wrapping_sub(renewed));
+    to.delta(ttl, expires.wrapping_sub(renewed));
 }
 
 fn unpack_holder(from: &mut Reader<'_>, highest: u64, until: u64) -> Holder {
     let marks = from.number();
-    let fence = as_fence(from.near(highest));
+    let fence = as_fence(from.delta(highest));
     let owner = from.text().into();
     let principal = (marks & 2 != 0).then(|| from.text().into());
     let broken = (marks & 1 != 0).then(|| from.text().into());
     let nonce = Hash::from_bytes(from.raw());
-    let expires = from.near(until);
-    let renewed = from.near(expires);
+    let expires = from.delta(until);
+    let renewed = from.delta(expires);
     Holder {
         broken,
         fence,
@@ -219,10 +219,10 @@ fn unpack_holder(from: &mut Reader<'_>, highest: u64, until: u64) -> Holder {
         principal,
         nonce,
         mode: as_mode(marks >> 2),
-        acquired_at: Time::from_micros(from.near(renewed)),
+        acquired_at: Time::from_micros(from.delta(renewed)),
         renewed_at: Time::from_micros(renewed),
         expires_at: Time::from_micros(expires),
-        ttl: Duration::from_micros(from.near(expires.wrapping_sub(renewed))),
+        ttl: Duration::from_micros(from.delta(expires.wrapping_sub(renewed))),
     }
 }
 
@@ -233,9 +233,9 @@ fn pack_ended(ended: &Ended, highest: u64, until: u64, to: &mut Writer) {
         how,
         at,
     } = ended;
-    to.near(fence.get(), highest);
+    to.delta(fence.get(), highest);
     to.text(owner);
-    to.near(at.as_micros(), until);
+    to.delta(at.as_micros(), until);
     to.byte(match how {
         How::Released => RELEASED,
         How::Completed(_) => COMPLETED,
@@ -249,9 +249,9 @@ fn pack_ended(ended: &Ended, highest: u64, until: u64, to: &mut Writer) {
 
 fn unpack_ended(from: &mut Reader<'_>, highest: u64, until: u64) -> Ended {
     Ended {
-        fence: as_fence(from.near(highest)),
+        fence: as_fence(from.delta(highest)),
         owner: from.text().into(),
-        at: Time::from_micros(from.near(until)),
+        at: Time::from_micros(from.delta(until)),
         how: match from.byte() {
             RELEASED => How::Released,
             COMPLETED => How::Completed(Hash::from_bytes(from.raw())),
@@ -270,19 +270,19 @@ fn pack_reservation(next: &Reservation, until: u64, to: &mut Writer) {
     } = next;
     to.raw(&nonce.to_bytes());
     to.number(mode_number(*mode));
-    to.near(since.as_micros(), until);
-    to.near(lapses.as_micros(), since.as_micros());
+    to.delta(since.as_micros(), until);
+    to.delta(lapses.as_micros(), since.as_micros());
 }
 
 fn unpack_reservation(from: &mut Reader<'_>, until: u64) -> Reservation {
     let nonce = Hash::from_bytes(from.raw());
     let mode = as_mode(from.number());
-    let since = from.near(until);
+    let since = from.delta(until);
     Reservation {
         nonce,
         mode,
         since: Time::from_micros(since),
-        until: Time::from_micros(from.near(since)),
+        until: Time::from_micros(from.delta(since)),
     }
 }
 

@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use leasehold_core::Name;
 
 use super::bytes::Writer;
-use super::order::Order;
+use super::order::SlotOrder;
 use super::packed::{self, Item, Key};
 use crate::store::{Stored, Swapped, Write};
 
@@ -24,9 +24,9 @@ pub(super) struct Records {
     tables: Box<[HashTable<u32>]>,
     hasher: RandomState,
     /// Slots in the order of names.
-    names: Order,
+    names: SlotOrder,
     /// Slots with a state, by kind and state, oldest first.
-    items: Order,
+    items: SlotOrder,
     /// The buffer for packing a record, reused because its length is not known before.
     writer: Writer,
 }
@@ -38,8 +38,8 @@ impl Default for Records {
             free: Vec::new(),
             tables: (0..TABLES).map(|_| HashTable::new()).collect(),
             hasher: RandomState::default(),
-            names: Order::default(),
-            items: Order::default(),
+            names: SlotOrder::default(),
+            items: SlotOrder::default(),
             writer: Writer::default(),
         }
     }
@@ -117,10 +117,10 @@ impl Records {
         self.tables[table_of(hash)].insert_unique(hash, slot, |slot| {
             hasher.hash_one(packed::key(&slots[*slot as usize]))
         });
-        self.names.insert(slot, before(slots, slot, packed::key));
+        self.names.insert(slot, precedes(slots, slot, packed::key));
         if packed::item(self.at(slot)).is_some() {
-            let before = before(&self.slots, slot, packed::item);
-            self.items.insert(slot, before);
+            let precedes_slot = precedes(&self.slots, slot, packed::item);
+            self.items.insert(slot, precedes_slot);
         }
     }
 
@@ -131,7 +131,7 @@ impl Records {
         let moves = packed::item(old) != packed::item(new);
         if moves && packed::item(old).is_some() {
             self.items
-                .remove(slot, before(&self.slots, slot, packed::item));
+                .remove(slot, precedes(&self.slots, slot, packed::item));
         }
         let place = &mut self.slots[slot as usize];
         if place.len() == new.len() {
@@ -142,17 +142,17 @@ impl Records {
         }
         if moves && packed::item(new).is_some() {
             self.items
-                .insert(slot, before(&self.slots, slot, packed::item));
+                .insert(slot, precedes(&self.slots, slot, packed::item));
         }
     }
 
     fn remove(&mut self, slot: u32, hash: u64) {
         if packed::item(self.at(slot)).is_some() {
-            let before = before(&self.slots, slot, packed::item);
-            self.items.remove(slot, before);
+            let precedes_slot = precedes(&self.slots, slot, packed::item);
+            self.items.remove(slot, precedes_slot);
         }
         self.names
-            .remove(slot, before(&self.slots, slot, packed::key));
+            .remove(slot, precedes(&self.slots, slot, packed::key));
         if let Ok(entry) = self.tables[table_of(hash)].find_entry(hash, |other| *other == slot) {
             entry.remove();
         }
@@ -162,7 +162,7 @@ impl Records {
 }
 
 /// Returns a function that tells whether a slot precedes this one.
-fn before<'a, T: Ord>(
+fn precedes<'a, T: Ord>(
     slots: &'a [Box<[u8]>],
     slot: u32,
     order: impl Fn(&'a [u8]) -> T,

@@ -77,7 +77,7 @@ pub(super) fn from_driver(error: &Driver, ambiguity: Ambiguity) -> Error {
             let message = format!("MongoDB: {} ({})", error_reply.message, error_reply.code_name);
             command(error_reply.code, message, ambiguity)
         }
-        _ => lost(format!("MongoDB did not answer: {}", error.kind), ambiguity),
+        _ => unanswered(format!("MongoDB did not answer: {}", error.kind), ambiguity),
     }
 }
 
@@ -119,12 +119,12 @@ fn command(code: i32, message: String, ambiguity: Ambiguity) -> Error {
             "{message}: check user, password and `authSource` in the store URL"
         )),
         refusal if REFUSALS.contains(&refusal) => Error::Unavailable(message),
-        _ => lost(message, ambiguity),
+        _ => unanswered(message, ambiguity),
     }
 }
 
 /// Returns the error for a lost connection, or for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
@@ -142,7 +142,7 @@ pub(super) fn check_concern(answer: &Document, is_written: bool) -> Result<()> {
         false => Ambiguity::None,
     };
     let problem = format!("a majority of the replica set did not acknowledge in time: {message}");
-    Err(lost(problem, ambiguity))
+    Err(unanswered(problem, ambiguity))
 }
 
 #[cfg(test)]

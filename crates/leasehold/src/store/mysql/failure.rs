@@ -62,7 +62,7 @@ pub(super) fn while_connecting(location: &str, error: &Failure) -> Error {
 /// Converts an error that the server returned for statements.
 pub(super) fn from_server(error: &Failure, ambiguity: Ambiguity) -> Error {
     let Failure::Server(server) = error else {
-        return lost(
+        return unanswered(
             format!(
                 "the connection to the database was lost: {}",
                 describe(error)
@@ -87,7 +87,7 @@ pub(super) fn from_server(error: &Failure, ambiguity: Ambiguity) -> Error {
         LOCK_TIMEOUT | DEADLOCK => {
             Error::Unavailable(format!("blocked by another transaction: {message}"))
         }
-        code => lost(format!("the database: {message} ({code})"), ambiguity),
+        code => unanswered(format!("the database: {message} ({code})"), ambiguity),
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn after_commit(error: Error) -> Error {
 }
 
 /// Returns the error for a lost connection, or for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),

@@ -64,7 +64,7 @@ impl Pool {
                 None => Ambiguity::None,
             };
             let problem = format!("the server at {} did not answer in time", self.location);
-            return Err(failure::lost(problem, ambiguity));
+            return Err(failure::unanswered(problem, ambiguity));
         };
         let answer = match answer {
             Ok(sets) => Ok(Some(sets)),

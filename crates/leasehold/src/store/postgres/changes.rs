@@ -32,9 +32,9 @@ const QUEUE: usize = 4_096;
 /// How long notifications are collected between two batches.
 const PAUSE: Duration = Duration::from_millis(3);
 /// How long a process listens before it registers, so that a command that ends at once writes no row.
-const SETTLE: Duration = Duration::from_millis(100);
+const REGISTRATION_DELAY: Duration = Duration::from_millis(100);
 /// How often a listener renews its row: twice before it expires.
-const REPEAT: Duration = Duration::from_secs(25);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(25);
 /// The pause before reconnecting to a server, and the timeout of a notification.
 const RETRY: Duration = Duration::from_millis(500);
 /// The message by which a process learns whether it receives its own messages.
@@ -51,7 +51,7 @@ pub(super) struct Notifier {
     mark: Arc<str>,
     channel: Arc<str>,
     /// Whether this process watches all names.
-    watches: NotificationRequest,
+    watches_all: NotificationRequest,
     /// Whether this process receives messages. Behind a pooler it does not, and does not register.
     receives: Arc<AtomicBool>,
 }
@@ -72,7 +72,7 @@ impl Notifier {
             queue,
             mark: mark.into(),
             channel: location.channel().into(),
-            watches: NotificationRequest::default(),
+            watches_all: NotificationRequest::default(),
             receives: Arc::default(),
         };
         let sender = Sender {
@@ -80,7 +80,7 @@ impl Notifier {
             listeners: Listeners::new(location, mark),
             mark: notifier.mark.clone(),
             channel: notifier.channel.clone(),
-            watches: notifier.watches.clone(),
+            watches_all: notifier.watches_all.clone(),
             is_registered: false,
         };
         tokio::spawn(sender.run(tasks));
@@ -93,8 +93,8 @@ impl Notifier {
 
     /// Requests notifications of every write from other processes for a while.
     pub(super) fn watch(&self) {
-        let is_known = self.watches.is_active();
-        self.watches.renew();
+        let is_known = self.watches_all.is_active();
+        self.watches_all.renew();
         if !is_known && self.receives.load(Ordering::Relaxed) {
             self.enqueue(Task::Register);
         }
@@ -144,7 +144,7 @@ impl Notifier {
         let listen = format!("listen {}", quoted(&self.channel));
         let mut listening = Box::pin(client.batch_execute(&listen));
         let mut answered = false;
-        let mut repeat = tokio::time::interval(REPEAT);
+        let mut repeat = tokio::time::interval(RENEWAL_INTERVAL);
         repeat.reset();
         loop {
             let message = tokio::select! {
@@ -166,12 +166,16 @@ impl Notifier {
                 Some(AsyncMessage::Notification(notification)) => {
                     let message = notification.payload();
                     if !self.is_own(message) {
-                        if let Some(name) = changed(message) {
+                        if let Some(name) = parse_change(message) {
                             let _ = sender.try_send(name);
                         }
                     } else if !self.receives.swap(true, Ordering::Relaxed) {
-                        let watches = self.watches.is_active();
-                        repeat.reset_after(if watches { Duration::ZERO } else { SETTLE });
+                        let watches_all = self.watches_all.is_active();
+                        repeat.reset_after(if watches_all {
+                            Duration::ZERO
+                        } else {
+                            REGISTRATION_DELAY
+                        });
                     }
                 }
                 Some(_) => {}
@@ -187,7 +191,7 @@ impl Notifier {
 
 /// Returns whether to notify the audience of this write. A write that leaves an exclusive holder frees nothing, so it
 /// does not concern waiters.
-pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
+pub(super) fn is_relevant(audience: Audience, put: Option<&Record>) -> bool {
     let frees = || {
         put.is_none_or(|record| {
             let mut holders = record.holders.iter();
@@ -202,7 +206,7 @@ pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
 }
 
 /// Parses the name in another process's message: mark, kind and name, separated by spaces.
-fn changed(message: &str) -> Option<Name> {
+fn parse_change(message: &str) -> Option<Name> {
     let (_, changed) = message.split_once(' ')?;
     let (kind, name) = changed.split_once(' ')?;
     Name::new(Kind::parse(kind)?, name).ok()
@@ -214,7 +218,7 @@ struct Sender {
     listeners: Listeners,
     mark: Arc<str>,
     channel: Arc<str>,
-    watches: NotificationRequest,
+    watches_all: NotificationRequest,
     is_registered: bool,
 }
 
@@ -238,9 +242,9 @@ impl Sender {
             }
             if registers {
                 self.is_registered = true;
-                let watches = self.watches.is_active();
+                let watches_all = self.watches_all.is_active();
                 self.listeners
-                    .register(&self.pool, Instant::now() + RETRY, watches)
+                    .register(&self.pool, Instant::now() + RETRY, watches_all)
                     .await;
             }
             if !messages.is_empty() {
@@ -248,7 +252,7 @@ impl Sender {
             }
             if !closing.is_empty() && std::mem::take(&mut self.is_registered) {
                 self.listeners
-                    .withdraw(&self.pool, Instant::now() + RETRY)
+                    .unregister(&self.pool, Instant::now() + RETRY)
                     .await;
             }
             for done in closing {

@@ -61,7 +61,7 @@ pub(super) fn from_server(error: &tokio_postgres::Error, ambiguity: Ambiguity) -
             is_rolled_back(database),
             ambiguity,
         ),
-        None => lost(
+        None => unanswered(
             format!("the connection to PostgreSQL was lost: {}", describe(error)),
             ambiguity,
         ),
@@ -95,14 +95,14 @@ fn refused(code: &str, message: &str, is_rolled_back: bool, ambiguity: Ambiguity
         )),
         "23514" | "23505" | "XX001" | "XX002" => Error::Corrupt(format!("PostgreSQL: {message}")),
         // Distributed databases and poolers report an unknown outcome like this.
-        "40003" => lost(format!("PostgreSQL: {message} ({code})"), ambiguity),
-        other if other.starts_with("57P") || other.starts_with("08") => lost(
+        "40003" => unanswered(format!("PostgreSQL: {message} ({code})"), ambiguity),
+        other if other.starts_with("57P") || other.starts_with("08") => unanswered(
             format!("PostgreSQL ended the session: {message}"),
             ambiguity,
         ),
         // Any other error of a single statement has rolled it back.
         _ if is_rolled_back => Error::Unavailable(format!("PostgreSQL: {message} ({code})")),
-        _ => lost(
+        _ => unanswered(
             format!("PostgreSQL ended the session: {message} ({code})"),
             ambiguity,
         ),
@@ -110,7 +110,7 @@ fn refused(code: &str, message: &str, is_rolled_back: bool, ambiguity: Ambiguity
 }
 
 /// Returns the error for a lost connection, or for an answer that did not arrive.
-pub(super) fn lost(problem: String, ambiguity: Ambiguity) -> Error {
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
     match ambiguity {
         Ambiguity::None => Error::Unavailable(problem),
         Ambiguity::MayHaveWritten => Error::Indeterminate(problem),

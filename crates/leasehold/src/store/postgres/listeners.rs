@@ -17,7 +17,7 @@ const WATCHES: &str = "watches";
 /// The server's time in microseconds, as the column `held_until` has it.
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1e6)::int8";
 /// How long a row is valid, in microseconds: it survives one missed renewal.
-const LAPSE: i64 = 60_000_000;
+const ROW_LIFETIME: i64 = 60_000_000;
 
 /// Which other processes listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub(super) enum Audience {
 }
 
 impl Audience {
-    /// Converts the result of [`selected`].
+    /// Converts the result of [`audience_expression`].
     pub(super) fn of(number: i32) -> Self {
         match number {
             0 => Self::None,
@@ -42,7 +42,7 @@ impl Audience {
 }
 
 /// Returns an expression for the [`Audience`] of the process with this mark. It takes one index lookup.
-pub(super) fn selected(table: &str, mark: &str) -> String {
+pub(super) fn audience_expression(table: &str, mark: &str) -> String {
     format!(
         "(select coalesce(max(case l.body when '{WATCHES}' then 2 else 1 end), 0) from {table} l \
          where l.kind = '{KIND}' and l.name <> '{mark}' and l.held_until > {NOW})"
@@ -52,7 +52,7 @@ pub(super) fn selected(table: &str, mark: &str) -> String {
 /// The row of this process.
 pub(super) struct Listeners {
     register: String,
-    withdraw: String,
+    unregister: String,
     mark: String,
 }
 
@@ -65,17 +65,19 @@ impl Listeners {
             register: format!(
                 "with lapsed as (delete from {table} where kind = '{KIND}' and name <> $1 and held_until < {NOW}) \
                  insert into {table} (kind, name, write_id, fence, held_until, holders, body) \
-                 select '{KIND}', $1, '00000000-0000-0000-0000-000000000000', 0, {NOW} + {LAPSE}, '[]', $2 where {soon} \
+                 select '{KIND}', $1, '00000000-0000-0000-0000-000000000000', 0, {NOW} + {ROW_LIFETIME}, '[]', $2 where {soon} \
                  on conflict (kind, name) do update set held_until = excluded.held_until, body = excluded.body"
             ),
-            withdraw: format!("delete from {table} where kind = '{KIND}' and name = $1 and {soon}"),
+            unregister: format!(
+                "delete from {table} where kind = '{KIND}' and name = $1 and {soon}"
+            ),
             mark: mark.to_owned(),
         }
     }
 
     /// Writes or renews the row.
-    pub(super) async fn register(&self, pool: &Pool, deadline: Instant, watches: bool) {
-        let body = if watches { WATCHES } else { "" };
+    pub(super) async fn register(&self, pool: &Pool, deadline: Instant, watches_all: bool) {
+        let body = if watches_all { WATCHES } else { "" };
         let values: [Value<'_>; 2] = [(&self.mark, Type::TEXT), (&body, Type::TEXT)];
         let registered = pool.query(deadline, Ambiguity::None, &self.register, &values);
         if let Err(error) = registered.await {
@@ -84,10 +86,10 @@ impl Listeners {
     }
 
     /// Deletes the row.
-    pub(super) async fn withdraw(&self, pool: &Pool, deadline: Instant) {
+    pub(super) async fn unregister(&self, pool: &Pool, deadline: Instant) {
         let values: [Value<'_>; 1] = [(&self.mark, Type::TEXT)];
-        let withdrawn = pool.query(deadline, Ambiguity::None, &self.withdraw, &values);
-        if let Err(error) = withdrawn.await {
+        let unregistered = pool.query(deadline, Ambiguity::None, &self.unregister, &values);
+        if let Err(error) = unregistered.await {
             tracing::debug!(%error, "cannot delete a listener's row: it will expire");
         }
     }

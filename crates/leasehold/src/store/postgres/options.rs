@@ -92,12 +92,12 @@ impl PostgresOptions {
             ))
         })?;
         options.trust = TlsMode::parse(mode.as_deref(), roots)?;
-        options.fill_in();
+        options.set_defaults();
         Ok(options)
     }
 
     /// Sets defaults for what a URL usually leaves out.
-    fn fill_in(&mut self) {
+    fn set_defaults(&mut self) {
         let server = &mut self.server;
         if server.get_hosts().is_empty() {
             server.host("localhost");

@@ -207,7 +207,7 @@ impl PooledConnection<'_> {
                 "PostgreSQL at {} did not answer in time",
                 self.pool.location
             );
-            return Err(failure::lost(problem, ambiguity));
+            return Err(failure::unanswered(problem, ambiguity));
         };
         match answer {
             Ok(rows) => Ok(Ok(rows)),

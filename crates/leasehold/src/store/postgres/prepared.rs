@@ -76,11 +76,11 @@ struct PreparedStatement {
     text: Arc<str>,
     statement: Option<Statement>,
     until: Instant,
-    long: Duration,
+    lifetime: Duration,
 }
 
 impl PreparedStatement {
-    fn is(&self, sql: &Sql) -> bool {
+    fn is_for(&self, sql: &Sql) -> bool {
         Arc::ptr_eq(&self.text, &sql.text)
     }
 }
@@ -134,30 +134,30 @@ impl Prepared {
 
     fn find(&self, sql: &Sql) -> Option<Statement> {
         let all = self.all();
-        let entry = all.iter().find(|entry| entry.is(sql))?;
+        let entry = all.iter().find(|entry| entry.is_for(sql))?;
         let statement = entry.statement.as_ref();
         statement.filter(|_| Instant::now() < entry.until).cloned()
     }
 
     /// Drops a statement, which deallocates it on the server.
     pub(super) fn forget(&self, sql: &Sql) {
-        if let Some(entry) = self.all().iter_mut().find(|entry| entry.is(sql)) {
+        if let Some(entry) = self.all().iter_mut().find(|entry| entry.is_for(sql)) {
             entry.statement = None;
         }
     }
 
     fn keep(&self, sql: &Sql, statement: Statement) {
         let mut all = self.all();
-        let index = all.iter().position(|entry| entry.is(sql));
-        let long = match index.map(|index| all.swap_remove(index)) {
-            Some(entry) => (2 * entry.long).min(MAX_LIFETIME),
+        let index = all.iter().position(|entry| entry.is_for(sql));
+        let lifetime = match index.map(|index| all.swap_remove(index)) {
+            Some(entry) => (2 * entry.lifetime).min(MAX_LIFETIME),
             None => FIRST_LIFETIME,
         };
         all.push(PreparedStatement {
             text: sql.text.clone(),
             statement: Some(statement),
-            until: Instant::now() + long,
-            long,
+            until: Instant::now() + lifetime,
+            lifetime,
         });
     }
 

@@ -221,7 +221,7 @@ impl<'w> Batch<'w> {
         // PostgreSQL's text cannot contain NUL: such a body is stored as bytes, and additionally as readable text.
         self.body_bytes
             .push(body.filter(|body| body.contains('\0')).map(str::as_bytes));
-        self.body.push(body.map(shown));
+        self.body.push(body.map(as_text));
         let (state, holders, last, next, put) = match columns {
             None => Default::default(),
             Some(columns) => (
@@ -270,7 +270,7 @@ impl<'w> Batch<'w> {
 }
 
 /// Returns a body as valid PostgreSQL text.
-fn shown(body: &str) -> Cow<'_, str> {
+fn as_text(body: &str) -> Cow<'_, str> {
     if body.contains('\0') {
         body.replace('\0', "\u{2400}").into()
     } else {

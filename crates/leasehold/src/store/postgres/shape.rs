@@ -95,7 +95,7 @@ impl Shape {
              limit 1) c on true where i.n not in (select n from written)) r on true",
             parts.join(", "),
             row::columns(),
-            listeners::selected(table, mark)
+            listeners::audience_expression(table, mark)
         )
     }
 

@@ -92,7 +92,7 @@ impl Statements {
     }
 
     /// Returns the statement whose answer [`loaded`] reads.
-    pub(super) fn loading(&self) -> &Sql {
+    pub(super) fn load_statement(&self) -> &Sql {
         &self.load
     }
 

@@ -209,7 +209,7 @@ impl Postgres {
             connection.query(
                 deadline,
                 Ambiguity::None,
-                self.statements.loading().text(),
+                self.statements.load_statement().text(),
                 &load
             ),
         );

@@ -34,7 +34,7 @@ pub(super) fn check(file: &File, connection: &Connection) -> Result<Vec<Check>> 
     let permissions = fs::metadata(path).map_err(io)?.permissions();
     Ok(vec![
         durability(file, connection)?,
-        place(path, found.filesystem_type().0 as u32),
+        location(path, found.filesystem_type().0 as u32),
         access(path, &permissions),
     ])
 }
@@ -58,7 +58,7 @@ fn durability(file: &File, connection: &Connection) -> Result<Check> {
     })
 }
 
-fn place(path: &Path, kind: u32) -> Check {
+fn location(path: &Path, kind: u32) -> Check {
     let named = |table: &[(u32, &'static str)]| {
         table
             .iter()
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn network_and_memory_file_systems_are_reported() {
-        let level = |kind| place(Path::new("x"), kind).level;
+        let level = |kind| location(Path::new("x"), kind).level;
         assert_eq!(level(0x6969), Level::Red);
         assert_eq!(level(0x0102_1994), Level::Yellow);
         assert_eq!(level(0xEF53), Level::Green);

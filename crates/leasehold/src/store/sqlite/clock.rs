@@ -195,7 +195,7 @@ fn load_row(connection: &Connection) -> rusqlite::Result<Option<ClockRow>> {
                     time_namespace: row.get(1)?,
                     epoch: time(row, 2)?,
                     high_water: time(row, 3)?,
-                    restarted: row.get::<_, Option<i64>>(4)?.map(of_micros),
+                    restarted: row.get::<_, Option<i64>>(4)?.map(from_micros),
                 })
             },
         )
@@ -203,10 +203,10 @@ fn load_row(connection: &Connection) -> rusqlite::Result<Option<ClockRow>> {
 }
 
 fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
-    row.get(column).map(of_micros)
+    row.get(column).map(from_micros)
 }
 
-fn of_micros(micros: i64) -> Time {
+fn from_micros(micros: i64) -> Time {
     Time::from_micros(micros.cast_unsigned())
 }
 

@@ -21,7 +21,7 @@ const SLOW_CALL: Duration = Duration::from_millis(5);
 /// How many calls run on the connection's thread after a slow inline one. Doubled each time in a row, because a disk
 /// may be slow once or hang.
 const SKIPPED_CALLS: RangeInclusive<u32> = 4..=256;
-const DEAD: &str = "the thread of the SQLite file panicked: restart this process";
+const THREAD_PANICKED: &str = "the thread of the SQLite file panicked: restart this process";
 
 thread_local! {
     /// Whether this thread runs a call inline for its caller, and must not wait for other processes.
@@ -152,12 +152,12 @@ impl ConnectionQueue {
                 TrySendError::Full(_) => {
                     format!("the queue of the SQLite file is full ({QUEUE} calls): try again")
                 }
-                TrySendError::Disconnected(_) => DEAD.into(),
+                TrySendError::Disconnected(_) => THREAD_PANICKED.into(),
             })
         })?;
         let problem = match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(result)) => return result,
-            Ok(Err(_)) => DEAD.into(),
+            Ok(Err(_)) => THREAD_PANICKED.into(),
             Err(_) => format!("the SQLite file did not answer for {timeout:?}"),
         };
         let begun = decided.swap(true, Ordering::AcqRel);

@@ -19,7 +19,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// Converts an error that occurred while opening the file.
-pub(super) fn opening(path: &Path, error: &rusqlite::Error) -> Error {
+pub(super) fn while_opening(path: &Path, error: &rusqlite::Error) -> Error {
     let path = path.display();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => Error::Denied(format!(
@@ -31,13 +31,13 @@ pub(super) fn opening(path: &Path, error: &rusqlite::Error) -> Error {
                  choose another path"
             ))
         }
-        _ => reading(&path, error),
+        _ => classify(&path, error),
     }
 }
 
 /// Converts an error before the commit: certainly nothing was written.
 pub(super) fn before_commit(path: &Path, error: &rusqlite::Error) -> Error {
-    reading(&path.display(), error)
+    classify(&path.display(), error)
 }
 
 /// Converts an error of `COMMIT` itself.
@@ -52,7 +52,7 @@ pub(super) fn at_commit(path: &Path, error: &rusqlite::Error) -> Error {
     ))
 }
 
-fn reading(path: &std::path::Display<'_>, error: &rusqlite::Error) -> Error {
+fn classify(path: &std::path::Display<'_>, error: &rusqlite::Error) -> Error {
     if is_busy(error) {
         return Error::Unavailable(format!(
             "`{path}` is locked by another process: nothing was written, try again"

@@ -71,7 +71,7 @@ impl File {
             )?;
             Ok(connection)
         };
-        connect().map_err(|error| failure::opening(&self.path, &error))
+        connect().map_err(|error| failure::while_opening(&self.path, &error))
     }
 
     /// Begins a transaction that may write, after waiting for other processes' transactions.
@@ -105,7 +105,7 @@ impl File {
 
     /// Creates the tables if they are missing. Several processes may do so at once.
     fn set_up(&self, connection: &mut Connection) -> Result<()> {
-        let opening = |error| failure::opening(&self.path, &error);
+        let opening = |error| failure::while_opening(&self.path, &error);
         let mut may_retry = lock_retry_handler();
         let mut tries = 0;
         // Switching to the write-ahead log does not invoke the busy handler.
@@ -263,16 +263,16 @@ fn find_or_create(path: &Path) -> Result<Metadata> {
 }
 
 /// How often to try to checkpoint all of the log, because writers may be faster.
-const COPIES: usize = 8;
+const CHECKPOINT_TRIES: usize = 8;
 
 /// Copies as much of the log to the file as other readers and writers allow. SQLite syncs the copy only when it is
 /// complete, so this is tried several times. Failures are left to the next checkpoint, or at last to a commit.
-pub(super) fn copy_log(connection: &mut Connection) {
+pub(super) fn checkpoint_log(connection: &mut Connection) {
     let copy = |row: &rusqlite::Row<'_>| -> rusqlite::Result<bool> {
         let (pages, copied): (i64, i64) = (row.get(1)?, row.get(2)?);
         Ok(copied == pages)
     };
-    for _ in 0..COPIES {
+    for _ in 0..CHECKPOINT_TRIES {
         match connection.query_row("pragma wal_checkpoint(passive)", [], copy) {
             Ok(true) => return,
             Ok(false) => {}
