@@ -128,7 +128,7 @@ fn stores_that_cannot_be_are_refused_with_one_clear_line() {
     std::fs::create_dir(home.file("folder.db")).unwrap();
     for (url, code, words) in [
         ("leases.db", 2, "no scheme"),
-        ("oracle:leases", 2, "there is no store `oracle:`"),
+        ("oracle:leases", 2, "unknown scheme `oracle:`"),
         ("sqlite:", 2, "path"),
         ("sqlite:text.db", 77, "not a SQLite database"),
         ("sqlite:folder.db", 77, "folder.db"),

@@ -13,7 +13,7 @@
 //! The container is created if it is missing and the credentials allow it. Otherwise an administrator runs `leasehold
 //! init`, or `az storage container create`.
 //!
-//! # AzBlobOptions
+//! # Options
 //! `azblob://ACCOUNT/CONTAINER?…`: `key` (of the account) or `sas` (a shared access signature), by default
 //! `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` of the environment; or `auth=entra` (the identity of this
 //! process) or `auth=cli` (the login of `az`); `endpoint` (instead of Azure's), `poll` (250ms: how often to poll

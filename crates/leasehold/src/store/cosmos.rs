@@ -15,7 +15,7 @@
 //! container are created if they are missing and the account's key is used. Entra ID does not allow that; then an
 //! administrator creates them as in `docs/stores/cosmos.md`.
 //!
-//! # CosmosOptions
+//! # Options
 //! `cosmos://ACCOUNT/DATABASE/CONTAINER?…`: `key` (by default `AZURE_COSMOS_KEY`), `auth` (`key`, `entra`: Microsoft
 //! Entra ID with the environment or the machine's identity, `cli`: the login of `az`), `endpoint` (instead of
 //! Azure's), `poll` (250ms: how often to poll names with waiters), `margin` (2s: how far Azure's clocks may differ).

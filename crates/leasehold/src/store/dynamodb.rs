@@ -14,7 +14,7 @@
 //! The table is created if it is missing and the credentials allow it: with on-demand capacity and both indexes.
 //! Otherwise an administrator runs `leasehold init`, or creates it as in `docs/stores/dynamodb.md`.
 //!
-//! # DynamoDbOptions
+//! # Options
 //! `dynamodb://TABLE?…`: `region` (by default the environment's), `endpoint` (instead of Amazon's), `profile` (of the
 //! AWS configuration files), `poll` (250ms: how often to poll names with waiters), `margin` (2s: how far Amazon's
 //! clocks may differ). Credentials come from the environment, the configuration files, or the machine's role. An

@@ -13,7 +13,7 @@
 //! None. With authentication, the user's role needs `readwrite` on the prefix `leasehold/`. Requires etcd 3.4 or
 //! newer with its JSON gateway, which is on by default.
 //!
-//! # EtcdOptions
+//! # Options
 //! `etcd://[USER:PASSWORD@]HOST[:PORT],…?…`: `prefix` (`leasehold/`), `changes=off` (poll instead of a watch),
 //! `margin` (2s: how far the members' clocks may differ), `tls=on`, `ca` (a file with trusted certificates; by
 //! default the system's), `cert` and `key` (files with the client's certificate and key).

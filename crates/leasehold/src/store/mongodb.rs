@@ -14,7 +14,7 @@
 //! The collection and its index are created if they are missing; the role `readWrite` on the database suffices.
 //! Requires MongoDB 4.4 or newer, as a replica set (one member suffices) or behind `mongos`.
 //!
-//! # MongodbOptions
+//! # Options
 //! `mongodb://[USER:PASSWORD@]HOST[:PORT],…/DATABASE?…`, or `mongodb+srv://` for hosts in the DNS: `collection`
 //! (`leases`), `changes=off` (poll instead of a change stream), `margin` (250ms: how far a new primary's clock may
 //! differ), and the driver's usual ones.

@@ -14,7 +14,7 @@
 //! runs `leasehold init` and grants select, insert, update and delete on the table. Requires MariaDB 10.6 or newer,
 //! or MySQL 8.
 //!
-//! # MysqlOptions
+//! # Options
 //! `mysql://USER:PASSWORD@HOST:PORT/DATABASE?…`: `ssl-mode` (disabled, required, verify_ca, verify_identity) and
 //! `ssl-ca`, `socket`, `connections` (8), `margin` (250ms). The password may be in `MYSQL_PWD` instead.
 //!

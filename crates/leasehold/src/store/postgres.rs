@@ -15,7 +15,7 @@
 //! administrator runs `leasehold init` and grants select, insert, update and delete on the table. Requires PostgreSQL
 //! 12 or newer and a database with the encoding UTF8.
 //!
-//! # PostgresOptions
+//! # Options
 //! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`: `schema` (of the table), `sslmode` and `sslrootcert` (as in
 //! libpq), `changes=off` (no notifications by `NOTIFY`: other processes then poll), `connections` (8), `margin`
 //! (250ms), and libpq's usual ones. The password may be in `PGPASSWORD` instead.

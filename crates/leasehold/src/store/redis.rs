@@ -16,7 +16,7 @@
 //! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time
 //! +info +wait`.
 //!
-//! # RedisOptions
+//! # Options
 //! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS, then `prefix=` (`leasehold`),
 //! `changes=off` (poll instead of subscribing), `wait=N` and `wait_timeout=` (a write is acknowledged once N replicas
 //! have it), `margin=` (250ms: how far the server's clock may step), and with TLS `ca=` (a file with trusted

@@ -163,7 +163,9 @@ fn parse_state_cursor(cursor: &str) -> Result<(i64, &str)> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((since.parse().ok()?, name)))
-        .ok_or_else(|| Error::invalid("the cursor is not of this store: start without a cursor"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }
 
 /// Converts a time to a bound of a comparison. Times beyond the integer range are clamped.

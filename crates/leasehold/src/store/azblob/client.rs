@@ -55,9 +55,9 @@ impl Clients {
             client_options: client,
             ..BlobContainerClientOptions::default()
         };
-        let position = container_url(&endpoint, &options.container);
+        let url = container_url(&endpoint, &options.container);
         Ok(Self {
-            container: BlobContainerClient::new(position, token.clone(), Some(container))
+            container: BlobContainerClient::new(url, token.clone(), Some(container))
                 .map_err(unusable)?,
             service: BlobServiceClient::new(endpoint, token, Some(service)).map_err(unusable)?,
         })

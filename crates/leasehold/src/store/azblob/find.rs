@@ -257,5 +257,5 @@ fn parse_cursor(cursor: &str) -> Result<(Time, String)> {
 }
 
 fn foreign_cursor() -> Error {
-    Error::invalid("the cursor is not of this store: start without a cursor")
+    Error::invalid("invalid cursor: it is not from this store; start without a cursor")
 }

@@ -45,9 +45,9 @@ impl AzBlobOptions {
                 "the store URL is not of the form `azblob://ACCOUNT/CONTAINER`, each of at least 3 lowercase letters and digits",
             )
         };
-        let (position, query) = url.split_once('?').unwrap_or((url, ""));
-        let position = position.strip_prefix("azblob://").ok_or_else(form)?;
-        let (account, container) = position.split_once('/').ok_or_else(form)?;
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let base = base.strip_prefix("azblob://").ok_or_else(form)?;
+        let (account, container) = base.split_once('/').ok_or_else(form)?;
         let container = container.strip_suffix('/').unwrap_or(container);
         if !is_account(account) || !is_container(container) {
             return Err(form());

@@ -176,7 +176,7 @@ impl Client {
         }
         signed
             .body(Full::new(request.body.clone()))
-            .map_err(|_| Error::invalid("the version is not of this store"))
+            .map_err(|_| Error::invalid("the version is not from this store"))
     }
 }
 

@@ -38,7 +38,7 @@ impl DynamoDb {
             .is_some_and(|after| after.len() > MAX_CURSOR_LENGTH)
         {
             return Err(Error::invalid(
-                "the cursor is not of this store: start without a cursor",
+                "invalid cursor: it is not from this store; start without a cursor",
             ));
         }
         let mut found: Vec<(Entry, Stored)> = Vec::new();

@@ -28,8 +28,8 @@ impl DynamoDbOptions {
                 "the store URL is not of the form `dynamodb://TABLE?region=REGION`: credentials come from the environment",
             )
         };
-        let (position, query) = url.split_once('?').unwrap_or((url, ""));
-        let table = position.strip_prefix("dynamodb://").ok_or_else(form)?;
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let table = base.strip_prefix("dynamodb://").ok_or_else(form)?;
         let table = table.strip_suffix('/').unwrap_or(table);
         if !is_table_name(table) {
             return Err(form());

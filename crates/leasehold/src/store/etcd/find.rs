@@ -134,5 +134,7 @@ fn position(cursor: &str) -> Result<String> {
     let parts = parts.and_then(|(since, name)| Some((since.parse::<u64>().ok()?, name)));
     parts
         .map(|(since, name)| format!("{since:020}/{name}"))
-        .ok_or_else(|| Error::invalid("the cursor is not of this store: start without a cursor"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }

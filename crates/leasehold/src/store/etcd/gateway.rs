@@ -211,7 +211,7 @@ impl Gateway {
             ))),
             // A server that closes the connection during the handshake may be starting, or not use TLS.
             false if self.tls.is_some() => Err(Error::Unavailable(format!(
-                "cannot connect to etcd: {problems}: check that it is running, hosts and ports, and that it uses TLS; otherwise remove `tls` from the store URL"
+                "cannot connect to etcd: {problems}: check that it is running and uses TLS, and hosts and ports in the store URL; without TLS, remove `tls` from it"
             ))),
             false => Err(Error::Unavailable(format!(
                 "cannot connect to etcd: {problems}: check that it is running, and hosts and ports in the store URL"

@@ -87,5 +87,7 @@ fn parse_cursor(cursor: &str) -> Result<(Time, &[u8])> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((Time::from_micros(since.parse().ok()?), name.as_bytes())))
-        .ok_or_else(|| Error::invalid("the cursor is not of this store: start without a cursor"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }

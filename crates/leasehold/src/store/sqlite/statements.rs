@@ -215,7 +215,9 @@ fn parse_state_cursor(cursor: &str) -> Result<(i64, &str)> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((since.parse().ok()?, name)))
-        .ok_or_else(|| Error::invalid("the cursor is not of this store: start without a cursor"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }
 
 fn as_bound(time: Time) -> i64 {
