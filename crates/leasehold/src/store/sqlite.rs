@@ -325,7 +325,7 @@ mod tests {
     fn url_without_a_path_is_refused_with_a_hint() {
         for (url, hint) in [
             ("sqlite:", "sqlite:leases.db"),
-            ("sqlite://leases.db", "sqlite:leases.db"),
+            ("sqlite://leases.db", "sqlite:PATH"),
             ("sqlite::memory:", "memory:"),
             ("sqlite:leases.db?mode=ro", "no options"),
         ] {
