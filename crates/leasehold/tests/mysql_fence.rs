@@ -79,10 +79,10 @@ impl Account for Server {
         let mut session = self.session().await;
         let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
         if with == With::Guard {
-            let [raise, look] = fence::mysql::guard(bearer);
+            let [raise, read] = fence::mysql::guard(bearer);
             let raised = transaction.exec_drop(raise.sql(), raise.values()).await;
             raised.unwrap();
-            if !passes(&mut transaction, &look).await {
+            if !passes(&mut transaction, &read).await {
                 return false;
             }
         }

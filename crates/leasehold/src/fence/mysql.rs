@@ -34,9 +34,9 @@ pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Statement {
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> [Statement; 2] {
     // The number of rows changed by the first statement does not distinguish "as high as before" from "lower".
     let raise = "insert into {schema}leasehold_fences (kind, name, fence) values ('{kind}', ?, ?) on duplicate key update fence = greatest(fence, values(fence))";
-    let look = "select fence from {schema}leasehold_fences where kind = '{kind}' and name = ? and fence = ? for update";
+    let read = "select fence from {schema}leasehold_fences where kind = '{kind}' and name = ? and fence = ? for update";
     let bearer = lease.into();
-    [raise, look].map(|sql| Statement::new(sql, '`', bearer))
+    [raise, read].map(|sql| Statement::new(sql, '`', bearer))
 }
 
 /// Creates the table that [`guard`] writes to.

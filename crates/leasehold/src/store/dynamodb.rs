@@ -74,7 +74,7 @@ impl Store for DynamoDb {
     fn facts(&self) -> Facts {
         Facts {
             margin: self.options.margin,
-            batch: load::KEYS,
+            batch: load::MAX_KEYS,
             in_flight: 4,
             poll: self.options.poll,
         }

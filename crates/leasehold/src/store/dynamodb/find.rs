@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::client::CALL_TIMEOUT;
 use super::failure::{self, Ambiguity};
 use super::item::{self, Item};
-use super::load::KEYS;
+use super::load::MAX_KEYS;
 use super::request_trace::{RequestTrace, later};
 use super::table::{BY_NAME, BY_STATE};
 use super::{DynamoDb, require_stamp};
@@ -86,7 +86,11 @@ impl DynamoDb {
         let trace = RequestTrace::default();
         let index_query = IndexQuery::of(query, after);
         let is_filtered = query.availability.is_some() || query.state.is_some();
-        let limit = if is_filtered { KEYS } else { wanted.min(KEYS) };
+        let limit = if is_filtered {
+            MAX_KEYS
+        } else {
+            wanted.min(MAX_KEYS)
+        };
         let request = self.clients.reads.query();
         let answer = request
             .table_name(&self.options.table)

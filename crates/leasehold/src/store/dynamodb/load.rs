@@ -16,21 +16,23 @@ use crate::store::{Answer, Stored};
 use crate::{Error, Result};
 
 /// The maximum number of keys in one call.
-pub(super) const KEYS: usize = 100;
+pub(super) const MAX_KEYS: usize = 100;
 /// The first pause before requesting the keys that a partial answer left out.
 const PAUSE: Duration = Duration::from_millis(25);
 
-type Loaded = HashMap<Name, Stored>;
+type LoadedRecords = HashMap<Name, Stored>;
 
 impl DynamoDb {
     /// Loads the records that exist under these names.
-    pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<Loaded>> {
+    pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<LoadedRecords>> {
         match names {
             [] => self.record("time:").await,
             [name] => self.record(&item::id(name)).await,
             names => {
                 let deadline = Instant::now() + CALL_TIMEOUT;
-                let parts = names.chunks(KEYS).map(|names| self.part(names, deadline));
+                let parts = names
+                    .chunks(MAX_KEYS)
+                    .map(|names| self.part(names, deadline));
                 let mut records = HashMap::new();
                 let mut stamp = None;
                 for part in try_join_all(parts).await? {
@@ -46,7 +48,7 @@ impl DynamoDb {
     }
 
     /// Loads the record with one id, with the cheapest call.
-    async fn record(&self, id: &str) -> Result<Answer<Loaded>> {
+    async fn record(&self, id: &str) -> Result<Answer<LoadedRecords>> {
         let trace = RequestTrace::default();
         let request = self.clients.reads.get_item();
         let answer = request
@@ -66,7 +68,7 @@ impl DynamoDb {
     }
 
     /// Loads records until every key is answered: a busy table may leave some for later.
-    async fn part(&self, names: &[Name], deadline: Instant) -> Result<Answer<Loaded>> {
+    async fn part(&self, names: &[Name], deadline: Instant) -> Result<Answer<LoadedRecords>> {
         let mut records = HashMap::new();
         let mut stamp: Option<Stamp> = None;
         let mut pause = PAUSE;

@@ -86,7 +86,7 @@ impl DynamoDb {
             request = request
                 .attribute_definitions(attribute(partition)?)
                 .attribute_definitions(attribute(position)?)
-                .global_secondary_indexes(index.build().map_err(impossible)?);
+                .global_secondary_indexes(index.build().map_err(build_error)?);
         }
         let answer = request.customize().interceptor(trace.clone()).send().await;
         let Err(error) = answer else { return Ok(()) };
@@ -183,7 +183,7 @@ fn attribute(name: &str) -> Result<AttributeDefinition> {
         .attribute_name(name)
         .attribute_type(ScalarAttributeType::S)
         .build()
-        .map_err(impossible)
+        .map_err(build_error)
 }
 
 fn key(name: &str, of_type: KeyType) -> Result<KeySchemaElement> {
@@ -191,10 +191,10 @@ fn key(name: &str, of_type: KeyType) -> Result<KeySchemaElement> {
         .attribute_name(name)
         .key_type(of_type)
         .build()
-        .map_err(impossible)
+        .map_err(build_error)
 }
 
-fn impossible(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+fn build_error(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::Corrupt(format!("cannot build a request to DynamoDB: {error}"))
 }
 

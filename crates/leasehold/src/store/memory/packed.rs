@@ -266,12 +266,12 @@ fn pack_reservation(next: &Reservation, until: u64, to: &mut Writer) {
         nonce,
         mode,
         since,
-        until: lapses,
+        until: reserved_until,
     } = next;
     to.raw(&nonce.to_bytes());
     to.number(mode_number(*mode));
     to.delta(since.as_micros(), until);
-    to.delta(lapses.as_micros(), since.as_micros());
+    to.delta(reserved_until.as_micros(), since.as_micros());
 }
 
 fn unpack_reservation(from: &mut Reader<'_>, until: u64) -> Reservation {

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// The rows of each statement of a batch.
-pub(super) type Sets = Vec<Vec<Row>>;
+pub(super) type ResultSets = Vec<Vec<Row>>;
 
 /// Connections that are opened on demand and reused while they work.
 pub(super) struct Pool {
@@ -44,7 +44,11 @@ impl Pool {
 
     /// Runs statements on a pooled connection, in one round trip. Returns `None` if another transaction was in the
     /// way and everything was rolled back.
-    pub(super) async fn query(&self, deadline: Instant, script: &Script) -> Result<Option<Sets>> {
+    pub(super) async fn query(
+        &self,
+        deadline: Instant,
+        script: &Script,
+    ) -> Result<Option<ResultSets>> {
         let late = |_| {
             Error::Unavailable(format!(
                 "timed out waiting for a connection to {}",
@@ -111,7 +115,10 @@ impl Pool {
 }
 
 /// Runs statements, and returns the rows of each. An error is returned with its ambiguity.
-async fn run(conn: &mut Conn, script: &Script) -> Result<Sets, (mysql_async::Error, Ambiguity)> {
+async fn run(
+    conn: &mut Conn,
+    script: &Script,
+) -> Result<ResultSets, (mysql_async::Error, Ambiguity)> {
     let writes = match script.commit {
         Some(_) => Ambiguity::MayHaveWritten,
         None => Ambiguity::None,
@@ -122,7 +129,7 @@ async fn run(conn: &mut Conn, script: &Script) -> Result<Sets, (mysql_async::Err
         _ => (error, writes),
     };
     let mut result = conn.query_iter(&script.text).await.map_err(first)?;
-    let mut sets = Sets::new();
+    let mut sets = ResultSets::new();
     let (failed, statement) = loop {
         match result.collect().await {
             Ok(rows) => sets.push(rows),

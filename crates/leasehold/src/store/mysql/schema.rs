@@ -93,13 +93,13 @@ pub(super) async fn check(pool: &Pool, deadline: Instant) -> Result<Vec<Check>> 
     let (sync, cluster): (String, i64) = (row::value(row, 2)?, row::value(row, 3)?);
     let logged = matches!(binlog.as_str(), "1" | "ON");
     Ok(vec![
-        flushes(&flush),
-        syncs(logged, &sync),
-        clusters(cluster),
+        check_flush(&flush),
+        check_binlog(logged, &sync),
+        check_cluster(cluster),
     ])
 }
 
-fn flushes(value: &str) -> Check {
+fn check_flush(value: &str) -> Check {
     match value {
         "1" | "3" => Check::green(format!("innodb_flush_log_at_trx_commit is {value}")),
         _ => Check::red(
@@ -111,7 +111,7 @@ fn flushes(value: &str) -> Check {
     }
 }
 
-fn syncs(logged: bool, value: &str) -> Check {
+fn check_binlog(logged: bool, value: &str) -> Check {
     match (logged, value) {
         (true, "1") => Check::green("sync_binlog is 1"),
         (true, _) => Check::yellow(
@@ -125,7 +125,7 @@ fn syncs(logged: bool, value: &str) -> Check {
     }
 }
 
-fn clusters(count: i64) -> Check {
+fn check_cluster(count: i64) -> Check {
     match count {
         0 => Check::green("it is a single server"),
         _ => Check::yellow(

@@ -10,7 +10,7 @@ use leasehold_core::{Kind, Name, Stamp, Time};
 use tokio::time::Instant;
 
 use super::failure;
-use super::pool::{Pool, Script, Sets};
+use super::pool::{Pool, ResultSets, Script};
 use super::row::{self, COLUMNS};
 use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
 use crate::{Error, Result};
@@ -100,7 +100,7 @@ pub(super) async fn find(pool: &Pool, deadline: Instant, query: &Query) -> Resul
     })
 }
 
-async fn read(pool: &Pool, deadline: Instant, script: &Script) -> Result<Sets> {
+async fn read(pool: &Pool, deadline: Instant, script: &Script) -> Result<ResultSets> {
     let sets = pool.query(deadline, script).await?;
     sets.ok_or_else(|| Error::Unavailable("reading was blocked by another transaction".into()))
 }
@@ -209,7 +209,10 @@ fn insert(name: &Name, assignments: &[(&str, String)]) -> String {
 }
 
 /// Reads the result of each write; `None` for a record that another transaction is writing.
-pub(super) fn swapped(sets: &Sets, writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
+pub(super) fn swapped(
+    sets: &ResultSets,
+    writes: &[&Write],
+) -> Result<Answer<Vec<Option<Swapped>>>> {
     let stamp = stamp(sets)?;
     let unreadable = || Error::Corrupt("the database returned an unexpected answer".into());
     // The last four: the counts of written rows, the current records of the others, the commit, and the time.
@@ -258,7 +261,7 @@ fn any_of<'n>(names: impl Iterator<Item = &'n Name> + Clone) -> String {
 }
 
 /// Reads the server's time, the last of the answers. Fails if the server is read-only.
-fn stamp(sets: &Sets) -> Result<Stamp> {
+fn stamp(sets: &ResultSets) -> Result<Stamp> {
     let row = sets.last().and_then(|rows| rows.first());
     let row = row.ok_or_else(|| Error::Corrupt("the database did not report its time".into()))?;
     let read_only: String = row::value(row, 1)?;

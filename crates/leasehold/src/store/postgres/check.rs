@@ -9,7 +9,7 @@ use super::schema::TableLocation;
 use crate::store::Check;
 use crate::{Error, Result};
 
-const PROBE_SERVER: &str = "select current_setting('fsync'), current_setting('full_page_writes'), \
+const READ_SETTINGS: &str = "select current_setting('fsync'), current_setting('full_page_writes'), \
     current_setting('synchronous_commit'), (select count(*) from pg_stat_replication where sync_state = 'async'), \
     exists (select from pg_index where indrelid = to_regclass($1) and indpred is not null and indisvalid)";
 
@@ -24,7 +24,7 @@ pub(super) async fn check(
         .query(
             deadline,
             Ambiguity::None,
-            PROBE_SERVER,
+            READ_SETTINGS,
             &[(&records, Type::TEXT)],
         )
         .await?

@@ -99,7 +99,7 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-const PROBE_SERVER: &str = "select to_regclass($1) is not null, \
+const INSPECT_TABLE: &str = "select to_regclass($1) is not null, \
     has_table_privilege(to_regclass($1), 'select') and has_table_privilege(to_regclass($1), 'insert') \
     and has_table_privilege(to_regclass($1), 'update') and has_table_privilege(to_regclass($1), 'delete'), \
     pg_is_in_recovery(), current_setting('server_encoding'), current_user::text, current_setting('server_version_num')::int4";
@@ -126,7 +126,7 @@ async fn table_exists(pool: &Pool, location: &TableLocation, deadline: Instant) 
         .query(
             deadline,
             Ambiguity::None,
-            PROBE_SERVER,
+            INSPECT_TABLE,
             &[(&records, Type::TEXT)],
         )
         .await?
