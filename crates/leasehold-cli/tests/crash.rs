@@ -2,14 +2,14 @@
 //! run in parallel, because most of the time is spent by clients that retry.
 
 mod support;
-#[path = "../../leasehold/tests/witness/mod.rs"]
-mod witness;
+#[path = "../../leasehold/tests/workers/mod.rs"]
+mod workers;
 
 use std::sync::Arc;
 
 use leasehold::Remote;
 use support::{Folder, Service};
-use witness::Crew;
+use workers::WorkerPool;
 
 const CYCLES: usize = 50;
 const WORKERS: usize = 8;
@@ -36,7 +36,7 @@ fifty_kills! {
 async fn assert_durable_and_fences_unique() {
     let folder = Folder::new();
     let store = folder.join("leases.db");
-    let mut crew = Crew::new(WORKERS);
+    let mut crew = WorkerPool::new(WORKERS);
     for _ in 0..CYCLES {
         let service = Service::start(&store);
         let leases = Remote::connect(&service.url).expect("the URL is valid");

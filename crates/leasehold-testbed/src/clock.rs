@@ -1,4 +1,4 @@
-//! Clocks that are off, by libfaketime: of a server while it runs, or of any process from its start.
+//! Manipulated clocks, with libfaketime: of a server while it runs, or of any process from its start.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::Missing;
 use crate::recipe::command_line;
 
-/// The library that lies about the time.
+/// Finds the library that manipulates the time.
 fn library(scheme: &'static str) -> Result<String, Missing> {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten();
     folders
@@ -22,12 +22,13 @@ fn library(scheme: &'static str) -> Result<String, Missing> {
         })
 }
 
-/// Whether it is there.
+/// Checks that the library is installed.
 pub(crate) fn installed(scheme: &'static str) -> Result<(), Missing> {
     library(scheme).map(drop)
 }
 
-/// The environment of a process whose wall clock is off by so much (`+3600s`), while its other clocks are true.
+/// Returns the environment of a process whose wall clock is off by this much (`+3600s`). Its other clocks are
+/// unchanged.
 pub fn wall_clock_off_by(off: &str) -> Result<Vec<(&'static str, String)>, Missing> {
     let mut environment = vec![
         ("LD_PRELOAD", library("sqlite")?),
@@ -38,9 +39,9 @@ pub fn wall_clock_off_by(off: &str) -> Result<Vec<(&'static str, String)>, Missi
 }
 
 const ONLY_THE_WALL_CLOCK: [(&str, &str); 2] = [
-    // Timeouts go on as before.
+    // Timeouts are unaffected.
     ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    // Named after the process and left behind by a kill, it would be in the way of a later one with the same number.
+    // The shared memory is named after the process id, so one left behind by a kill would affect a later process.
     ("FAKETIME_DISABLE_SHM", "1"),
 ];
 
@@ -48,9 +49,9 @@ fn clock_file(folder: &Path) -> PathBuf {
     folder.join("clock")
 }
 
-/// Tells libfaketime how many seconds the server's clock was off at its start, and how fast it runs.
+/// Sets how many seconds the server's clock is off at its start, and how fast it runs.
 pub(crate) fn set(folder: &Path, seconds: f64, rate: f64) -> io::Result<()> {
-    // Renamed into place: the server must never read half of it.
+    // Renamed into place, so that the server never reads a partial file.
     let draft = folder.join("clock.new");
     let rate = match rate {
         1.0 => String::new(),
@@ -61,14 +62,14 @@ pub(crate) fn set(folder: &Path, seconds: f64, rate: f64) -> io::Result<()> {
     std::fs::rename(&draft, clock_file(folder))
 }
 
-/// What to put before a command to give it the clock that is set there.
+/// Returns the words to put before a command so that it uses the clock in this folder.
 pub(crate) fn before_command(
     scheme: &'static str,
     folder: &Path,
 ) -> Result<Vec<OsString>, Missing> {
     let mut words = command_line![
         "env",
-        // The C library's own malloc goes first: jemalloc, which Redis brings, asks for the time too early.
+        // The C library's malloc must come first: jemalloc, which Redis includes, reads the time too early.
         format!("LD_PRELOAD={} libc.so.6", library(scheme)?),
         format!("FAKETIME_TIMESTAMP_FILE={}", clock_file(folder).display()),
         "FAKETIME_NO_CACHE=1",

@@ -1,4 +1,4 @@
-//! Several servers that are one database.
+//! Several servers that form one database.
 
 use std::fmt;
 use std::io;
@@ -7,32 +7,32 @@ use crate::recipe::Member;
 use crate::server::Server;
 use crate::{Missing, start};
 
-/// A cluster of a test's own: `etcd` or `mongodb`. It ends when this is dropped, and when this process ends.
+/// A cluster of a single test: `etcd` or `mongodb`. It ends when this is dropped, and when this process ends.
 ///
-/// Methods panic, with the end of a server's log, where it does not come up.
+/// Methods panic with the end of a server's log if it does not start.
 pub struct Cluster {
     nodes: Vec<Server>,
 }
 
 impl Cluster {
-    /// Starts so many nodes, and waits until they have a leader.
+    /// Starts this many nodes, and waits until they have a leader.
     pub async fn start(scheme: &str, nodes: usize) -> Result<Self, Missing> {
         let nodes = Server::builder(scheme).start_many(nodes).await?;
         Ok(Self { nodes })
     }
 
-    /// The store URL that names every node.
+    /// Returns the store URL with every node.
     pub fn url(&self) -> String {
         let ports: Vec<_> = self.nodes.iter().map(Server::port).collect();
         self.nodes[0].inner.recipe.url(&ports)
     }
 
-    /// The nodes, to be killed, paused and started again one by one.
+    /// Returns the nodes, so that they can be killed, paused and restarted individually.
     pub fn nodes(&self) -> &[Server] {
         &self.nodes
     }
 
-    /// The node that leads (etcd), the primary (MongoDB). Waits until there is one.
+    /// Returns the leader (etcd) or primary (MongoDB). Waits until there is one.
     pub async fn leader(&self) -> &Server {
         let recipe = self.nodes[0].inner.recipe.clone();
         let members: Vec<Member> = self.nodes.iter().map(|node| node.inner.member()).collect();
@@ -48,13 +48,13 @@ impl Cluster {
             found
                 .ok()
                 .and(leader)
-                .ok_or_else(|| io::Error::other("the cluster found no leader"))
+                .ok_or_else(|| io::Error::other("the cluster has no leader"))
         });
         let index = finding.await.expect("it does not panic");
         &self.nodes[index.expect("a majority is up")]
     }
 
-    /// Ends the leader with `kill -9`; returns it, to be started again.
+    /// Kills the leader with `kill -9`, and returns it, so that it can be restarted.
     pub async fn kill_leader(&self) -> &Server {
         let leader = self.leader().await;
         leader.kill().await;

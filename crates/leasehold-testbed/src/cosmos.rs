@@ -1,4 +1,4 @@
-//! Cosmos DB: Microsoft's own in-memory emulator, which their driver is tested with, behind an HTTP server.
+//! Cosmos DB: Microsoft's in-memory emulator, with which their driver is tested, behind an HTTP server.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -20,26 +20,26 @@ use url::Url;
 
 use crate::ports::Port;
 
-/// The same for every emulator there is, percent-encoded; this one does not look at it.
+/// The well-known key of every emulator, percent-encoded. This one does not check it.
 const KEY: &str = "C2y6yDjf5%2FR%2Bob0N8A7Cgv30VRDJIWEHLM%2B4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw%2FJw%3D%3D";
 
-/// An account of one region, with strong consistency and the empty database `leasehold`. Runs in this process, on
-/// loopback; ends when it is dropped, and forgets everything.
+/// An account of one region, with strong consistency and the empty database `leasehold`. It runs in this process, on
+/// loopback, and ends when it is dropped, with all data.
 ///
-/// It ignores patch filters, and has no stored procedures and no expiry of items.
+/// It ignores patch filters, and supports neither stored procedures nor item expiry.
 pub struct Cosmos {
     port: Port,
-    /// Its thread ends when this goes.
+    /// The emulator's thread ends when this is dropped.
     _alive: oneshot::Sender<Infallible>,
 }
 
 impl Cosmos {
-    /// Starts it.
+    /// Starts the emulator.
     pub async fn start() -> Self {
         Self::start_as(WriteMode::Single, ConsistencyLevel::Strong).await
     }
 
-    /// Starts one whose account may have several write regions, which leases are not safe on.
+    /// Starts an emulator whose account has several write regions, which is unsafe for leases.
     pub async fn start_writing_everywhere() -> Self {
         Self::start_as(WriteMode::Multi, ConsistencyLevel::Session).await
     }
@@ -50,7 +50,7 @@ impl Cosmos {
         let base = Url::parse(&format!("http://127.0.0.1:{}", port.number())).expect("a URL");
         let (alive, ended) = oneshot::channel::<Infallible>();
         let (is_open, opened) = oneshot::channel();
-        // A thread of its own: a test's runtime may be gone while others use the emulator.
+        // A separate thread, because a test's runtime may have ended while others use the emulator.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -72,17 +72,17 @@ impl Cosmos {
         }
     }
 
-    /// The store URL that leads to it.
+    /// Returns the store URL.
     pub fn url(&self) -> String {
         self.url_at(self.port.number())
     }
 
-    /// The same by way of another port: a proxy's.
+    /// Returns the store URL with another port, such as a proxy's.
     pub fn url_at(&self, port: u16) -> String {
         format!("cosmos://emulator/leasehold/leases?endpoint=http://127.0.0.1:{port}&key={KEY}")
     }
 
-    /// The port of loopback where it serves.
+    /// Returns the port on loopback.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
@@ -91,7 +91,7 @@ impl Cosmos {
 async fn serve(listener: TcpListener, base: Url, mode: WriteMode, consistency: ConsistencyLevel) {
     let region = VirtualRegion::new("East US", base.clone());
     let account = VirtualAccountConfig::new(vec![region])
-        .expect("one region will do")
+        .expect("one region suffices")
         .with_write_mode(mode)
         .with_consistency(consistency);
     let emulator = Arc::new(InMemoryEmulatorHttpClient::new(account));
@@ -99,14 +99,14 @@ async fn serve(listener: TcpListener, base: Url, mode: WriteMode, consistency: C
     while let Ok((stream, _)) = listener.accept().await {
         let (emulator, base) = (emulator.clone(), base.clone());
         let answer = service_fn(move |request| answer(emulator.clone(), base.clone(), request));
-        // What a client breaks off is its own affair.
+        // Connection errors concern only the client.
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
     }
 }
 
 type Answered = Result<hyper::Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Hands a request to the emulator, whatever host it was sent to: a proxy's port is another.
+/// Passes a request to the emulator, with the emulator's own host, because a proxy has another port.
 async fn answer(
     emulator: Arc<InMemoryEmulatorHttpClient>,
     base: Url,

@@ -1,11 +1,12 @@
-# Keeps one server and its folder for as long as standard input stays open. Commands come in as lines, each is answered
-# by a line. However the other end goes away, the server ends with all its children, and the folder is removed.
+# Runs one server in its folder for as long as standard input stays open. Commands are lines on standard input; each
+# is answered by a line. However the other end closes, the server ends with all its children, and the folder is
+# removed.
 #
 #   bash keep.sh FOLDER STOP-SIGNAL COMMAND...
 
 folder=$1 stop_signal=$2 server=
 shift 2
-# What bash itself says of processes that were killed is of no interest.
+# Suppresses bash's own messages about killed processes.
 exec 3>&2 2>/dev/null
 
 start() {
@@ -13,7 +14,7 @@ start() {
     server=$!
 }
 
-# These processes and all their descendants: servers put children into sessions of their own.
+# Prints these processes and all their descendants: servers put children into sessions of their own.
 family() {
     local pid
     for pid; do
@@ -22,7 +23,7 @@ family() {
     done
 }
 
-# Not one that merely waits to be reaped, by whoever its parent is now.
+# Excludes processes that merely wait to be reaped.
 is_alive() { grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
 
 signal() {
@@ -65,7 +66,7 @@ while read -r command; do
     esac
     if [ "$server" ] && is_alive "$server"; then echo up; else echo down; fi
 done
-# Nobody asked it to: only here can it still say why.
+# The server ended by itself: only here can its log still be printed.
 if [ "$server" ] && ! is_alive "$server"; then
     echo "had ended by itself: $1; the end of its log:"
     tail -c 4096 "$folder/log"

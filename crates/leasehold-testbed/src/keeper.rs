@@ -1,4 +1,4 @@
-//! The shell that keeps one server: it outlives this process just long enough to clean up.
+//! The shell that runs one server. It outlives this process just long enough to clean up.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -7,19 +7,19 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = include_str!("keep.sh");
 
-/// Starts and ends one server. When it is dropped, or when this process ends in whatever way, the server ends with
-/// all its children, and its folder is removed.
+/// Starts and ends one server. When it is dropped, or when this process ends in any way, the server ends with all its
+/// children, and its folder is removed.
 pub(crate) struct Keeper {
     shell: Child,
-    /// `None` only while it is being dropped: closing it is what ends the shell.
+    /// `None` only during the drop: closing it ends the shell.
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Keeper {
-    /// Keeps this folder from now on. Nothing is started yet.
+    /// Creates a keeper for this folder. It does not start the server yet.
     pub(crate) fn of(folder: &Path, stop_signal: &str, command: &[OsString]) -> io::Result<Self> {
-        // A session of its own: a Ctrl-C at the terminal ends the test, and only thereby the server.
+        // In its own session: a Ctrl-C in the terminal ends the test, and only thereby the server.
         let mut shell = Command::new("setsid")
             .args(["bash", "-c", SCRIPT, "keep.sh"])
             .arg(folder)
@@ -38,32 +38,32 @@ impl Keeper {
         })
     }
 
-    /// Starts the server. It may not be ready yet.
+    /// Starts the server, which may not be ready yet.
     pub(crate) fn start(&mut self) {
         self.ask("start");
     }
 
-    /// Ends it with `kill -9`, all its processes at once.
+    /// Kills all processes of the server at once with `kill -9`.
     pub(crate) fn crash(&mut self) {
         self.ask("crash");
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops the server, and waits until it has ended.
     pub(crate) fn stop(&mut self) {
         self.ask("stop");
     }
 
-    /// Freezes all its processes.
+    /// Freezes all processes of the server.
     pub(crate) fn pause(&mut self) {
         self.ask("pause");
     }
 
-    /// Lets them go on.
+    /// Resumes all processes of the server.
     pub(crate) fn resume(&mut self) {
         self.ask("resume");
     }
 
-    /// Whether it runs.
+    /// Returns whether the server is running.
     pub(crate) fn is_up(&mut self) -> bool {
         self.ask("look") == "up"
     }
@@ -73,7 +73,7 @@ impl Keeper {
         let shell = self.commands.as_mut().expect("open until the drop");
         writeln!(shell, "{command}")
             .and_then(|()| self.answers.read_line(&mut answer))
-            .expect("the shell that keeps a server is there");
+            .expect("the keeper's shell is running");
         answer.trim_end().to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! Real database servers for tests: on loopback, on free ports, in temporary folders, gone with the test.
+//! Real database servers for tests: on loopback, on free ports, in temporary folders, removed with the test.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_testbed::Missing> {
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! What the servers need is installed by `testbed/install`; [`Missing`] says what is not there. Whatever ends a test
-//! (a panic, a signal, `kill -9`), its servers end and their folders go: each is kept by a shell that holds the other
+//! `testbed/install` installs what the servers need; [`Missing`] names what is missing. However a test ends (a panic,
+//! a signal, `kill -9`), its servers end and their folders are removed: each is run by a shell that holds the other
 //! end of a pipe.
 
 mod clock;

@@ -1,5 +1,5 @@
-//! The testbed by hand: `cargo run -p leasehold-testbed -- redis` starts a Redis, prints its store URL, and ends it with
-//! Ctrl-C. Without arguments it lists what there is; `--missing` lists only what is not installed, by name.
+//! Starts servers manually: `cargo run -p leasehold-testbed -- redis` starts Redis, prints its store URL, and ends it
+//! with Ctrl-C. Without arguments it lists the servers; `--missing` lists only those that are not installed.
 
 use std::any::Any;
 

@@ -1,21 +1,21 @@
-//! Free ports that stay ours while a server is down.
+//! Free ports that stay reserved while a server is down.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 
-/// A port of loopback for one server. No other test takes it, even while the server is down.
+/// A port on loopback for one server, which no other test uses, even while the server is down.
 pub(crate) struct Port {
     number: u16,
-    /// Holding the number for UDP keeps other tests from choosing it for TCP, and leaves nothing behind.
+    /// A UDP socket with the same number keeps other tests from choosing the port, and leaves nothing behind.
     _reservation: UdpSocket,
 }
 
 impl Port {
-    /// A free one.
+    /// Reserves a free port.
     ///
-    /// Never one that the kernel gives to outgoing connections: a client that retries while the server is down could
-    /// otherwise be given the server's port, and connect to itself.
+    /// It is never an ephemeral port: a client that retries while the server is down could otherwise be given the
+    /// server's port, and connect to itself.
     pub(crate) fn free() -> Self {
         let (low, high) = outside_ephemeral();
         loop {
@@ -38,7 +38,7 @@ impl Port {
     }
 }
 
-/// Ports that the kernel gives to nobody by itself.
+/// Returns a range of ports outside the kernel's ephemeral ones.
 fn outside_ephemeral() -> (u16, u16) {
     const LOW: u16 = 15_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");

@@ -1,4 +1,4 @@
-//! Asks servers, in their own protocols and with bounded patience, whether they are ready.
+//! Probes whether servers are ready, in their own protocols and with timeouts.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,22 +10,22 @@ use rustls::{ClientConnection, StreamOwned};
 use crate::recipe::Member;
 use crate::tls;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection, encrypted or not.
 pub(crate) trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// A connection to a port of loopback, without TLS: also for protocols that begin without it.
+/// Connects to a port on loopback without TLS, also for protocols that start TLS later.
 pub(crate) fn plain(port: u16) -> io::Result<TcpStream> {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&at, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
-/// A connection to a server, with TLS from the first byte if it wants that.
+/// Connects to a server, with TLS if it requires that from the first byte.
 pub(crate) fn to(member: Member) -> io::Result<Box<dyn Stream>> {
     let stream = plain(member.port)?;
     if !member.tls {
@@ -36,7 +36,7 @@ pub(crate) fn to(member: Member) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(StreamOwned::new(session, stream)))
 }
 
-/// The first bytes that a server says to this.
+/// Sends a request, and returns the first bytes of the answer.
 pub(crate) fn ask<const N: usize>(mut stream: impl Stream, question: &[u8]) -> io::Result<[u8; N]> {
     stream.write_all(question)?;
     let mut answer = [0; N];
@@ -44,7 +44,7 @@ pub(crate) fn ask<const N: usize>(mut stream: impl Stream, question: &[u8]) -> i
     Ok(answer)
 }
 
-/// What a server answers to an HTTP request, head and all.
+/// Sends an HTTP request, and returns the whole answer.
 pub(crate) fn http(member: Member, method: &str, path: &str, body: &str) -> io::Result<String> {
     let mut stream = to(member)?;
     write!(

@@ -1,28 +1,30 @@
-//! Where the servers' programs are.
+//! Locates the servers' programs.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Why there is no server.
+/// Why a server is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// Something that it needs is not on this machine.
+    /// A program or file is not installed.
     #[error("{what} is not installed: run `testbed/install {scheme}`")]
     Program {
-        /// Which store it is for.
+        /// The store that it is for.
         scheme: &'static str,
-        /// What is not there.
+        /// The missing program or file.
         what: String,
     },
     /// This build lacks a server that runs in process.
-    #[error("this build of the testbed has no {0}: add `--features leasehold-testbed/{0}`")]
+    #[error(
+        "this build of the testbed does not include {0}: add `--features leasehold-testbed/{0}`"
+    )]
     Feature(&'static str),
-    /// There is no such server.
+    /// The server is unknown.
     #[error("the testbed has no server for `{0}`")]
     Scheme(String),
 }
 
-/// A program on the `PATH`, or where Debian puts what only administrators run.
+/// Finds a program on the `PATH`, or in the folders for administrators' programs.
 pub(crate) fn on_path(scheme: &'static str, name: &str) -> Result<PathBuf, Missing> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -35,7 +37,7 @@ pub(crate) fn on_path(scheme: &'static str, name: &str) -> Result<PathBuf, Missi
         })
 }
 
-/// A file in the folder that `testbed/install` fills.
+/// Finds a file in the folder that `testbed/install` fills.
 pub(crate) fn in_cache(scheme: &'static str, path: &str) -> Result<PathBuf, Missing> {
     let found = cache().join(path);
     if found.exists() {
@@ -48,7 +50,7 @@ pub(crate) fn in_cache(scheme: &'static str, path: &str) -> Result<PathBuf, Miss
     }
 }
 
-/// The folder that `testbed/install` fills.
+/// Returns the folder that `testbed/install` fills.
 pub(crate) fn cache() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(folder) = variable("LEASEHOLD_TESTBED") {
@@ -61,7 +63,8 @@ pub(crate) fn cache() -> PathBuf {
     caches.join("leasehold-testbed")
 }
 
-/// Whether this process may become other users, and must where a server refuses to run as root.
+/// Returns whether this process is root: it can change to other users, and must for servers that refuse to run as
+/// root.
 pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

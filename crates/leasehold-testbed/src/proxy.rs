@@ -1,4 +1,4 @@
-//! A proxy between a client and a server, to take the network away and to count what crosses it.
+//! A proxy between a client and a server, which interrupts the network and counts traffic.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tokio::sync::{oneshot, watch};
 
 use crate::ports::Port;
 
-/// Forwards a port of loopback to another one. Works from any runtime; ends when it is dropped.
+/// Forwards a port on loopback to another one. Works from any runtime, and ends when it is dropped.
 pub struct Proxy {
     port: Port,
     state: watch::Sender<State>,
-    counted: Arc<Counted>,
+    counted: Arc<Counters>,
 }
 
-/// What crossed a proxy.
+/// The traffic through a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Connections that were made.
+    /// The number of connections.
     pub connections: u64,
-    /// How often a client spoke after it had heard an answer, or for the first time: the round trips, if it sends one
-    /// request at a time on a connection.
+    /// How often a client sent something after it had received an answer, or for the first time: the round trips, if
+    /// it sends one request at a time on a connection.
     pub round_trips: u64,
-    /// Bytes to the server.
+    /// The number of bytes to the server.
     pub sent: u64,
-    /// Bytes from it.
+    /// The number of bytes from the server.
     pub received: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct Traffic {
 struct State {
     mode: Mode,
     delay: Duration,
-    /// Connections that were made in an earlier one are cut.
+    /// Connections of an earlier generation are cut.
     generation: u64,
     /// Connections up to this number are cut when their client next sends something.
     stale: u64,
@@ -69,7 +69,7 @@ impl Mode {
 }
 
 #[derive(Default)]
-struct Counted {
+struct Counters {
     connections: AtomicU64,
     round_trips: AtomicU64,
     sent: AtomicU64,
@@ -77,7 +77,7 @@ struct Counted {
 }
 
 impl Proxy {
-    /// A proxy to this port of loopback.
+    /// Starts a proxy to this port on loopback.
     pub async fn to(target: u16) -> Self {
         let port = Port::free();
         let (state, watched) = watch::channel(State {
@@ -86,21 +86,21 @@ impl Proxy {
             generation: 0,
             stale: 0,
         });
-        let counted = Arc::<Counted>::default();
-        let (is_open, opened) = oneshot::channel();
-        let front = Front {
+        let counted = Arc::<Counters>::default();
+        let (ready, opened) = oneshot::channel();
+        let front = Listener {
             port: port.number(),
             target,
             state: watched,
             counted: counted.clone(),
         };
-        // A thread of its own: a test's runtime may be paused, busy or gone while others use the proxy.
+        // A separate thread, because a test's runtime may be paused, busy or gone while others use the proxy.
         std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .expect("a runtime for the proxy")
-                .block_on(front.serve(is_open));
+                .block_on(front.serve(ready));
         });
         opened.await.expect("the proxy's port is free");
         Self {
@@ -110,17 +110,17 @@ impl Proxy {
         }
     }
 
-    /// Where it listens, on loopback.
+    /// Returns the proxy's port on loopback.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Forwards nothing from now on, either way. Connections stay open, new ones are made and hear nothing.
+    /// Stops forwarding in both directions. Connections stay open, and new ones are accepted but not forwarded.
     pub fn blackhole(&self) {
         self.state.send_modify(|state| state.mode = Mode::Blackhole);
     }
 
-    /// Holds back the server's answers, while requests still arrive there: writes land, but unanswered.
+    /// Holds back the server's answers, while requests are still forwarded: writes land, but unanswered.
     pub fn stall_answers(&self) {
         self.state
             .send_modify(|state| state.mode = Mode::StallAnswers);
@@ -134,24 +134,24 @@ impl Proxy {
         });
     }
 
-    /// Cuts the connections that there are. New ones are welcome.
+    /// Cuts all present connections. New ones are accepted.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Cuts each present connection when its client next sends something, as a server does that has just closed an idle one.
-    /// New connections are accepted.
+    /// Cuts each present connection when its client next sends something, like a server that has just closed an idle
+    /// one. New connections are accepted.
     pub fn cut_on_next_use(&self) {
         let stale = self.traffic().connections;
         self.state.send_modify(|state| state.stale = stale);
     }
 
-    /// Keeps everything back for so long, each way.
+    /// Delays everything by this much in each direction.
     pub fn delay(&self, each_way: Duration) {
         self.state.send_modify(|state| state.delay = each_way);
     }
 
-    /// Forwards again, at once. Bytes that were held back arrive.
+    /// Resumes forwarding immediately. Bytes that were held back arrive.
     pub fn forward(&self) {
         self.state.send_modify(|state| {
             state.mode = Mode::Forward;
@@ -159,7 +159,7 @@ impl Proxy {
         });
     }
 
-    /// What has crossed it so far.
+    /// Returns the traffic so far.
     pub fn traffic(&self) -> Traffic {
         let counted = |count: &AtomicU64| count.load(Ordering::SeqCst);
         Traffic {
@@ -171,34 +171,34 @@ impl Proxy {
     }
 }
 
-/// The side that clients see.
+/// The listening side.
 #[derive(Clone)]
-struct Front {
+struct Listener {
     port: u16,
     target: u16,
     state: watch::Receiver<State>,
-    counted: Arc<Counted>,
+    counted: Arc<Counters>,
 }
 
-impl Front {
-    async fn serve(self, is_open: oneshot::Sender<()>) {
-        let mut is_open = Some(is_open);
+impl Listener {
+    async fn serve(self, ready: oneshot::Sender<()>) {
+        let mut ready = Some(ready);
         loop {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
                 .await
                 .expect("the proxy's port is its own");
-            if let Some(is_open) = is_open.take() {
-                let _ = is_open.send(());
+            if let Some(ready) = ready.take() {
+                let _ = ready.send(());
             }
-            // The listener goes while connections are refused, and all goes with the proxy.
+            // The listener is closed while connections are refused, and with the proxy.
             let mut state = self.state.clone();
             tokio::select! {
                 () = self.accept(&listener) => {}
                 _ = state.wait_for(|state| state.mode == Mode::Refuse) => {}
             }
             drop(listener);
-            let again = state.wait_for(|state| state.mode != Mode::Refuse);
-            if again.await.is_err() || state.has_changed().is_err() {
+            let resumed = state.wait_for(|state| state.mode != Mode::Refuse);
+            if resumed.await.is_err() || state.has_changed().is_err() {
                 return;
             }
         }
@@ -207,12 +207,12 @@ impl Front {
     async fn accept(&self, listener: &TcpListener) {
         while let Ok((client, _)) = listener.accept().await {
             let before = self.counted.connections.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(self.clone().carry(client, before + 1));
+            tokio::spawn(self.clone().relay(client, before + 1));
         }
     }
 
-    /// Carries one connection until either end closes it or it is cut.
-    async fn carry(self, client: TcpStream, number: u64) {
+    /// Relays one connection until either end closes it or it is cut.
+    async fn relay(self, client: TcpStream, number: u64) {
         let mut state = self.state.clone();
         let generation = state.borrow().generation;
         let is_cut = |state: &State| state.generation != generation || state.mode == Mode::Refuse;
@@ -229,10 +229,10 @@ impl Front {
         server.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        let heard = AtomicBool::new(true);
+        let has_answer = AtomicBool::new(true);
         let up = self.pump(Direction::ToServer, from_client, to_server, |bytes| {
             self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
-            if heard.swap(false, Ordering::SeqCst) {
+            if has_answer.swap(false, Ordering::SeqCst) {
                 self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
             }
             match self.state.borrow().stale < number {
@@ -242,7 +242,7 @@ impl Front {
         });
         let down = self.pump(Direction::ToClient, from_server, to_client, |bytes| {
             self.counted.received.fetch_add(bytes, Ordering::SeqCst);
-            heard.store(true, Ordering::SeqCst);
+            has_answer.store(true, Ordering::SeqCst);
             Ok(())
         });
         tokio::try_join!(up, down).map(drop)
@@ -269,7 +269,7 @@ impl Front {
         }
     }
 
-    /// Waits until bytes may pass; after how long they arrive.
+    /// Waits until bytes may pass, and returns their delay.
     async fn passable(&self, direction: Direction) -> std::io::Result<Duration> {
         let mut state = self.state.clone();
         let state = state.wait_for(|state| state.mode.forwards(direction)).await;

@@ -1,4 +1,4 @@
-//! How a server is run: what differs from one database to the next.
+//! Recipes: how the server of each database is run.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,39 +9,39 @@ use crate::Missing;
 use crate::programs;
 use crate::tls::Files;
 
-/// One database's way of running. Each is one file in `recipes/`.
+/// The recipe for one server. Each is a file in `recipes/`.
 pub(crate) trait Recipe: Send + Sync {
-    /// What it is started by: the store URL's scheme, where that has one server only.
+    /// Returns the server's name: the store URL's scheme, if that has one server only.
     fn name(&self) -> &'static str;
 
-    /// What is not installed, if anything.
+    /// Fails if something is not installed.
     fn installed(&self) -> Result<(), Missing>;
 
-    /// Makes the data folder, once.
+    /// Creates the data folder, once.
     fn prepare(&self, _node: &Node<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// The program and its arguments, for a run in the foreground.
+    /// Returns the program and its arguments, for running in the foreground.
     fn command(&self, node: &Node<'_>) -> Result<Vec<OsString>, Missing>;
 
-    /// The signal that makes it end in good order.
+    /// Returns the signal for a graceful shutdown.
     fn stop_signal(&self) -> &'static str {
         "TERM"
     }
 
-    /// Called once after every node of a new cluster was started, until it succeeds.
+    /// Forms a cluster. Called after every node was started, until it succeeds.
     fn form(&self, _members: &[Member]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether it serves by now. An error is a no.
+    /// Returns whether the server serves. An error counts as not ready.
     fn is_ready(&self, member: Member) -> io::Result<bool>;
 
-    /// The store URL of a server, or of a cluster with these ports.
+    /// Returns the store URL of a server, or of a cluster with these ports.
     fn url(&self, ports: &[u16]) -> String;
 
-    /// Which member leads, once one does.
+    /// Returns the index of the leader, if there is one.
     fn leader(&self, _members: &[Member]) -> io::Result<Option<usize>> {
         Ok(Some(0))
     }
@@ -50,21 +50,21 @@ pub(crate) trait Recipe: Send + Sync {
 /// A server among the members of its cluster; most clusters have one member.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
-    /// Where its data goes.
+    /// The data folder.
     pub(crate) data: &'a Path,
-    /// Which of the members it is.
+    /// The index among the members.
     pub(crate) index: usize,
-    /// All of them.
+    /// All members.
     pub(crate) members: &'a [Member],
 }
 
 impl Node<'_> {
-    /// The port for clients.
+    /// Returns the port for clients.
     pub(crate) fn port(&self) -> u16 {
         self.members[self.index].port
     }
 
-    /// Where its certificates are, if it is to use TLS: beside its data.
+    /// Returns the certificate files, which are beside the data, if the server uses TLS.
     pub(crate) fn tls(&self) -> Option<Files> {
         let folder = self.data.parent().unwrap_or(self.data);
         self.members[self.index].tls.then(|| Files::of(folder))
@@ -78,11 +78,11 @@ pub(crate) struct Member {
     pub(crate) port: u16,
     /// For the other members.
     pub(crate) peer: u16,
-    /// Whether clients have to use TLS.
+    /// Whether clients must use TLS.
     pub(crate) tls: bool,
 }
 
-/// A command line, from anything that can be an argument.
+/// Builds a command line from anything that can be an argument.
 macro_rules! command_line {
     ($($word:expr),* $(,)?) => {
         vec![$(std::ffi::OsString::from($word)),*]
@@ -90,7 +90,7 @@ macro_rules! command_line {
 }
 pub(crate) use command_line;
 
-/// What to put before a command so that it runs as a user who owns the data, where root may not run it.
+/// Returns the words to put before a command so that root runs it as the user who owns the data.
 pub(crate) fn as_user(user: &str) -> Vec<OsString> {
     if programs::is_root() {
         command_line![
@@ -105,7 +105,7 @@ pub(crate) fn as_user(user: &str) -> Vec<OsString> {
     }
 }
 
-/// Runs a command to its end. What it wrote is the error if it fails.
+/// Runs a command to completion. Its output is the error if it fails.
 pub(crate) fn run(command: &[OsString], folder: &Path, input: &str) -> io::Result<()> {
     use std::io::Write as _;
 
@@ -134,7 +134,7 @@ pub(crate) fn run(command: &[OsString], folder: &Path, input: &str) -> io::Resul
     )))
 }
 
-/// Fills a data folder from a template that is made once per machine: making it anew takes a second or more.
+/// Fills a data folder from a template that is created once per machine, because creating it takes a second or more.
 pub(crate) fn from_template(
     data: &Path,
     name: &str,
@@ -143,14 +143,14 @@ pub(crate) fn from_template(
     let template = programs::cache().join("templates").join(name);
     if !template.exists() {
         make(data)?;
-        // Without a cache that can be written every start takes longer, and that is all.
+        // Without a writable cache every start takes longer, but works.
         let _ = keep_template(data, &template);
         return Ok(());
     }
     copy(&template, data)
 }
 
-/// Other tests may be doing the same; the first to rename wins, and a half-made template is never seen.
+/// Saves a template. If other tests do the same, the first rename wins, and a partial template is never visible.
 fn keep_template(data: &Path, template: &Path) -> io::Result<()> {
     let parent = template.parent().expect("it was joined");
     std::fs::create_dir_all(parent)?;

@@ -13,56 +13,56 @@ use crate::recipe::{Member, Recipe};
 use crate::recipes::{self, Pgbouncer};
 use crate::start;
 
-/// A real server of a test's own, on loopback. It ends when this is dropped, and when this process ends however it does.
+/// A real server of a single test, on loopback. It ends when this is dropped, and when this process ends in any way.
 ///
-/// Methods panic, with the end of the server's log, where it does not come up.
+/// Methods panic with the end of the server's log if it does not start.
 pub struct Server {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
     pub(crate) recipe: Arc<dyn Recipe>,
-    /// Before the ports: they are free only once the server has ended.
+    /// Before the ports in drop order: they are free only once the server has ended.
     pub(crate) keeper: Mutex<Keeper>,
     pub(crate) port: Port,
     pub(crate) peer: Port,
-    /// All of its cluster, itself included.
+    /// All members of its cluster, including itself.
     pub(crate) members: Vec<Member>,
     pub(crate) folder: PathBuf,
 }
 
 impl Server {
-    /// Starts the server for a store URL's scheme, with nothing in it, and waits until it serves.
+    /// Starts an empty server for a store URL's scheme, and waits until it serves.
     pub async fn start(scheme: &str) -> Result<Self, Missing> {
         Builder::new(scheme).start().await
     }
 
-    /// The same, with arguments of one's own or with a clock that can be stepped.
+    /// Returns a builder, for further arguments, TLS, or a clock that can be stepped.
     pub fn builder(scheme: &str) -> Builder {
         Builder::new(scheme)
     }
 
-    /// The store URL that leads to it.
+    /// Returns the store URL.
     pub fn url(&self) -> String {
         self.url_at(self.port())
     }
 
-    /// The same store URL with another port, such as a proxy's.
+    /// Returns the store URL with another port, such as a proxy's.
     pub fn url_at(&self, port: u16) -> String {
         self.inner.recipe.url(&[port])
     }
 
-    /// The port of loopback where it serves clients.
+    /// Returns the port for clients, on loopback.
     pub fn port(&self) -> u16 {
         self.inner.port.number()
     }
 
-    /// The folder that has its data and its log, and that goes with it.
+    /// Returns the folder with its data and its log, which is removed with the server.
     pub fn folder(&self) -> &Path {
         &self.inner.folder
     }
 
-    /// A PgBouncer in transaction mode in front of this PostgreSQL.
+    /// Starts a PgBouncer in transaction mode in front of this PostgreSQL server.
     pub async fn behind_pgbouncer(&self) -> Result<Self, Missing> {
         let recipe = Arc::new(Pgbouncer {
             target: self.port(),
@@ -71,17 +71,17 @@ impl Server {
         Ok(servers.remove(0))
     }
 
-    /// Ends it with `kill -9`, all its processes at once.
+    /// Kills all processes of the server at once with `kill -9`.
     pub async fn kill(&self) {
         self.blocking(|server| server.keeper().crash()).await;
     }
 
-    /// Ends it in good order.
+    /// Stops the server gracefully.
     pub async fn stop(&self) {
         self.blocking(|server| server.keeper().stop()).await;
     }
 
-    /// Starts it again on the same data and port, and waits until it serves. One that still runs is stopped first.
+    /// Restarts the server on the same data and port, and waits until it serves. A running server is stopped first.
     pub async fn restart(&self) {
         self.blocking(|server| {
             server.keeper().stop();
@@ -90,18 +90,18 @@ impl Server {
         .await;
     }
 
-    /// Freezes it: connections stay open, nothing is answered.
+    /// Freezes the server: connections stay open, but nothing is answered.
     pub async fn pause(&self) {
         self.blocking(|server| server.keeper().pause()).await;
     }
 
-    /// Lets a frozen one go on.
+    /// Resumes a frozen server.
     pub async fn resume(&self) {
         self.blocking(|server| server.keeper().resume()).await;
     }
 
-    /// Steps the clock of a server that was built [with its own](Builder::own_clock): so many seconds ahead of this
-    /// machine's, or behind it.
+    /// Steps the clock of a server that was built [with its own](Builder::own_clock) to this many seconds ahead of,
+    /// or behind, this machine's.
     pub fn step_clock(&self, seconds: impl Into<f64>) {
         crate::clock::set(&self.inner.folder, seconds.into(), 1.0)
             .expect("the clock's file can be written");
@@ -129,7 +129,7 @@ impl Inner {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the server, and waits until it serves.
     pub(crate) fn start(&self) {
         self.keeper().start();
         if let Err(log) = self.wait_until_ready() {
@@ -137,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// Waits until it serves; the end of its log if it never does.
+    /// Waits until the server serves. Returns the end of its log if it does not.
     pub(crate) fn wait_until_ready(&self) -> Result<(), String> {
         let is_ready = || {
             self.recipe.is_ready(self.member()).unwrap_or(false)
@@ -159,11 +159,11 @@ impl fmt::Debug for Server {
     }
 }
 
-/// How to start a server.
+/// The configuration of a server to start.
 pub struct Builder {
     scheme: String,
     pub(crate) arguments: Vec<OsString>,
-    /// How fast its own clock runs, if it has one.
+    /// The rate of its own clock, if it has one.
     pub(crate) clock_rate: Option<f64>,
     pub(crate) tls: bool,
     pub(crate) self_signed: bool,
@@ -187,42 +187,43 @@ impl Builder {
         self
     }
 
-    /// Gives it a wall clock that [`Server::step_clock`] can step. At first it shows this machine's time.
+    /// Gives the server a wall clock that [`Server::step_clock`] can step. Initially it shows this machine's time.
     #[must_use]
     pub fn own_clock(self) -> Self {
         self.slewed_clock(1.0)
     }
 
-    /// Gives it a wall clock that shows this machine's time at first, and runs at this rate: 1.08 is too fast.
+    /// Gives the server a wall clock that initially shows this machine's time and runs at this rate: 1.08 is too
+    /// fast.
     #[must_use]
     pub fn slewed_clock(mut self, rate: f64) -> Self {
         self.clock_rate = Some(rate);
         self
     }
 
-    /// Lets it demand TLS (PostgreSQL: offer it), with a certificate for `localhost` and `127.0.0.1`: `cert.pem` and
-    /// `key.pem` in its [folder](Server::folder), by an authority that only who trusts `ca.pem` there knows. Its URL
-    /// says nothing of that.
+    /// Makes the server require TLS (PostgreSQL: offer it), with a certificate for `localhost` and `127.0.0.1`:
+    /// `cert.pem` and `key.pem` in its [folder](Server::folder). The authority's certificate is `ca.pem` there. The
+    /// URL does not mention TLS.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Makes it require TLS with a self-signed certificate, which is also the only one in `ca.pem`.
+    /// Makes the server require TLS with a self-signed certificate, which is also the only one in `ca.pem`.
     #[must_use]
     pub fn self_signed(mut self) -> Self {
         self.self_signed = true;
         self.tls()
     }
 
-    /// Starts it with nothing in it, and waits until it serves.
+    /// Starts the empty server, and waits until it serves.
     pub async fn start(self) -> Result<Server, Missing> {
         let mut servers = self.start_many(1).await?;
         Ok(servers.remove(0))
     }
 
-    /// Starts a cluster of so many.
+    /// Starts a cluster of this many nodes.
     pub(crate) async fn start_many(self, nodes: usize) -> Result<Vec<Server>, Missing> {
         let recipe = recipes::of(&self.scheme)?;
         self.start_recipe(recipe, nodes).await
@@ -241,5 +242,5 @@ impl Builder {
     }
 }
 
-/// How long a server may take to come up: minutes would hide a hang, and a busy machine needs more than seconds.
+/// How long a server may take to start: minutes would hide a hang, and a busy machine needs more than seconds.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(60);

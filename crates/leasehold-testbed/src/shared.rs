@@ -9,9 +9,9 @@ use crate::{Missing, Server, recipes};
 
 type Shared = Arc<OnceCell<Arc<Server>>>;
 
-/// The server of this process for a store URL's scheme, started when it is first asked for. It ends with the process.
+/// Returns this process's server for a store URL's scheme, started at the first call. It ends with the process.
 ///
-/// For tests that leave it as it is, and keep to names of their own.
+/// For tests that do not change the server, and use names of their own.
 pub async fn shared(scheme: &str) -> Result<Arc<Server>, Missing> {
     static SERVERS: OnceLock<Mutex<HashMap<String, Shared>>> = OnceLock::new();
     let cell = SERVERS
@@ -25,7 +25,7 @@ pub async fn shared(scheme: &str) -> Result<Arc<Server>, Missing> {
     server.await.cloned()
 }
 
-/// A store URL to test on: `LEASEHOLD_TEST_<SCHEME>` if that is set, otherwise that of the [`shared`] server.
+/// Returns a store URL to test on: `LEASEHOLD_TEST_<SCHEME>` if that is set, otherwise that of the [`shared`] server.
 pub async fn url(scheme: &str) -> Result<String, Missing> {
     match given(scheme) {
         Some(url) => Ok(url),
@@ -34,7 +34,7 @@ pub async fn url(scheme: &str) -> Result<String, Missing> {
     }
 }
 
-/// What [`url()`] would lack, if anything. Starts nothing.
+/// Checks what [`url()`] requires, without starting anything.
 pub fn installed(scheme: &str) -> Result<(), Missing> {
     match given(scheme) {
         Some(_) => Ok(()),
@@ -48,7 +48,7 @@ fn given(scheme: &str) -> Option<String> {
     std::env::var(format!("LEASEHOLD_TEST_{}", scheme.to_uppercase())).ok()
 }
 
-/// The emulator of this process.
+/// Returns the store URL of this process's emulator.
 #[cfg(feature = "cosmos")]
 async fn cosmos() -> Result<String, Missing> {
     static EMULATOR: OnceCell<crate::Cosmos> = OnceCell::const_new();

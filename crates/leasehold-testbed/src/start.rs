@@ -1,4 +1,4 @@
-//! Starting servers: ports, folders, readiness.
+//! Starts servers: ports, folders, readiness.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::recipe::{Member, Node, Recipe};
 use crate::server::{Builder, Inner, READY_WITHIN, Server};
 use crate::{Missing, clock};
 
-/// Starts the members of a cluster, all at once, and waits until it serves.
+/// Starts all members of a cluster at once, and waits until it serves.
 pub(crate) fn start(
     recipe: &Arc<dyn Recipe>,
     nodes: usize,
@@ -22,9 +22,10 @@ pub(crate) fn start(
     if options.clock_rate.is_some() {
         clock::installed(recipe.name())?;
     }
-    // Once more with other ports: a program that is none of ours may have taken one in the meantime.
-    let again = start_once(recipe, nodes, options).or_else(|_| start_once(recipe, nodes, options));
-    Ok(again.unwrap_or_else(|failure| panic!("{} did not start:\n{failure}", recipe.name())))
+    // Retries once with other ports: another program may have taken one in the meantime.
+    let started =
+        start_once(recipe, nodes, options).or_else(|_| start_once(recipe, nodes, options));
+    Ok(started.unwrap_or_else(|failure| panic!("{} did not start:\n{failure}", recipe.name())))
 }
 
 fn start_once(
@@ -65,14 +66,14 @@ fn start_once(
     Ok(servers)
 }
 
-/// Makes a server's folder, and hands both to a keeper.
+/// Creates a server's folder, and passes it to a keeper.
 fn set_up(
     recipe: &dyn Recipe,
     index: usize,
     members: &[Member],
     options: &Builder,
 ) -> io::Result<(PathBuf, Keeper)> {
-    // Others may pass through it: not every server runs as root.
+    // Other users may pass through it, because not every server runs as root.
     let folder = tempfile::Builder::new()
         .prefix(&format!("leasehold-{}-", recipe.name()))
         .permissions(std::fs::Permissions::from_mode(0o711))
@@ -91,7 +92,7 @@ fn set_up(
     let mut command = recipe.command(&node).map_err(io::Error::other)?;
     if let Some(rate) = options.clock_rate {
         clock::set(folder.path(), 0.0, rate)?;
-        // As the server's own user: what root makes for the clock, others could not open.
+        // As the server's own user, who could not open what root creates for the clock.
         let program = command.iter().position(|word| word == "--");
         let program = program.map_or(0, |end| end + 1);
         let clock = clock::before_command(recipe.name(), folder.path());
@@ -99,11 +100,12 @@ fn set_up(
     }
     command.extend(options.arguments.iter().cloned());
     let keeper = Keeper::of(folder.path(), recipe.stop_signal(), &command)?;
-    // From here on the keeper removes it.
+    // From here on the keeper removes the folder.
     Ok((folder.keep(), keeper))
 }
 
-/// In memory where there is plenty: a kill loses no more there than on a disk, and a busy disk makes tests slow and fickle.
+/// Returns a folder in memory if there is enough: a kill loses no more there than on a disk, and a busy disk makes
+/// tests slow and unreliable.
 fn parent_folder() -> PathBuf {
     const PLENTY: u64 = 4 << 30;
     let memory = Path::new("/dev/shm");
@@ -116,7 +118,7 @@ fn parent_folder() -> PathBuf {
     }
 }
 
-/// Asks again and again, for as long as the server lives and within bounds.
+/// Polls until the server is ready, has ended, or the time limit is reached.
 pub(crate) fn wait_until(
     mut is_ready: impl FnMut() -> bool,
     mut is_up: impl FnMut() -> bool,

@@ -1,4 +1,4 @@
-//! Certificates for servers, by an authority that nobody trusts who was not told to.
+//! Certificates for servers, issued by an authority that is trusted only if configured.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,14 +14,14 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
 };
 
-/// The files that a server with TLS has in its folder, all of them PEM.
+/// The files of a server with TLS in its folder, all PEM.
 pub(crate) struct Files {
-    /// The authority's certificate: whoever trusts it trusts the server.
+    /// The authority's certificate: a client that trusts it trusts the server.
     pub(crate) authority: PathBuf,
-    /// The server's, for `localhost` and `127.0.0.1`. A client may show it too.
+    /// The server's certificate, for `localhost` and `127.0.0.1`. Clients may use it too.
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
-    /// Certificate and key in one.
+    /// Certificate and key in one file.
     pub(crate) both: PathBuf,
 }
 
@@ -53,12 +53,12 @@ pub fn certificates(folder: &Path) -> io::Result<()> {
     Files::of(folder).write(false)
 }
 
-/// A self-signed certificate for `localhost` and `127.0.0.1`, as PEM.
+/// Returns a self-signed certificate for `localhost` and `127.0.0.1`, as PEM.
 pub fn self_signed() -> &'static str {
     &identity().self_signed
 }
 
-/// Where somebody speaks TLS and nothing else, on loopback, for as long as this process lives; the port.
+/// Starts a listener that only supports TLS, on loopback, for the lifetime of this process, and returns its port.
 pub fn tls_only() -> u16 {
     let own = identity();
     let chain =
@@ -82,7 +82,7 @@ pub fn tls_only() -> u16 {
     port
 }
 
-/// The configuration of a client that only asks whether a server is ready.
+/// Returns the configuration of a client that only probes whether a server is ready.
 pub(crate) fn client() -> Arc<ClientConfig> {
     identity().client.clone()
 }
@@ -91,16 +91,16 @@ struct Identity {
     authority: String,
     certificate: String,
     key: String,
-    /// As `openssl req -x509` makes it: its own authority.
+    /// Its own authority, like one created by `openssl req -x509`.
     self_signed: String,
     self_signed_key: String,
     client: Arc<ClientConfig>,
 }
 
-/// One for all servers of this process.
+/// Returns the certificates of this process, created at the first call.
 fn identity() -> &'static Identity {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
-    IDENTITY.get_or_init(|| make().expect("keys can be made"))
+    IDENTITY.get_or_init(|| make().expect("keys can be created"))
 }
 
 fn make() -> Result<Identity, rcgen::Error> {
@@ -138,7 +138,7 @@ fn client_of_any_server() -> Arc<ClientConfig> {
     Arc::new(config.with_no_client_auth())
 }
 
-/// Trusts every server: a probe only asks servers that were just started here.
+/// Trusts every server, because a probe connects only to servers that were just started here.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -1,5 +1,5 @@
-//! The emulator of Cosmos DB does what leases are built on there: creation that loses to an earlier one, replacement that
-//! loses to a later version, and a time in every answer.
+//! The Cosmos DB emulator supports what leases require there: creation that conflicts with an earlier one,
+//! replacement that conflicts with a later version, and a time in every answer.
 #![cfg(feature = "cosmos")]
 
 use std::io::{Read as _, Write as _};
@@ -22,12 +22,12 @@ fn ask(cosmos: &Cosmos, method: &str, path: &str, headers: &str, body: &str) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_hold_and_every_answer_has_a_time() {
+async fn conditions_are_checked_and_every_answer_has_a_time() {
     let cosmos = Cosmos::start().await;
     let containers = "/dbs/leasehold/colls";
     let container = r#"{"id":"leases","partitionKey":{"paths":["/id"],"kind":"Hash","version":2}}"#;
-    let made = ask(&cosmos, "POST", containers, "", container);
-    assert!(made.starts_with("HTTP/1.1 201"), "{made}");
+    let created = ask(&cosmos, "POST", containers, "", container);
+    assert!(created.starts_with("HTTP/1.1 201"), "{created}");
 
     let items = "/dbs/leasehold/colls/leases/docs";
     let first = ask(&cosmos, "POST", items, "", r#"{"id":"a","n":1}"#);

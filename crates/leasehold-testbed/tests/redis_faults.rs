@@ -1,4 +1,4 @@
-//! What tests of faults rely on: a kill loses nothing that was acknowledged, clocks step, proxies keep back and count.
+//! The basis of fault tests: a kill loses no acknowledged write, clocks step, proxies hold back and count traffic.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_testbed::{Proxy, Server, Traffic};
 
-/// One word to Redis, and its one line of answer.
+/// Sends a command to Redis, and returns its one-line answer.
 fn redis(stream: &mut TcpStream, command: &str) -> std::io::Result<String> {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(format!("{command}\r\n").as_bytes())?;
@@ -24,7 +24,7 @@ fn connect(port: u16) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn acknowledged_writes_survive_a_kill() {
     let server = Server::start("redis").await.unwrap();
     let port = server.port();
     assert_eq!(redis(&mut connect(port), "SET a 1").unwrap(), "+OK");
@@ -35,7 +35,7 @@ async fn what_was_acknowledged_survives_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_of_its_own_can_be_stepped() {
+async fn own_clock_can_be_stepped() {
     let server = Server::builder("redis").own_clock().start().await.unwrap();
     let mut stream = connect(server.port());
     let mut server_time = || {
@@ -51,7 +51,7 @@ async fn a_clock_of_its_own_can_be_stepped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_counts_keeps_back_and_cuts() {
+async fn proxy_counts_holds_back_and_cuts() {
     let server = Server::start("redis").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
     assert!(
@@ -92,7 +92,7 @@ async fn a_proxy_counts_keeps_back_and_cuts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_refuses_and_comes_back() {
+async fn proxy_refuses_connections_until_it_forwards_again() {
     let server = Server::start("redis").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
     let mut stream = connect(proxy.port());

@@ -1,5 +1,5 @@
-//! What every test relies on: each server starts, comes back on its port after a kill, and leaves nothing behind, even when
-//! the test itself is killed. One that is not installed shows as ignored; under `CI=true` that is a failure.
+//! The basis of every test: each server starts, restarts on its port after a kill, and leaves nothing behind, even if
+//! the test itself is killed. A server that is not installed is shown as ignored; under `CI=true` that is a failure.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 use leasehold_testbed::{Cluster, SERVERS, Server, installed};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Set for a copy of this program that only starts a server, to be killed.
+/// Set for a copy of this program that only starts a server, and is then killed.
 const VICTIM: &str = "LEASEHOLD_TESTBED_VICTIM";
 
 fn main() {
     if std::env::var_os(VICTIM).is_some() {
-        return runtime().block_on(be_the_victim());
+        return runtime().block_on(run_as_victim());
     }
     let mut trials: Vec<_> = SERVERS
         .into_iter()
-        .map(|name| trial("comes_and_goes", name, comes_and_goes))
+        .map(|name| trial("starts_restarts_and_ends", name, starts_restarts_and_ends))
         .collect();
     for name in ["etcd", "mongodb"] {
         trials.push(trial("replaces_its_leader", name, replaces_its_leader));
     }
-    trials.push(trial("stands_behind_pgbouncer", "postgres", |_| {
-        runtime().block_on(stands_behind_pgbouncer());
+    trials.push(trial("is_reachable_through_pgbouncer", "postgres", |_| {
+        runtime().block_on(is_reachable_through_pgbouncer());
     }));
     for name in ["cosmos", "redis"] {
-        trials.push(trial("is_started_by_hand", name, is_started_by_hand));
+        trials.push(trial("is_started_manually", name, is_started_manually));
     }
     trials.push(trial("ends_with_a_killed_test", "postgres", |_| {
         ends_with_a_killed_test();
     }));
-    trials.push(trial("knows_what_it_lacks", "redis", |_| {
+    trials.push(trial("reports_what_is_missing", "redis", |_| {
         assert!(
             installed("teapot")
                 .unwrap_err()
@@ -63,7 +63,7 @@ fn is_open(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-fn comes_and_goes(name: &str) {
+fn starts_restarts_and_ends(name: &str) {
     let server = runtime().block_on(async {
         let server = Server::start(name).await.unwrap();
         assert!(server.url().contains(&server.port().to_string()));
@@ -96,15 +96,15 @@ fn replaces_its_leader(name: &str) {
     });
 }
 
-async fn stands_behind_pgbouncer() {
+async fn is_reachable_through_pgbouncer() {
     let postgres = Server::start("postgres").await.unwrap();
     let pgbouncer = postgres.behind_pgbouncer().await.unwrap();
     assert_eq!(pgbouncer.url(), postgres.url_at(pgbouncer.port()));
     assert!(is_open(pgbouncer.port()));
 }
 
-/// The program prints the store URL of a server, which serves until the program ends.
-fn is_started_by_hand(name: &str) {
+/// Checks that the program prints the store URL of a server, which serves until the program ends.
+fn is_started_manually(name: &str) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_leasehold-testbed"))
         .arg(name)
         .stdout(Stdio::piped())
@@ -112,8 +112,10 @@ fn is_started_by_hand(name: &str) {
         .unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
     let url = lines.next().expect("a store URL").unwrap();
-    let (_, place) = url.split_once("127.0.0.1:").expect("a place on loopback");
-    let port: String = place.chars().take_while(char::is_ascii_digit).collect();
+    let (_, address) = url
+        .split_once("127.0.0.1:")
+        .expect("an address on loopback");
+    let port: String = address.chars().take_while(char::is_ascii_digit).collect();
     let port = port.parse().expect("a port");
     assert!(
         url.starts_with(&format!("{name}://")) && is_open(port),
@@ -123,12 +125,12 @@ fn is_started_by_hand(name: &str) {
     program.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while is_open(port) {
-        assert!(Instant::now() < deadline, "{url} is still there");
+        assert!(Instant::now() < deadline, "{url} is still reachable");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// PostgreSQL's processes leave the group that they were started in.
+/// Checks that a server ends with a killed test: PostgreSQL's processes leave the group that they were started in.
 fn ends_with_a_killed_test() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .env(VICTIM, "1")
@@ -146,14 +148,14 @@ fn ends_with_a_killed_test() {
     while is_open(port) || folder.exists() {
         assert!(
             Instant::now() < deadline,
-            "{} is still there",
+            "{} still exists",
             folder.display()
         );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-async fn be_the_victim() {
+async fn run_as_victim() {
     let server = Server::start("postgres").await.unwrap();
     println!("{}\n{}", server.port(), server.folder().display());
     std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! What this machine gives: a clock that never steps, and random numbers.
+//! What the library needs from the machine: a clock that never steps, and random numbers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use leasehold_core::BootTime;
 
-/// The surroundings of an engine or a client. One implementation for production, [`Machine`]; simulations bring
-/// their own, so that a run can be repeated exactly.
+/// The environment of an engine or a client. Production uses [`Machine`]; simulations use their own implementation,
+/// so that a run can be repeated exactly.
 pub trait Host: Send + Sync + 'static {
-    /// The boot clock: runs during suspend, never steps.
+    /// Returns the boot clock's time. The clock runs during suspend and never steps.
     fn boot_time(&self) -> BootTime;
-    /// A random number that nobody can guess or will see again.
+    /// Returns an unpredictable random number.
     fn random(&self) -> u128;
 }
 
@@ -20,7 +20,7 @@ pub trait Host: Send + Sync + 'static {
 pub struct Machine;
 
 impl Machine {
-    /// As a shared host.
+    /// Returns this machine as a shared host.
     pub fn shared() -> Arc<dyn Host> {
         Arc::new(Self)
     }
@@ -36,7 +36,7 @@ impl Host for Machine {
 
     fn random(&self) -> u128 {
         thread_local! {
-            /// Numbers that the kernel gave, and nobody has had yet: it takes as long to give one as to give many.
+            /// Unused random numbers. Reading many at once costs as little as reading one.
             static SPARE: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
         }
         SPARE.with_borrow_mut(|spare| {
@@ -51,11 +51,11 @@ impl Host for Machine {
     }
 }
 
-/// Timers that end a lease look at the boot clock at least this often: the runtime's own timers stand still while
-/// the machine is suspended.
+/// How often timers that end a lease check the boot clock: the runtime's own timers stop while the machine is
+/// suspended.
 const RECHECK: Duration = Duration::from_millis(100);
 
-/// Sleeps until this moment of the boot clock, suspended time included.
+/// Sleeps until this time of the boot clock, including suspended time.
 pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
     loop {
         let left = moment.since(host.boot_time());
@@ -66,15 +66,15 @@ pub async fn sleep_until(host: &dyn Host, moment: BootTime) {
     }
 }
 
-/// Bytes that the system keeps for a peer that does not read.
+/// The maximum number of bytes that the kernel buffers for a peer that does not read.
 #[cfg(all(
     target_os = "linux",
     any(feature = "etcd", feature = "http", feature = "redis")
 ))]
-const UNSENT: u32 = 128 * 1024;
+const MAX_UNSENT: u32 = 128 * 1024;
 
-/// Sets up a connection between a service and its client: small messages leave at once, a peer that does not read is
-/// not sent megabytes, and one that has vanished is noticed although nobody says anything, as when one waits in line.
+/// Configures the socket between a service and its client: small messages are sent at once, little is buffered for a
+/// peer that does not read, and a dead peer is detected even on an idle connection.
 #[cfg(any(feature = "etcd", feature = "http", feature = "redis"))]
 pub fn tune(stream: &tokio::net::TcpStream) {
     let keepalive = socket2::TcpKeepalive::new()
@@ -86,8 +86,8 @@ pub fn tune(stream: &tokio::net::TcpStream) {
         .set_nodelay(true)
         .and_then(|()| socket.set_tcp_keepalive(&keepalive));
     #[cfg(target_os = "linux")]
-    let tuned = tuned.and_then(|()| socket.set_tcp_notsent_lowat(UNSENT));
+    let tuned = tuned.and_then(|()| socket.set_tcp_notsent_lowat(MAX_UNSENT));
     if let Err(error) = tuned {
-        tracing::debug!(%error, "a connection could not be tuned");
+        tracing::debug!(%error, "cannot set socket options");
     }
 }

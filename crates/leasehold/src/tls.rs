@@ -1,4 +1,4 @@
-//! TLS to a server, by rustls.
+//! TLS client connections with rustls.
 
 use std::io;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::{Error, Result};
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Whom to trust, and who we are: paths of PEM files.
+/// The trusted certificates and the client's own, as paths of PEM files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Files {
-    /// The certificates to trust: authorities', or the server's own. Otherwise those of the system.
+pub(crate) struct TlsFiles {
+    /// Trusted certificates: of authorities, or the server's own. By default those of the system.
     pub(crate) authorities: Option<String>,
-    /// Goes with the key.
+    /// Requires `key`.
     pub(crate) certificate: Option<String>,
     pub(crate) key: Option<String>,
 }
 
-/// What makes TLS connections as these files say.
-pub(crate) fn connector(files: &Files) -> Result<TlsConnector> {
+/// Creates a TLS connector from these files.
+pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector> {
     let (source, trusted) = match &files.authorities {
         Some(file) => (file.as_str(), certificates(file)?),
         None => (
@@ -40,7 +40,7 @@ pub(crate) fn connector(files: &Files) -> Result<TlsConnector> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(trusted, &provider).map_err(|error| {
         Error::Denied(format!(
-            "{source} has no certificates to trust ({error}): name a file of them by `ca`"
+            "{source} has no certificates to trust ({error}): name a file with certificates in `ca`"
         ))
     })?;
     let unusable = |error: rustls::Error| Error::Denied(format!("TLS cannot be used: {error}"));
@@ -58,7 +58,7 @@ pub(crate) fn connector(files: &Files) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Connects to a server. What rustls has against it is [`io::ErrorKind::InvalidData`].
+/// Connects to a server. TLS errors have the kind [`io::ErrorKind::InvalidData`].
 pub(crate) async fn connect(
     tls: Option<&TlsConnector>,
     host: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn connect(
         return Ok(Box::new(stream));
     };
     let name = ServerName::try_from(host.to_owned());
-    let name = name.map_err(|wrong| io::Error::new(io::ErrorKind::InvalidData, wrong))?;
+    let name = name.map_err(|invalid| io::Error::new(io::ErrorKind::InvalidData, invalid))?;
     Ok(Box::new(tls.connect(name, stream).await?))
 }
 

@@ -1,4 +1,4 @@
-//! Which certificates of servers are trusted.
+//! Verification of server certificates.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Trusts a server whose certificate an authority vouches for, or is itself one of the trusted certificates.
+/// Trusts a server certificate that a trusted authority issued, or that is itself a trusted certificate.
 ///
-/// An ordinary self-signed certificate declares itself an authority, and webpki accepts no authority's certificate as a
-/// server's. If that, or an unknown issuer, is the only objection, the certificate is looked up among the trusted ones. It
-/// then counts for the hosts that it names and while it is valid; webpki checks both before.
+/// An ordinary self-signed certificate declares itself an authority, and webpki accepts no authority's certificate as
+/// a server's. If that, or an unknown issuer, is the only objection, the certificate is looked up among the trusted
+/// ones. It is then accepted for the hosts that it names while it is valid; webpki checks validity before.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     authorities: Arc<WebPkiServerVerifier>,
@@ -21,7 +21,7 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Trusts these certificates. An error if the list is empty.
+    /// Creates a verifier. Fails if the list is empty.
     pub(crate) fn new(
         trusted: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
@@ -50,7 +50,7 @@ impl ServerCertVerifier for Verifier {
             self.authorities
                 .verify_server_cert(certificate, intermediates, host, ocsp, now);
         match verified {
-            Err(error) if is_unvouched(&error) && self.trusted.contains(certificate) => {
+            Err(error) if has_unknown_issuer(&error) && self.trusted.contains(certificate) => {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -83,8 +83,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether the only objection is that no trusted authority vouches for the certificate. webpki checks that last.
-fn is_unvouched(error: &Error) -> bool {
+/// Returns whether the only objection is that no trusted authority issued the certificate. webpki checks that last.
+fn has_unknown_issuer(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => true,
         Error::InvalidCertificate(CertificateError::Other(other)) => {
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a self-signed certificate for `localhost` that is trusted by name.
+    /// Verifies a self-signed certificate for `localhost` that is trusted itself.
     fn verified(host: &'static str, now: UnixTime) -> Result<ServerCertVerified, Error> {
         let pem = leasehold_testbed::self_signed().as_bytes();
         let certificate = CertificateDer::from_pem_slice(pem).unwrap();

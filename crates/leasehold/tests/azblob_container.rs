@@ -1,10 +1,10 @@
-//! What the conformance suite cannot know of blobs in Azure: what people see, what is left alone, and what it costs.
+//! Tests of Azure blobs beyond the conformance suite: readable form, foreign blobs, and cost.
 #![cfg(feature = "azblob")]
 
 mod azblob_support;
 mod records;
 
-use azblob_support::{http, names, place, sas};
+use azblob_support::{container_url, http, names, sas};
 use leasehold::Error;
 use leasehold::core::{Kind, Mode, Name, State, Time};
 use leasehold::store::{self, Query, Swapped};
@@ -16,8 +16,8 @@ fn name(text: &str) -> Name {
 }
 
 #[tokio::test]
-async fn people_can_read_what_is_stored() {
-    let (url, port) = place("readable").await;
+async fn stored_records_are_readable() {
+    let (url, port) = container_url("readable").await;
     let store = store::open(&url).await.expect("it opens");
     let name = name("nightly report/🔒");
     let mut stored = record(7, "step 3");
@@ -46,21 +46,21 @@ async fn people_can_read_what_is_stored() {
     ] {
         assert!(seen.contains(part), "{part} is not in {seen}");
     }
-    // What is no more is not there any more.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    // Removed values are deleted.
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = http(port, "GET", &path, "", "");
     assert!(!seen.contains("state_since") && !seen.contains("held_until"));
     let every = full_record();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, every.clone())).await;
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, every);
 }
 
 #[tokio::test]
-async fn blobs_of_others_are_left_alone() {
-    let (url, port) = place("shared-by-two").await;
+async fn foreign_blobs_are_ignored() {
+    let (url, port) = container_url("shared-by-two").await;
     let store = store::open(&url).await.expect("it opens");
     swap_one(&*store, create(&name("a"), record(1, ""))).await;
     let sas = sas(&url, "shared-by-two", "racwdl");
@@ -75,8 +75,8 @@ async fn blobs_of_others_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_call_costs_what_its_page_says() {
-    let (url, port) = place("counted").await;
+async fn call_takes_the_documented_round_trips() {
+    let (url, port) = container_url("counted").await;
     let proxy = Proxy::to(port).await;
     let url = url.replace(&port.to_string(), &proxy.port().to_string());
     let store = store::open(&url).await.expect("it opens");
@@ -87,13 +87,13 @@ async fn a_call_costs_what_its_page_says() {
     };
     let created = create(&name("a"), record(1, "body"));
     let Swapped::Written { tag: Some(_) } = swap_one(&*store, created.clone()).await else {
-        panic!("nothing is in the way");
+        panic!("there is no conflict");
     };
     assert_eq!(cost(), 1, "a create");
     let Swapped::Conflict(Some(current)) = swap_one(&*store, created).await else {
-        panic!("it is in the way");
+        panic!("it is a conflict");
     };
-    assert_eq!(cost(), 2, "a race that was lost");
+    assert_eq!(cost(), 2, "a conflict");
     swap_one(&*store, replace(&name("a"), &current, record(2, "body"))).await;
     assert_eq!(cost(), 1, "a renewal");
     load_one(&*store, &name("a")).await;

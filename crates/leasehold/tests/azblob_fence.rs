@@ -1,4 +1,4 @@
-//! Fences that are checked by writes to blobs.
+//! Fence checks by conditional writes to blobs.
 #![cfg(feature = "azblob")]
 
 mod azblob_support;
@@ -6,13 +6,13 @@ mod zombie;
 
 use std::collections::HashMap;
 
-use azblob_support::{http, place, sas};
+use azblob_support::{container_url, http, sas};
 use leasehold::Error;
 use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
 use zombie::{Account, With, any_name, hold, take_over};
 
-/// A container of a test's own, with the leases and with a blob that has the balance.
+/// A container of a single test, with the leases and with a blob that has the balance.
 struct Container {
     url: String,
     port: u16,
@@ -48,7 +48,7 @@ impl Container {
         }
     }
 
-    /// Replaces the blob. Whether the condition was met, if there is one.
+    /// Replaces the blob. Returns whether the condition, if any, was met.
     fn write(&self, balance: i64, metadata: &HashMap<String, String>, etag: Option<&str>) -> bool {
         let mut headers = "x-ms-blob-type: BlockBlob\r\n".to_owned();
         for (name, value) in metadata {
@@ -70,7 +70,7 @@ impl Container {
 impl Account for Container {
     async fn open() -> Self {
         let name = format!("t{:016x}", Machine.random() as u64);
-        let (url, port) = place(&name).await;
+        let (url, port) = container_url(&name).await;
         leasehold::store::open(&url).await.unwrap();
         let rights = sas(&url, &name, "racwdl");
         let container = Self {
@@ -94,7 +94,7 @@ impl Account for Container {
         let found = self.read();
         match with {
             With::Nothing => self.write(balance, &found.metadata, None),
-            With::Check => unreachable!("a blob has none"),
+            With::Check => unreachable!("blobs do not support checks"),
             With::Guard => match fence::azblob::guard(bearer).metadata(found.metadata) {
                 Ok(metadata) => self.write(balance, &metadata, Some(&found.etag)),
                 Err(refusal) => {
@@ -107,17 +107,17 @@ impl Account for Container {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused_with::<Container>(With::Guard).await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused_with::<Container>(With::Guard).await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Container>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Container>().await;
 }
 
-/// The guard finds that the zombie may write. Then it is paused, its successor writes, and the zombie writes what it had
-/// computed. Whether that was written.
+/// The guard finds that the zombie may write. Then the zombie is paused, its successor writes, and the zombie writes
+/// what it had computed. Returns whether that was written.
 async fn paused_before_the_write(with_condition: bool) -> bool {
     let container = Container::open().await;
     let name = any_name();
@@ -126,26 +126,26 @@ async fn paused_before_the_write(with_condition: bool) -> bool {
     let metadata = fence::azblob::guard(&zombie).metadata(found.metadata);
     let metadata = metadata.expect("it holds the lease");
 
-    let heir = take_over(container.leases(), &name).await;
-    let changed = container.set(found.balance + 50, (&heir).into(), With::Guard);
+    let successor = take_over(container.leases(), &name).await;
+    let changed = container.set(found.balance + 50, (&successor).into(), With::Guard);
     assert!(changed.await);
     let condition = with_condition.then_some(&*found.etag);
     container.write(found.balance - 10, &metadata, condition)
 }
 
 #[tokio::test]
-async fn a_write_prepared_before_the_takeover_is_refused() {
+async fn write_prepared_before_the_takeover_is_refused() {
     assert!(!paused_before_the_write(true).await);
 }
 
-/// The control: it is the condition on the ETag that refuses it.
+/// The control: the condition on the ETag is what refuses the write.
 #[tokio::test]
-async fn without_its_condition_a_late_write_is_done() {
+async fn late_write_without_its_condition_succeeds() {
     assert!(paused_before_the_write(false).await);
 }
 
 #[tokio::test]
-async fn metadata_of_others_stays() {
+async fn other_metadata_is_kept() {
     let container = Container::open().await;
     let lease = hold(container.leases(), &any_name()).await;
     assert!(container.set(1, (&lease).into(), With::Guard).await);

@@ -1,4 +1,4 @@
-//! Azure that goes away, and comes back.
+//! Azure outages and recoveries.
 #![cfg(feature = "azblob")]
 
 mod azblob_support;
@@ -21,7 +21,7 @@ fn name(text: &str) -> Name {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_used_again() {
+async fn killed_server_is_used_again() {
     let server = Server::start("azblob").await.expect("installed");
     let store = store::open(&server.url()).await.expect("it opens");
     swap_one(&*store, create(&name("a"), record(1, ""))).await;
@@ -37,7 +37,7 @@ async fn a_killed_server_is_used_again() {
     assert!(down.elapsed() < Duration::from_secs(9));
     server.restart().await;
     let back = Instant::now();
-    // It has forgotten everything, which only an emulator may.
+    // The emulator has lost everything.
     let loaded = store.load(&[name("a")]).await;
     assert!(
         matches!(&loaded, Err(Error::Denied(why)) if why.contains("leasehold init")),
@@ -45,35 +45,37 @@ async fn a_killed_server_is_used_again() {
     );
     store.init().await.expect("it is back");
     swap_one(&*store, create(&name("a"), record(1, ""))).await;
-    load_one(&*store, &name("a")).await.expect("it is there");
+    load_one(&*store, &name("a"))
+        .await
+        .expect("the record exists");
     assert!(back.elapsed() < Duration::from_secs(5));
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_everything_is_an_error_in_time() {
+async fn unresponsive_network_is_an_error_in_time() {
     let server = shared("azblob").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let store = store::open(&server.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::is_told_in_time(&*store, &proxy).await;
+    silence::fails_in_time(&*store, &proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landed_writes_are_not_repeated_when_answers_stall() {
-    let place = stalls::Place {
+    let container_url = stalls::Target {
         scheme: "azblob",
         options: "",
-        hasty: "",
-        patient: "&timeout=30s",
+        short_timeouts: "",
+        long_timeouts: "&timeout=30s",
     };
-    stalls::landed_writes_are_not_repeated(place).await;
+    stalls::landed_writes_are_not_repeated(container_url).await;
 }
 
 #[tokio::test]
-async fn a_closed_idle_connection_costs_no_caller_anything() {
-    let (url, port) = azblob_support::place("idle").await;
+async fn operations_succeed_despite_a_closed_idle_connection() {
+    let (url, port) = azblob_support::container_url("idle").await;
     let proxy = Proxy::to(port).await;
     let url = url.replace(&port.to_string(), &proxy.port().to_string());
-    idle::costs_no_caller_anything(&url, &proxy).await;
+    idle::operations_succeed(&url, &proxy).await;
 }

@@ -1,17 +1,17 @@
-//! A container that is set up wrongly, or by many at once; and who may do what there.
+//! Configuration errors of containers, concurrent setup, and access rights.
 #![cfg(feature = "azblob")]
 
 mod azblob_support;
 mod records;
 mod refusals;
 
-use azblob_support::{as_option, names, place, sas, with};
+use azblob_support::{as_option, container_url, names, sas, with};
 use leasehold::core::{Kind, Name};
 use leasehold::store::{self, Level, Query, Swapped};
 use records::{create, load_one, record, replace, swap_one};
-use refusals::{denied, nobody_is_there, refused};
+use refusals::{denied, refused, unreachable_hosts_are_reported};
 
-/// A key as good as any, but for another account.
+/// A valid key, but of another account.
 const WRONG: &str = "s3cretkey000";
 
 fn name(text: &str) -> Name {
@@ -19,8 +19,8 @@ fn name(text: &str) -> Name {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_can_set_it_up_at_once() {
-    let (url, _) = place("many").await;
+async fn concurrent_opens_create_the_container_once() {
+    let (url, _) = container_url("many").await;
     let opening: Vec<_> = (0..6)
         .map(|_| {
             let url = url.clone();
@@ -31,7 +31,7 @@ async fn many_can_set_it_up_at_once() {
         opened.await.expect("no panic").expect("it opens");
     }
     let store = store::open(&url).await.expect("it opens");
-    store.init().await.expect("twice is as good as once");
+    store.init().await.expect("it is idempotent");
     let checks = store.check().await.expect("it answers");
     assert!(checks.len() >= 4, "{checks:?}");
     assert!(
@@ -41,8 +41,8 @@ async fn many_can_set_it_up_at_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_or_signature_is_said() {
-    let (url, _) = place("guarded").await;
+async fn wrong_key_or_signature_is_reported() {
+    let (url, _) = container_url("guarded").await;
     denied(&refused(&with(&url, &format!("key={WRONG}"))).await, "key");
     let forged = as_option(&format!(
         "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG}"
@@ -51,10 +51,10 @@ async fn a_wrong_key_or_signature_is_said() {
 }
 
 #[tokio::test]
-async fn a_signature_is_enough_and_what_it_lacks_is_said() {
-    let (url, _) = place("signed").await;
+async fn signature_suffices_and_missing_rights_are_reported() {
+    let (url, _) = container_url("signed").await;
     let signed = |rights| with(&url, &as_option(&sas(&url, "signed", rights)));
-    // It is for a container, not for making one.
+    // The signature is for a container, and cannot create one.
     denied(
         &refused(&signed("racwdl")).await,
         "az storage container create",
@@ -63,7 +63,9 @@ async fn a_signature_is_enough_and_what_it_lacks_is_said() {
     let store = store::open(&signed("racwdl")).await.expect("it opens");
     swap_one(&*store, create(&name("a"), record(1, "x"))).await;
     assert_eq!(names(&*store, &Query::all(Kind::Lock)).await, ["a"]);
-    let current = load_one(&*store, &name("a")).await.expect("it is there");
+    let current = load_one(&*store, &name("a"))
+        .await
+        .expect("the record exists");
 
     let reader = store::open(&signed("rl")).await.expect("it opens");
     let swapped = swap_one(&*reader, replace(&name("a"), &current, record(2, ""))).await;
@@ -80,9 +82,9 @@ async fn a_signature_is_enough_and_what_it_lacks_is_said() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_in_time() {
-    nobody_is_there(|place| {
-        format!("azblob://acme/leases?endpoint=http://{place}/acme&key={WRONG}")
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| {
+        format!("azblob://acme/leases?endpoint=http://{address}/acme&key={WRONG}")
     })
     .await;
 }

@@ -1,8 +1,8 @@
-//! The conformance suite: every case on every backend of the table, through the store and through the engine, each a
-//! test of its own (`sqlite::engine::takes_over_after_expiry`). The server's tests run it once more over HTTP.
+//! The conformance suite: runs every case on every backend of the table, through the store and through the engine, each
+//! as a separate test (`sqlite::engine::takes_over_after_expiry`). The server's tests also run it over HTTP.
 //!
-//! A backend that needs a server gets one from the testbed, unless `LEASEHOLD_TEST_<SCHEME>` is a store URL to test on.
-//! Where neither is there its cases show as ignored; under `CI=true` that is a failure.
+//! A backend that requires a server gets one from the testbed, unless `LEASEHOLD_TEST_<SCHEME>` is set to a store URL.
+//! Without either, its cases are shown as ignored; under `CI=true` that is a failure.
 
 mod places;
 

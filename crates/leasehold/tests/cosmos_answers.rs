@@ -1,4 +1,4 @@
-//! What Cosmos DB's answers mean: refusals, failures, other people's accounts, and the time.
+//! The interpretation of Cosmos DB's answers: refusals, failures, foreign accounts, and the time.
 #![cfg(feature = "cosmos")]
 
 mod cosmos_support;
@@ -24,15 +24,15 @@ fn name(text: &str) -> Name {
 async fn denied(script: Script, hint: &str) {
     let error = match store::open(&scripted(DATE, script)).await {
         Err(error) => error,
-        Ok(_) => panic!("it can be opened, although: {hint}"),
+        Ok(_) => panic!("opened instead of reporting: {hint}"),
     };
     assert!(
         matches!(&error, Error::Denied(why) if why.contains(hint) && !why.contains("c2VjcmV0")),
-        "{error:?} should say `{hint}`"
+        "{error:?} should contain `{hint}`"
     );
 }
 
-/// What becomes of one write.
+/// Returns the result of one write.
 async fn write(script: Script) -> Result<Swapped> {
     let store = store::open(&scripted(DATE, script)).await?;
     let swapped = store.swap(vec![create(&name("a"), record(1, ""))]).await?;
@@ -40,7 +40,7 @@ async fn write(script: Script) -> Result<Swapped> {
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_what_to_do() {
+async fn missing_rights_are_reported_with_the_fix() {
     let wrong_key: Script = |_, _| {
         let body = r#"{"code":"Unauthorized","message":"The input authorization token can't serve the request.\r\nActivityId: 1"}"#;
         Some((401, "", body))
@@ -51,7 +51,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
         Some((403, "", body))
     };
     denied(firewall, "firewall").await;
-    // Those whom Entra ID knows may use a container, but not make one.
+    // Entra ID identities may use a container, but not create one.
     let may_not_create: Script = |asked, _| match asked {
         "get /dbs/d/colls/c" => Some((404, "x-ms-substatus: 1003\r\n", "{}")),
         "post /dbs/d/colls" => Some((403, "x-ms-substatus: 5300\r\n", "{}")),
@@ -70,7 +70,7 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_leases_are_not_safe_on_is_refused() {
+async fn unsafe_account_or_container_is_refused() {
     let several: Script = |asked, _| {
         (asked == "get /").then_some((200, "", r#"{"enableMultipleWriteLocations":true}"#))
     };
@@ -79,7 +79,7 @@ async fn what_leases_are_not_safe_on_is_refused() {
         let container = r#"{"partitionKey":{"paths":["/tenant"]}}"#;
         (asked == "get /dbs/d/colls/c").then_some((200, "", container))
     };
-    denied(foreign, "another program's").await;
+    denied(foreign, "another program").await;
     let no_index: Script = |asked, _| {
         let container =
             r#"{"partitionKey":{"paths":["/id"]},"indexingPolicy":{"indexingMode":"none"}}"#;
@@ -89,7 +89,7 @@ async fn what_leases_are_not_safe_on_is_refused() {
 }
 
 #[tokio::test]
-async fn only_a_write_that_surely_was_not_done_is_unavailable() {
+async fn write_is_unavailable_only_if_it_certainly_failed() {
     let busy = write(|asked, _| {
         (asked == "post /dbs/d/colls/c/docs").then_some((
             429,
@@ -111,21 +111,21 @@ async fn only_a_write_that_surely_was_not_done_is_unavailable() {
 }
 
 #[tokio::test]
-async fn what_was_too_much_at_once_is_asked_again() {
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
+async fn throttled_request_is_retried() {
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let swapped = write(|asked, _| {
         let is_first =
-            asked == "post /dbs/d/colls/c/docs" && ASKED.fetch_add(1, Ordering::SeqCst) < 2;
+            asked == "post /dbs/d/colls/c/docs" && REQUESTS.fetch_add(1, Ordering::SeqCst) < 2;
         is_first.then_some((429, "x-ms-retry-after-ms: 5\r\n", "{}"))
     });
     let tag = Some("\"1\"".into());
     assert_eq!(swapped.await.expect("it answers"), Swapped::Written { tag });
-    assert_eq!(ASKED.load(Ordering::SeqCst), 3);
+    assert_eq!(REQUESTS.load(Ordering::SeqCst), 3);
 }
 
-/// On an account of the usual consistency, a read by itself may be old.
+/// With the usual consistency level of an account, a plain read may be stale.
 #[tokio::test]
-async fn every_read_asks_for_what_was_last_written() {
+async fn every_read_requests_the_last_committed_version() {
     let picky: Script = |asked, headers| {
         let is_read = asked.starts_with("get /dbs/d/colls/c/docs/") || headers.contains(QUERY);
         let asks = headers.contains("x-ms-cosmos-read-consistency-strategy: latestcommitted");
@@ -138,7 +138,7 @@ async fn every_read_asks_for_what_was_last_written() {
 }
 
 #[tokio::test]
-async fn partitions_that_were_split_are_looked_up_anew() {
+async fn split_partitions_are_listed_again() {
     static SPLIT: AtomicUsize = AtomicUsize::new(0);
     let splitting: Script = |asked, headers| {
         let is_split = SPLIT.load(Ordering::SeqCst) > 0;
@@ -164,7 +164,7 @@ async fn partitions_that_were_split_are_looked_up_anew() {
 }
 
 #[tokio::test]
-async fn time_is_what_the_answers_say() {
+async fn time_is_that_of_the_answers() {
     let store = store::open(&scripted(DATE, |_, _| None))
         .await
         .expect("it opens");

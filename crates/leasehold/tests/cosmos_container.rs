@@ -1,4 +1,4 @@
-//! Cosmos DB's emulator: set-up, what people see in it, networks that fail, and what each call costs.
+//! Cosmos DB's emulator: setup, readable form, network failures, and the cost of each call.
 #![cfg(feature = "cosmos")]
 
 mod idle;
@@ -18,7 +18,7 @@ fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
 }
 
-/// What others than the store ask the emulator, and its answer's body.
+/// Sends a request to the emulator directly, and returns the body of its answer.
 fn ask(cosmos: &Cosmos, method: &str, path: &str, key: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", cosmos.port())).expect("it listens");
     let length = body.len();
@@ -36,7 +36,7 @@ fn ask(cosmos: &Cosmos, method: &str, path: &str, key: &str, body: &str) -> Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_can_read_what_is_stored() {
+async fn stored_records_are_readable() {
     let cosmos = Cosmos::start().await;
     let store = store::open(&cosmos.url()).await.expect("it opens");
     let name = name("nightly report/🔒");
@@ -73,8 +73,8 @@ async fn people_can_read_what_is_stored() {
     assert_eq!(seen["record"]["body"], "step 3");
     assert_eq!(seen["record"]["holders"][0]["owner"], "host:42");
 
-    // What is no more is not there any more.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    // Removed values are deleted.
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, stored);
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = item(&cosmos);
@@ -85,9 +85,9 @@ async fn people_can_read_what_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_can_set_it_up_at_once() {
+async fn concurrent_opens_create_the_container_once() {
     let cosmos = Cosmos::start().await;
-    // Neither is there yet.
+    // Neither the database nor the container exists yet.
     let url = cosmos
         .url()
         .replace("/leasehold/leases", "/shop/our%20leases");
@@ -110,7 +110,7 @@ async fn many_can_set_it_up_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_with_time_to_live_keeps_records_and_is_pointed_out() {
+async fn container_with_time_to_live_is_reported() {
     let cosmos = Cosmos::start().await;
     let container = r#"{"id":"leases","defaultTtl":60,"partitionKey":{"paths":["/id"],"kind":"Hash","version":2}}"#;
     ask(&cosmos, "POST", "/dbs/leasehold/colls", "", container);
@@ -135,7 +135,7 @@ async fn several_write_regions_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_is_one_round_trip_and_a_lost_race_two() {
+async fn call_takes_one_round_trip_and_a_conflict_two() {
     let cosmos = Cosmos::start().await;
     let proxy = Proxy::to(cosmos.port()).await;
     let store = store::open(&cosmos.url_at(proxy.port()))
@@ -153,7 +153,7 @@ async fn each_call_is_one_round_trip_and_a_lost_race_two() {
     assert!(matches!(swapped, Swapped::Written { tag: Some(_) }));
     assert_eq!(cost(), 1, "a create");
     let refused = swap_one(&*store, created).await;
-    assert_eq!(cost(), 2, "a lost race");
+    assert_eq!(cost(), 2, "a conflict");
     let Swapped::Conflict(Some(current)) = refused else {
         panic!("{refused:?}");
     };
@@ -164,13 +164,13 @@ async fn each_call_is_one_round_trip_and_a_lost_race_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_network_that_swallows_everything_is_an_error_in_time() {
+async fn unresponsive_network_is_an_error_in_time() {
     let cosmos = Cosmos::start().await;
     let proxy = Proxy::to(cosmos.port()).await;
     let store = store::open(&cosmos.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::is_told_in_time(&*store, &proxy).await;
+    silence::fails_in_time(&*store, &proxy).await;
 
     proxy.refuse();
     let swapped = store.swap(vec![create(&name("b"), record(1, ""))]).await;
@@ -190,8 +190,8 @@ async fn a_network_that_swallows_everything_is_an_error_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_idle_connection_costs_no_caller_anything() {
+async fn operations_succeed_despite_a_closed_idle_connection() {
     let cosmos = Cosmos::start().await;
     let proxy = Proxy::to(cosmos.port()).await;
-    idle::costs_no_caller_anything(&cosmos.url_at(proxy.port()), &proxy).await;
+    idle::operations_succeed(&cosmos.url_at(proxy.port()), &proxy).await;
 }

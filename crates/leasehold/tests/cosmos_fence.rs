@@ -1,4 +1,4 @@
-//! Fences that are checked in transactional batches of Cosmos DB.
+//! Fence checks in transactional batches of Cosmos DB.
 #![cfg(feature = "cosmos")]
 
 mod zombie;
@@ -13,24 +13,24 @@ use leasehold_testbed::Cosmos;
 use serde_json::{Value, json};
 use zombie::{Account, With, any_name, hold, take_over};
 
-/// An account that has leases and balances in one container, and more balances in another one.
-struct Shop {
+/// A database with leases and balances in one container, and balances in another one.
+struct CosmosAccount {
     cosmos: Cosmos,
     url: String,
-    /// Where the balance was last written: in the lease's partition for a check, elsewhere for a guard.
-    written: Mutex<Place>,
+    /// The partition of the last written balance: the lease's for a check, another one for a guard.
+    written: Mutex<Partition>,
 }
 
 /// A logical partition.
 #[derive(Clone)]
-struct Place {
+struct Partition {
     container: &'static str,
     property: &'static str,
     value: String,
 }
 
-impl Place {
-    /// The partition of a lease, in the container of the leases.
+impl Partition {
+    /// Returns the partition of a lease, in the container of the leases.
     fn of_lease(bearer: Bearer<'_>) -> Self {
         Self {
             container: "leases",
@@ -39,7 +39,7 @@ impl Place {
         }
     }
 
-    /// A partition that has no lease.
+    /// Returns a partition without a lease.
     fn elsewhere() -> Self {
         Self {
             container: "accounts",
@@ -49,8 +49,8 @@ impl Place {
     }
 }
 
-impl Shop {
-    /// Status and body of an answer. `headers` end with a line end each.
+impl CosmosAccount {
+    /// Returns status and body of an answer. Each header must end with a line break.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.cosmos.port())).unwrap();
         let body = match body {
@@ -82,9 +82,12 @@ impl Shop {
         assert_eq!(status, 201, "{answer}");
     }
 
-    fn read(&self, place: &Place, id: &str) -> Option<Value> {
-        let path = format!("/dbs/leasehold/colls/{}/docs/{id}", place.container);
-        let key = format!("x-ms-documentdb-partitionkey: [\"{}\"]\r\n", place.value);
+    fn read(&self, partition: &Partition, id: &str) -> Option<Value> {
+        let path = format!("/dbs/leasehold/colls/{}/docs/{id}", partition.container);
+        let key = format!(
+            "x-ms-documentdb-partitionkey: [\"{}\"]\r\n",
+            partition.value
+        );
         match self.ask("GET", &path, &key, &Value::Null) {
             (200, item) => Some(item),
             (404, _) => None,
@@ -92,13 +95,13 @@ impl Shop {
         }
     }
 
-    /// Whether the batch was committed; otherwise the condition of the operation with this index was not met.
-    fn batch(&self, place: &Place, operations: &[Value], condition: usize) -> bool {
-        let path = format!("/dbs/leasehold/colls/{}/docs", place.container);
+    /// Returns whether the batch was committed; otherwise checks that the condition of this operation failed.
+    fn batch(&self, partition: &Partition, operations: &[Value], condition: usize) -> bool {
+        let path = format!("/dbs/leasehold/colls/{}/docs", partition.container);
         let headers = format!(
             "x-ms-documentdb-partitionkey: [\"{}\"]\r\nx-ms-cosmos-is-batch-request: True\r\n\
              x-ms-cosmos-batch-atomic: True\r\n",
-            place.value
+            partition.value
         );
         let (status, results) = self.ask("POST", &path, &headers, &json!(operations));
         if status == 200 {
@@ -113,39 +116,45 @@ impl Shop {
         false
     }
 
-    fn balance_is(place: &Place, balance: i64) -> Value {
-        let account = json!({ "id": "account", place.property: place.value, "balance": balance });
+    fn balance_is(partition: &Partition, balance: i64) -> Value {
+        let account =
+            json!({ "id": "account", partition.property: partition.value, "balance": balance });
         json!({ "operationType": "Upsert", "resourceBody": account })
     }
 
-    /// Returns the operation that checks the fence, made from the items that are stored now.
-    fn condition(&self, place: &Place, bearer: Bearer<'_>, with: With) -> Result<Value, Error> {
+    /// Returns the operation that checks the fence, built from the current items.
+    fn condition(
+        &self,
+        partition: &Partition,
+        bearer: Bearer<'_>,
+        with: With,
+    ) -> Result<Value, Error> {
         match with {
             With::Check => {
                 let check = fence::cosmos::check(bearer);
-                check.operation(self.read(place, check.id()))
+                check.operation(self.read(partition, check.id()))
             }
             With::Guard => {
                 let guard = fence::cosmos::guard(bearer);
-                let found = self.read(place, guard.id());
-                guard.operation(found.unwrap_or(json!({ place.property: place.value })))
+                let found = self.read(partition, guard.id());
+                guard.operation(found.unwrap_or(json!({ partition.property: partition.value })))
             }
             With::Nothing => unreachable!("it has no condition"),
         }
     }
 }
 
-impl Account for Shop {
+impl Account for CosmosAccount {
     async fn open() -> Self {
         let cosmos = Cosmos::start().await;
-        let shop = Self {
+        let account = Self {
             url: cosmos.url(),
             cosmos,
-            written: Mutex::new(Place::elsewhere()),
+            written: Mutex::new(Partition::elsewhere()),
         };
-        shop.create_container("leases", "/lease");
-        shop.create_container("accounts", "/tenant");
-        shop
+        account.create_container("leases", "/lease");
+        account.create_container("accounts", "/tenant");
+        account
     }
 
     fn leases(&self) -> &str {
@@ -153,19 +162,19 @@ impl Account for Shop {
     }
 
     async fn balance(&self) -> i64 {
-        let place = self.written.lock().unwrap().clone();
-        let account = self.read(&place, "account");
+        let partition = self.written.lock().unwrap().clone();
+        let account = self.read(&partition, "account");
         account.map_or(100, |account| account["balance"].as_i64().unwrap())
     }
 
     async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
-        let place = match with {
-            With::Guard => Place::elsewhere(),
-            With::Check | With::Nothing => Place::of_lease(bearer),
+        let partition = match with {
+            With::Guard => Partition::elsewhere(),
+            With::Check | With::Nothing => Partition::of_lease(bearer),
         };
         let mut operations = Vec::new();
         if with != With::Nothing {
-            match self.condition(&place, bearer, with) {
+            match self.condition(&partition, bearer, with) {
                 Ok(operation) => operations.push(operation),
                 Err(refusal) => {
                     assert_eq!(refusal, Error::Fenced);
@@ -173,59 +182,61 @@ impl Account for Shop {
                 }
             }
         }
-        operations.push(Self::balance_is(&place, balance));
-        let committed = self.batch(&place, &operations, 0);
-        *self.written.lock().unwrap() = place;
+        operations.push(Self::balance_is(&partition, balance));
+        let committed = self.batch(&partition, &operations, 0);
+        *self.written.lock().unwrap() = partition;
         committed
     }
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Shop>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<CosmosAccount>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Shop>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<CosmosAccount>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Shop>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<CosmosAccount>().await;
 }
 
-/// The check, and the guard, find that the zombie may write. Then it is paused, the lease passes on, and the zombie
-/// sends the batch that it had made. Whether that was committed.
+/// The check or guard finds that the zombie may write. Then the zombie is paused, the lease passes on, and the zombie
+/// sends the batch that it had built. Returns whether that was committed.
 async fn paused_before_the_batch(with: With, keep_condition: bool) -> bool {
-    let shop = Shop::open().await;
+    let account = CosmosAccount::open().await;
     let name = any_name();
-    let zombie = hold(shop.leases(), &name).await;
-    assert!(shop.set(100, (&zombie).into(), with).await, "{with:?}");
+    let zombie = hold(account.leases(), &name).await;
+    assert!(account.set(100, (&zombie).into(), with).await, "{with:?}");
 
-    let place = shop.written.lock().unwrap().clone();
-    let mut operation = shop.condition(&place, (&zombie).into(), with).unwrap();
+    let partition = account.written.lock().unwrap().clone();
+    let mut operation = account
+        .condition(&partition, (&zombie).into(), with)
+        .unwrap();
     if !keep_condition {
         operation["ifMatch"].take();
     }
-    let heir = take_over(shop.leases(), &name).await;
+    let successor = take_over(account.leases(), &name).await;
     if with == With::Guard {
-        assert!(shop.set(150, (&heir).into(), with).await);
+        assert!(account.set(150, (&successor).into(), with).await);
     }
-    let late = [operation, Shop::balance_is(&place, 90)];
-    shop.batch(&place, &late, 0)
+    let late = [operation, CosmosAccount::balance_is(&partition, 90)];
+    account.batch(&partition, &late, 0)
 }
 
 #[tokio::test]
-async fn a_batch_made_before_the_takeover_is_refused() {
+async fn batch_built_before_the_takeover_is_refused() {
     for with in [With::Check, With::Guard] {
         assert!(!paused_before_the_batch(with, true).await, "{with:?}");
     }
 }
 
-/// The control: it is the condition on the ETag that refuses it.
+/// The control: the condition on the ETag is what refuses the batch.
 #[tokio::test]
-async fn without_its_condition_a_late_batch_is_committed() {
+async fn late_batch_without_its_condition_is_committed() {
     for with in [With::Check, With::Guard] {
         assert!(paused_before_the_batch(with, false).await, "{with:?}");
     }
@@ -233,32 +244,32 @@ async fn without_its_condition_a_late_batch_is_committed() {
 
 /// A check replaces the lease's item by itself. The holder's renewals and writes still succeed.
 #[tokio::test]
-async fn a_check_leaves_the_lease_as_it_was() {
-    let shop = Shop::open().await;
+async fn check_does_not_change_the_lease() {
+    let account = CosmosAccount::open().await;
     let name = any_name();
-    let lease = hold(shop.leases(), &name).await;
-    let place = Place::of_lease((&lease).into());
+    let lease = hold(account.leases(), &name).await;
+    let partition = Partition::of_lease((&lease).into());
     for step in ["one", "two"] {
-        assert!(shop.set(100, (&lease).into(), With::Check).await);
-        let before = shop.read(&place, &place.value).unwrap();
+        assert!(account.set(100, (&lease).into(), With::Check).await);
+        let before = account.read(&partition, &partition.value).unwrap();
         lease.renew().await.unwrap();
         lease.update(step).await.unwrap();
-        let after = shop.read(&place, &place.value).unwrap();
+        let after = account.read(&partition, &partition.value).unwrap();
         assert_eq!(after["record"]["body"], step);
         assert_eq!(before["record"]["fence"], after["record"]["fence"]);
     }
     lease.release().await.unwrap();
-    assert_eq!(&*hold(shop.leases(), &name).await.body(), "two");
+    assert_eq!(&*hold(account.leases(), &name).await.body(), "two");
 }
 
-/// Items of the user's, beside the leases, are not taken for leases.
+/// User items in the container are not treated as leases.
 #[tokio::test]
 async fn items_beside_the_leases_are_not_listed() {
-    let shop = Shop::open().await;
+    let account = CosmosAccount::open().await;
     let name = any_name();
-    let lease = hold(shop.leases(), &name).await;
-    assert!(shop.set(100, (&lease).into(), With::Check).await);
-    let client = leasehold::connect(shop.leases()).await.unwrap();
+    let lease = hold(account.leases(), &name).await;
+    assert!(account.set(100, (&lease).into(), With::Check).await);
+    let client = leasehold::connect(account.leases()).await.unwrap();
     let listing = client.leases().list(Default::default()).await.unwrap();
     let names: Vec<_> = listing.leases.iter().map(|(name, _)| name).collect();
     assert_eq!(names, [lease.name()]);

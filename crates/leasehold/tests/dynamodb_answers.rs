@@ -1,4 +1,4 @@
-//! What DynamoDB's answers mean: refusals, failures, other people's tables, and the time.
+//! The interpretation of DynamoDB's answers: refusals, failures, foreign tables, and the time.
 #![cfg(feature = "dynamodb")]
 
 mod dynamodb_support;
@@ -22,7 +22,7 @@ fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
 }
 
-/// What becomes of one write.
+/// Returns the result of one write.
 async fn write(script: Script) -> Result<Swapped> {
     let store = store::open(&scripted(DATE, script)).await?;
     let swapped = store.swap(vec![create(&name("a"), record(1, ""))]).await?;
@@ -30,7 +30,7 @@ async fn write(script: Script) -> Result<Swapped> {
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_what_to_do() {
+async fn missing_rights_are_reported_with_the_fix() {
     let no_right: Script = |operation| {
         let body = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"User: arn:aws:iam::1:user/app is not authorized to perform: dynamodb:DescribeTable"}"#;
         (operation == "describetable").then_some((400, body))
@@ -67,23 +67,23 @@ async fn whoever_is_not_let_in_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
+async fn unreachable_server_is_an_error_in_time() {
     let at = |endpoint: &str| format!("dynamodb://leasehold?region=us-east-1&endpoint={endpoint}");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = silent.local_addr().unwrap();
+    let address = silent.local_addr().unwrap();
     unavailable(
-        &refused(&at(&format!("http://{place}"))).await,
+        &refused(&at(&format!("http://{address}"))).await,
         "`endpoint`",
     );
-    // A server without TLS would hang up; one that says nothing is no worse.
+    // A server without TLS would close the connection; one that does not answer is no worse.
     unavailable(
-        &refused(&at(&format!("https://{place}"))).await,
+        &refused(&at(&format!("https://{address}"))).await,
         "`endpoint`",
     );
     drop(silent);
     unavailable(
-        &refused(&at(&format!("http://{place}"))).await,
-        "cannot be reached",
+        &refused(&at(&format!("http://{address}"))).await,
+        "cannot connect",
     );
     let plain = scripted(DATE, |_| None).replace("http://", "https://");
     unavailable(&refused(&plain).await, "http or https");
@@ -99,7 +99,7 @@ async fn who_cannot_be_reached_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn a_table_on_which_leases_are_not_safe_is_refused() {
+async fn unsafe_table_is_refused() {
     let eventual: Script = |operation| {
         let table = table!(r#","Replicas":[{"RegionName":"eu-west-1"}]"#);
         (operation == "describetable").then_some((200, table))
@@ -121,10 +121,7 @@ async fn a_table_on_which_leases_are_not_safe_is_refused() {
         let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}}"#;
         (operation == "describetable").then_some((200, table))
     };
-    denied(
-        &refused(&scripted(DATE, foreign)).await,
-        "another program's",
-    );
+    denied(&refused(&scripted(DATE, foreign)).await, "another program");
     let bare: Script = |operation| {
         let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}"#;
         (operation == "describetable").then_some((200, table))
@@ -133,7 +130,7 @@ async fn a_table_on_which_leases_are_not_safe_is_refused() {
 }
 
 #[tokio::test]
-async fn only_a_write_that_surely_was_not_done_is_unavailable() {
+async fn write_is_unavailable_only_if_it_certainly_failed() {
     let throttled = write(|operation| {
         let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}"#;
         (operation == "putitem").then_some((400, body))
@@ -165,7 +162,7 @@ async fn only_a_write_that_surely_was_not_done_is_unavailable() {
 }
 
 #[tokio::test]
-async fn time_is_what_the_answers_say() {
+async fn time_is_that_of_the_answers() {
     let store = store::open(&scripted(DATE, |_| None))
         .await
         .expect("a good table");
@@ -190,7 +187,7 @@ async fn time_is_what_the_answers_say() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_the_time_too() {
+async fn refusal_contains_the_time() {
     let store = store::open(&scripted(DATE, |operation| {
         let body = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"no"}"#;
         (operation == "putitem").then_some((400, body))
@@ -204,14 +201,14 @@ async fn a_refusal_tells_the_time_too() {
 }
 
 #[tokio::test]
-async fn an_item_that_makes_no_sense_stops_its_name() {
+async fn corrupt_item_is_reported() {
     let store = store::open(&scripted(DATE, |operation| {
         let body = r#"{"Item":{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"short"}}}"#;
         (operation == "getitem").then_some((200, body))
     }))
     .await
     .expect("a good table");
-    let error = store.load(&[name("a")]).await.expect_err("it is broken");
+    let error = store.load(&[name("a")]).await.expect_err("it is corrupt");
     assert!(
         matches!(&error, Error::Corrupt(why) if why.contains("`write`") && why.contains("`a`")),
         "{error:?}"
@@ -219,13 +216,13 @@ async fn an_item_that_makes_no_sense_stops_its_name() {
 }
 
 #[tokio::test]
-async fn keys_that_are_left_over_are_asked_for_again() {
+async fn unprocessed_keys_are_requested_again() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let store = store::open(&scripted(DATE, |operation| {
         let left = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
         let all = r#"{"Responses":{"leasehold":[{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"00000000000000000000000000000007"},"fence":{"N":"9"},"holders":{"S":"[]"},"body":{"S":"here"}}]},"UnprocessedKeys":{}}"#;
-        (operation == "batchgetitem").then(|| match ASKED.fetch_add(1, Ordering::SeqCst) {
+        (operation == "batchgetitem").then(|| match REQUESTS.fetch_add(1, Ordering::SeqCst) {
             0 => (200, left),
             _ => (200, all),
         })
@@ -240,11 +237,11 @@ async fn keys_that_are_left_over_are_asked_for_again() {
         panic!("{loaded:?}");
     };
     assert_eq!(&*found.record.body, "here");
-    assert_eq!(ASKED.load(Ordering::SeqCst), 2);
+    assert_eq!(REQUESTS.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn doctor_sees_what_is_unsafe() {
+async fn checks_find_unsafe_settings() {
     let unsafe_table: Script = |operation| {
         Some(match operation {
             "describetable" => (
@@ -266,7 +263,7 @@ async fn doctor_sees_what_is_unsafe() {
     let checks = store.check().await.expect("it answers");
     assert_eq!(level(&checks, "time to live"), Level::Red);
     assert_eq!(level(&checks, "provisioned capacity"), Level::Yellow);
-    assert_eq!(level(&checks, "protected"), Level::Yellow);
+    assert_eq!(level(&checks, "deletion protection"), Level::Yellow);
     assert_eq!(level(&checks, "one region"), Level::Green);
     assert_eq!(load_one(&*store, &name("a")).await, None);
 }

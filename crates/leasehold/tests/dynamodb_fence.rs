@@ -1,4 +1,4 @@
-//! Fences that are checked in transactions of DynamoDB.
+//! Fence checks in DynamoDB transactions.
 #![cfg(feature = "dynamodb")]
 
 mod zombie;
@@ -14,7 +14,7 @@ use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
 use zombie::{Account, With};
 
-/// A table of a test's own, with an account and with fences. The leases are in another one.
+/// A table of a single test, with an account and with fences. The leases are in another table.
 struct Table {
     client: Client,
     name: String,
@@ -120,16 +120,16 @@ impl Account for Table {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Table>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<Table>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Table>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Table>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Table>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<Table>().await;
 }

@@ -4,35 +4,35 @@
 mod outages;
 mod records;
 mod stalls;
-mod witness;
+mod workers;
 
 use std::time::Duration;
 
 use leasehold_testbed::{Proxy, Server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_lost_in_time_when_the_network_swallows_everything() {
-    // The shortest that makes sense, where the time is told to the second.
+async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
+    // The smallest useful margin with a clock resolution of a second.
     let options = "&margin=1s";
     outages::cut_off("dynoxide", options, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_is_a_round_trip() {
+async fn operation_takes_one_round_trip() {
     let server = Server::start("dynoxide").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port());
-    let trips = outages::Trips::between(&url, proxy, &server.url()).await;
-    trips.one_by_one().await;
+    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    trips.check_single_operations().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landed_writes_are_not_repeated_when_answers_stall() {
-    let place = stalls::Place {
+    let target = stalls::Target {
         scheme: "dynamodb",
         options: "",
-        hasty: "",
-        patient: "",
+        short_timeouts: "",
+        long_timeouts: "",
     };
-    stalls::landed_writes_are_not_repeated(place).await;
+    stalls::landed_writes_are_not_repeated(target).await;
 }

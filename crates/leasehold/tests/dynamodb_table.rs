@@ -1,4 +1,4 @@
-//! What the conformance suite cannot know of a table in DynamoDB: set-up, stored form, cost, and a server that goes away.
+//! Tests of DynamoDB tables beyond the conformance suite: setup, stored form, cost, and server failures.
 #![cfg(feature = "dynamodb")]
 
 mod records;
@@ -20,7 +20,7 @@ fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
 }
 
-/// What the database's own tools see.
+/// Reads an item with the database's own client.
 async fn item(server: &Server, id: &str) -> std::collections::HashMap<String, AttributeValue> {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -33,11 +33,15 @@ async fn item(server: &Server, id: &str) -> std::collections::HashMap<String, At
         .table_name("leasehold")
         .key("id", AttributeValue::S(id.to_owned()))
         .send();
-    answer.await.expect("an answer").item.expect("it is there")
+    answer
+        .await
+        .expect("an answer")
+        .item
+        .expect("the item exists")
 }
 
 #[tokio::test]
-async fn people_can_read_what_is_stored() {
+async fn stored_records_are_readable() {
     let server = Server::start("dynoxide").await.expect("installed");
     let store = store::open(&server.url()).await.expect("it opens");
     let name = name("nightly report/🔒");
@@ -69,8 +73,8 @@ async fn people_can_read_what_is_stored() {
     ] {
         assert_eq!(text(key), value, "{key}");
     }
-    // What is no more is not there any more, whether the body moves or not.
-    let current = load_one(&*store, &name).await.expect("it is there");
+    // Removed values are deleted, whether or not the body changes.
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = item(&server, id).await;
     for gone in [
@@ -84,14 +88,14 @@ async fn people_can_read_what_is_stored() {
         assert!(!seen.contains_key(gone), "{gone} is still there");
     }
     let every = full_record();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     swap_one(&*store, replace(&name, &current, every.clone())).await;
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     assert_eq!(*current.record, every);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_can_set_it_up_at_once() {
+async fn concurrent_opens_create_the_table_once() {
     let server = Server::start("dynamodb").await.expect("installed");
     let opening: Vec<_> = (0..6)
         .map(|_| {
@@ -108,11 +112,11 @@ async fn many_can_set_it_up_at_once() {
         checks.iter().all(|check| check.level < Level::Red),
         "{checks:?}"
     );
-    a_killed_server_is_used_again(&server, &*store).await;
+    killed_server_is_used_again(&server, &*store).await;
 }
 
-/// In the same test, since this server takes its time to start.
-async fn a_killed_server_is_used_again(server: &Server, store: &dyn Store) {
+/// In the same test, because this server starts slowly.
+async fn killed_server_is_used_again(server: &Server, store: &dyn Store) {
     swap_one(store, create(&name("kept"), record(1, "kept"))).await;
     let kept = load_one(store, &name("kept")).await;
     server.kill().await;
@@ -132,17 +136,17 @@ async fn a_killed_server_is_used_again(server: &Server, store: &dyn Store) {
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_everything_is_an_error_in_time() {
+async fn unresponsive_network_is_an_error_in_time() {
     let server = Server::start("dynoxide").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let store = store::open(&server.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::is_told_in_time(&*store, &proxy).await;
+    silence::fails_in_time(&*store, &proxy).await;
 }
 
 #[tokio::test]
-async fn each_call_is_one_round_trip_and_a_renewal_leaves_the_body_where_it_is() {
+async fn each_call_takes_one_round_trip_and_a_renewal_does_not_send_the_body() {
     let server = Server::start("dynoxide").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let store = store::open(&server.url_at(proxy.port()))
@@ -163,7 +167,7 @@ async fn each_call_is_one_round_trip_and_a_renewal_leaves_the_body_where_it_is()
     );
     assert_eq!(cost().0, 1, "a create");
     let refused = swap_one(&*store, created).await;
-    assert_eq!(cost().0, 1, "a refusal");
+    assert_eq!(cost().0, 1, "a conflict");
     let Swapped::Conflict(Some(current)) = refused else {
         panic!("{refused:?}");
     };
@@ -174,7 +178,7 @@ async fn each_call_is_one_round_trip_and_a_renewal_leaves_the_body_where_it_is()
     );
     let (trips, sent) = cost();
     assert_eq!(trips, 1, "a renewal");
-    assert!(sent < 5_000, "a renewal moved {sent} bytes");
+    assert!(sent < 5_000, "a renewal sent {sent} bytes");
     let names: Vec<_> = (0..64).map(|n| name(&format!("{n}"))).collect();
     store.load(&names).await.expect("it answers");
     assert_eq!(cost().0, 1, "a load of many");

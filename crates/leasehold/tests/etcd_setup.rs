@@ -1,4 +1,4 @@
-//! etcd: what it looks like to its own tools, and every way of having it wrong.
+//! etcd: readable form, and every configuration error.
 #![cfg(feature = "etcd")]
 
 mod records;
@@ -12,17 +12,17 @@ use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Level, Query, Swapped};
 use leasehold_testbed::Server;
 use records::*;
-use refusals::{denied, level, nobody_is_there, refused, unavailable};
+use refusals::{denied, level, refused, unavailable, unreachable_hosts_are_reported};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A prefix of a test's own on the server that the tests of this process share.
+/// Returns a URL with a unique prefix, on the server that the tests of this process share.
 async fn url() -> String {
     let url = leasehold_testbed::url("etcd").await.unwrap();
     format!("{url}?prefix=t{:016x}/", Machine.random() as u64)
 }
 
-/// Asks as `curl` would; status line, headers and body.
+/// Sends a request like `curl`, and returns status line, headers and body.
 async fn post(port: u16, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let length = body.len();
@@ -36,7 +36,7 @@ async fn post(port: u16, path: &str, body: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_item_is_found_by_one_key_only_however_it_moves() {
+async fn item_has_exactly_one_index_key_after_state_changes() {
     let store = store::open(&url().await).await.unwrap();
     let name = Name::lock("one/🔒").unwrap();
     let mut item = record(1, "");
@@ -62,7 +62,7 @@ async fn an_item_is_found_by_one_key_only_however_it_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_of_the_largest_bodies_is_written_and_read() {
+async fn batch_of_the_largest_bodies_is_written_and_read() {
     let store = store::open(&url().await).await.unwrap();
     let body = "b".repeat(64 * 1024);
     let names: Vec<_> = (0..store.facts().batch)
@@ -83,7 +83,7 @@ async fn a_batch_of_the_largest_bodies_is_written_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_time_is_the_servers_while_it_answers() {
+async fn time_is_the_servers() {
     let store = store::open(&url().await).await.unwrap();
     let name = Name::lock("one").unwrap();
     let wall = || {
@@ -99,7 +99,7 @@ async fn its_time_is_the_servers_while_it_answers() {
                 store.swap(vec![write]).await.unwrap().stamp
             }
         };
-        // The server runs on this machine, so their clocks are one.
+        // The server runs on this machine, with the same clock.
         assert_eq!(stamp.resolution, Duration::from_secs(1));
         assert!(
             stamp.time + stamp.resolution >= before,
@@ -110,19 +110,19 @@ async fn its_time_is_the_servers_while_it_answers() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
-    nobody_is_there(|place| format!("etcd://ada:s3cret@{place}")).await;
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| format!("etcd://ada:s3cret@{address}")).await;
 }
 
 #[tokio::test]
-async fn a_user_where_there_are_none_is_one_too_many() {
+async fn user_without_authentication_is_refused() {
     let server = leasehold_testbed::shared("etcd").await.unwrap();
     let needless = format!("etcd://ada:s3cret@127.0.0.1:{}", server.port());
-    denied(&refused(&needless).await, "leave user");
+    denied(&refused(&needless).await, "remove user");
 }
 
 #[tokio::test]
-async fn users_need_a_password_and_a_right() {
+async fn users_need_a_password_and_a_role() {
     let server = Server::start("etcd").await.unwrap();
     let port = server.port();
     for (path, body) in [
@@ -144,9 +144,9 @@ async fn users_need_a_password_and_a_right() {
     }
     let at = |user: &str| format!("etcd://{user}127.0.0.1:{port}");
     for (user, hint) in [
-        ("", "wants a user"),
+        ("", "requires a user"),
         ("ada:s3cret-not@", "password"),
-        ("nobody:s3cret@", "password"),
+        ("unknown:s3cret@", "password"),
         ("bob:b@", "grant-permission"),
     ] {
         denied(&refused(&at(user)).await, hint);
@@ -157,13 +157,13 @@ async fn users_need_a_password_and_a_right() {
     held.holders = vec![holder(7, "web-7:42", Mode::Exclusive, Time::from_micros(9))];
     let written = swap_one(&*store, create(&name, held)).await;
     assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
-    // Tokens do not outlive the server: the next call gets a new one.
+    // Tokens do not survive a restart of the server: the next call requests a new one.
     server.restart().await;
     assert!(load_one(&*store, &name).await.is_some());
 }
 
 #[tokio::test]
-async fn self_signed_certificate_is_trusted_where_it_is_named() {
+async fn self_signed_certificate_is_trusted_if_named() {
     let server = Server::builder("etcd").self_signed().start().await.unwrap();
     let (port, folder) = (server.port(), server.folder().display());
     let at = |options: &str| format!("etcd://localhost:{port}?tls=on{options}");
@@ -174,7 +174,7 @@ async fn self_signed_certificate_is_trusted_where_it_is_named() {
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to() {
+async fn tls_requires_a_trusted_certificate() {
     let server = Server::builder("etcd").tls().start().await.unwrap();
     let (port, folder) = (server.port(), server.folder().display());
     let at = |options: &str| format!("etcd://localhost:{port}{options}");
@@ -189,14 +189,17 @@ async fn tls_trusts_whom_it_is_told_to() {
 
     let plain = leasehold_testbed::shared("etcd").await.unwrap();
     let mismatch = format!("etcd://ada:s3cret@127.0.0.1:{}?tls=on", plain.port());
-    // It hangs up, or says in plain text what is wrong: nobody can tell which comes first.
+    // The server either closes the connection or answers in plain text; the order is not deterministic.
     let refusal = refused(&mismatch).await;
-    let told = matches!(refusal, Error::Denied(_) | Error::Unavailable(_));
-    assert!(told && refusal.to_string().contains("`tls`"), "{refusal}");
+    let is_expected = matches!(refusal, Error::Denied(_) | Error::Unavailable(_));
+    assert!(
+        is_expected && refusal.to_string().contains("`tls`"),
+        "{refusal}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checkup_counts_the_members() {
+async fn checks_count_the_members() {
     let store = store::open(&url().await).await.unwrap();
     let checks = store.check().await.unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! docs/guides/fence-your-writes.md shows what is tested: the statements and the examples of `leasehold::fence`.
+//! Checks that docs/guides/fence-your-writes.md contains the library's statements and the examples of its documentation.
 
 use leasehold::core::{Fence, Name};
 use leasehold::fence;
@@ -6,16 +6,16 @@ use leasehold::fence;
 const PAGE: &str = include_str!("../../../docs/guides/fence-your-writes.md");
 
 #[test]
-fn statements_are_those_of_the_library() {
+fn fencing_page_contains_the_statements() {
     let (name, fence) = (Name::lock("x").unwrap(), Fence::new(7).unwrap());
     let bearer = fence::Bearer::from((&name, fence));
-    let [raise, look] = fence::mysql::guard(bearer);
+    let [raise, read] = fence::mysql::guard(bearer);
     for statement in [
         fence::postgres::check(bearer),
         fence::postgres::guard(bearer),
         fence::mysql::check(bearer),
         raise,
-        look,
+        read,
         fence::sqlite::check(bearer).in_schema("leases"),
         fence::sqlite::guard(bearer),
     ] {
@@ -27,7 +27,7 @@ fn statements_are_those_of_the_library() {
 }
 
 #[test]
-fn examples_are_those_of_the_documentation_comments() {
+fn fencing_page_contains_the_examples() {
     for source in [
         include_str!("../src/fence/postgres.rs"),
         include_str!("../src/fence/mysql.rs"),
@@ -47,7 +47,7 @@ fn examples_are_those_of_the_documentation_comments() {
     }
 }
 
-/// The first example in the comments of a file, without what it hides.
+/// Returns the first example in the comments of a file, without hidden lines.
 fn example(source: &str) -> String {
     let comments = source.lines().map(str::trim_start);
     let comments =

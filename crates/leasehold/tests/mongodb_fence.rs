@@ -1,4 +1,4 @@
-//! Fences that are checked in transactions of MongoDB.
+//! Fence checks in MongoDB transactions.
 #![cfg(feature = "mongodb")]
 
 mod zombie;
@@ -11,7 +11,7 @@ use mongodb::bson::{Document, doc};
 use mongodb::{Client, ClientSession, Collection, Database};
 use zombie::{Account, With, any_name, hold, take_over};
 
-/// Collections of a test's own: for the leases, for accounts, and for fences.
+/// The collections of a single test: for leases, for accounts, and for fences.
 struct Set {
     database: Database,
     name: String,
@@ -107,22 +107,22 @@ impl Account for Set {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Set>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<Set>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Set>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Set>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Set>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<Set>().await;
 }
 
 #[tokio::test]
-async fn a_take_over_waits_for_the_commit() {
+async fn takeover_waits_for_the_commit() {
     let (set, name) = (Set::open().await, any_name());
     let lease = hold(&set.url, &name).await;
     let mut session = set.begin().await;
@@ -130,10 +130,10 @@ async fn a_take_over_waits_for_the_commit() {
     assert!(set.check((&lease).into(), &mut session).await);
 
     let url = set.url.clone();
-    let heir = tokio::spawn(async move { take_over(&url, &name).await });
+    let successor = tokio::spawn(async move { take_over(&url, &name).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!heir.is_finished());
+    assert!(!successor.is_finished());
     session.commit_transaction().await.unwrap();
-    assert!(heir.await.unwrap().fence() > lease.fence());
+    assert!(successor.await.unwrap().fence() > lease.fence());
     assert_eq!(set.balance().await, 60);
 }

@@ -1,5 +1,5 @@
-//! MongoDB's primary stalls for seven seconds under load, alone and as one of three: holders never overlap, no item is
-//! lost, and items of a dead worker are claimed again in time.
+//! MongoDB's primary stalls for seven seconds under load, alone and as one of three: holders never overlap, no item
+//! is lost, and items of a dead worker are claimed again in time.
 #![cfg(feature = "mongodb")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,21 +17,21 @@ const STALL: Duration = Duration::from_secs(7);
 const TTL: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(20);
 const ITEMS: usize = 40;
-/// Further items, which a worker has when it dies.
+/// The number of additional items that a dying worker holds.
 const ORPHANS: usize = 8;
-/// Long enough for a busy machine to get through all items.
+/// Long enough for a busy machine to complete all items.
 const FINISHED: Duration = Duration::from_secs(120);
 
-/// What holders and workers have seen.
+/// The observations of holders and workers.
 #[derive(Default)]
-struct Seen {
-    /// From when until when each holder believed that it held the lease.
+struct Observed {
+    /// The intervals in which holders believed that they held the lease.
     holds: Mutex<Vec<(BootTime, BootTime)>>,
     /// When each item was first claimed by a live worker.
     claimed: Mutex<BTreeMap<String, BootTime>>,
     /// Items whose completion was acknowledged.
     completed: Mutex<BTreeSet<String>>,
-    is_expired: AtomicBool,
+    is_over: AtomicBool,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -45,12 +45,12 @@ async fn primary_stalls(nodes: usize) {
     let (first, second) = tokio::join!(connect(&url), connect(&url));
     let clients = [first.unwrap(), second.unwrap()];
     let orphans = die_with_items(&url).await;
-    let seen = Arc::<Seen>::default();
+    let observed = Arc::<Observed>::default();
     let tasks = clients.iter().flat_map(|client| {
         [
-            tokio::spawn(contend(client.clone(), Arc::clone(&seen))),
-            tokio::spawn(contend(client.clone(), Arc::clone(&seen))),
-            tokio::spawn(work(client.clone(), Arc::clone(&seen))),
+            tokio::spawn(contend(client.clone(), Arc::clone(&observed))),
+            tokio::spawn(contend(client.clone(), Arc::clone(&observed))),
+            tokio::spawn(work(client.clone(), Arc::clone(&observed))),
         ]
     });
     let tasks: Vec<_> = tasks.collect();
@@ -70,11 +70,11 @@ async fn primary_stalls(nodes: usize) {
     };
     let finished = tokio::time::timeout(FINISHED, finished).await;
     finished.expect("every item is finished in time");
-    seen.is_expired.store(true, Ordering::SeqCst);
+    observed.is_over.store(true, Ordering::SeqCst);
     join_all(tasks).await.into_iter().for_each(Result::unwrap);
     assert_eq!(done(&clients[0]).await, ITEMS + ORPHANS);
 
-    let claimed = seen.claimed.lock().unwrap();
+    let claimed = observed.claimed.lock().unwrap();
     for (name, free) in orphans {
         let since = free.max(back);
         let late = claimed[&name].since(since);
@@ -82,7 +82,7 @@ async fn primary_stalls(nodes: usize) {
         println!("{nodes} nodes: `{name}` claimed {late:?} later");
     }
 
-    let mut holds = std::mem::take(&mut *seen.holds.lock().unwrap());
+    let mut holds = std::mem::take(&mut *observed.holds.lock().unwrap());
     holds.sort_unstable();
     assert!(holds.len() > 10, "{nodes} nodes: {} holds", holds.len());
     for pair in holds.windows(2) {
@@ -90,29 +90,29 @@ async fn primary_stalls(nodes: usize) {
     }
 }
 
-/// Takes the lease again and again, and holds it briefly, or until it is lost.
-async fn contend(client: Client, seen: Arc<Seen>) {
-    while !seen.is_expired.load(Ordering::SeqCst) {
-        let asked = client.lease("resource").ttl(TTL).wait(TTL).acquire().await;
-        let Ok(lease) = asked else { continue };
+/// Acquires the lease repeatedly, and holds it briefly, or until it is lost.
+async fn contend(client: Client, observed: Arc<Observed>) {
+    while !observed.is_over.load(Ordering::SeqCst) {
+        let acquired = client.lease("resource").ttl(TTL).wait(TTL).acquire().await;
+        let Ok(lease) = acquired else { continue };
         let begin = Machine.boot_time();
         let end = tokio::select! {
             _ = lease.lost() => lease.deadline(),
             () = tokio::time::sleep(PAUSE) => Machine.boot_time().min(lease.deadline()),
         };
-        seen.holds.lock().unwrap().push((begin, end));
+        observed.holds.lock().unwrap().push((begin, end));
         let _ = lease.release().await;
     }
 }
 
-/// Claims items and is never heard of again. From when on each of them is free.
+/// Claims items and disappears. Returns from when each of them is free.
 async fn die_with_items(url: &str) -> BTreeMap<String, BootTime> {
     let worker = connect(url).await.unwrap();
     for number in 0..ORPHANS {
         let put = worker.put(format!("orphan {number}")).state("REQUESTED");
         put.await.unwrap();
     }
-    // Without a guard, so that nothing renews or releases them.
+    // Without a guard, so that they are neither renewed nor released.
     let claim = ClaimRequest {
         state: "REQUESTED".into(),
         prefix: "orphan".into(),
@@ -129,7 +129,7 @@ async fn die_with_items(url: &str) -> BTreeMap<String, BootTime> {
     names.map(|name| (name, free)).collect()
 }
 
-/// When the store has answered again.
+/// Returns when the store has answered again.
 async fn answers_again(client: &Client) -> BootTime {
     let name = Name::lock("resource").unwrap();
     while client.leases().show(&name).await.is_err() {
@@ -150,28 +150,29 @@ async fn produce(client: Client) {
     }
 }
 
-/// Completes items. One whose completion was acknowledged must never come back.
-async fn work(client: Client, seen: Arc<Seen>) {
-    while !seen.is_expired.load(Ordering::SeqCst) {
+/// Completes items. An item whose completion was acknowledged must not be claimed again.
+async fn work(client: Client, observed: Arc<Observed>) {
+    while !observed.is_over.load(Ordering::SeqCst) {
         let claim = client.claim("REQUESTED").limit(2).ttl(TTL).wait(TTL / 3);
         for item in claim.await.into_iter().flatten() {
             let name = item.name().to_string();
             let now = Machine.boot_time();
-            seen.claimed
+            observed
+                .claimed
                 .lock()
                 .unwrap()
                 .entry(name.clone())
                 .or_insert(now);
-            let is_new = !seen.completed.lock().unwrap().contains(&name);
-            assert!(is_new, "`{name}` came back");
+            let is_new = !observed.completed.lock().unwrap().contains(&name);
+            assert!(is_new, "`{name}` was claimed again");
             if item.complete().state("DONE").await.is_ok() {
-                seen.completed.lock().unwrap().insert(name);
+                observed.completed.lock().unwrap().insert(name);
             }
         }
     }
 }
 
-/// How many items are done; none while the store does not answer.
+/// Returns how many items are done; zero while the store does not answer.
 async fn done(client: &Client) -> usize {
     let request = ListRequest {
         state: Some("DONE".into()),

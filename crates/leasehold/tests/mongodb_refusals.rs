@@ -1,4 +1,4 @@
-//! Every way of having MongoDB set up wrongly, and how it is said.
+//! Configuration errors of MongoDB, and their messages.
 #![cfg(feature = "mongodb")]
 
 mod refusals;
@@ -9,12 +9,12 @@ use leasehold::store;
 use leasehold_testbed::Server;
 use mongodb::Client;
 use mongodb::bson::doc;
-use refusals::{denied, nobody_is_there, refused, unavailable};
+use refusals::{denied, refused, unavailable, unreachable_hosts_are_reported};
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
-    nobody_is_there(|place| format!("mongodb://ada:s3cret@{place}/app")).await;
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| format!("mongodb://ada:s3cret@{address}/app")).await;
     let nowhere = refused("mongodb+srv://ada:s3cret@no-such-host.invalid/app").await;
     unavailable(&nowhere, "SRV records");
     let server = leasehold_testbed::shared("mongodb").await.unwrap();
@@ -22,7 +22,7 @@ async fn who_cannot_be_reached_is_an_error_in_time() {
     unavailable(&refused(&other).await, "`replicaSet`");
 }
 
-/// A server that wants users to log in. The first one is made while there are none.
+/// Starts a server with authentication. The first user can be created while there are none.
 async fn strict_server(folder: &TempDir) -> Server {
     let key = folder.path().join("key");
     std::fs::write(&key, "bGVhc2Vob2xk").unwrap();
@@ -32,7 +32,7 @@ async fn strict_server(folder: &TempDir) -> Server {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_do() {
+async fn missing_rights_are_reported_with_the_fix() {
     let folder = TempDir::new().unwrap();
     let server = strict_server(&folder).await;
     let port = server.port();
@@ -53,7 +53,7 @@ async fn who_is_not_let_in_is_told_what_to_do() {
     let here = "leasehold?authSource=admin";
     denied(&refused(&at("", "leasehold")).await, "user");
     denied(&refused(&at("app:s3cret-not@", here)).await, "password");
-    denied(&refused(&at("nobody:s3cret@", here)).await, "password");
+    denied(&refused(&at("unknown:s3cret@", here)).await, "password");
     denied(
         &refused(&at("app:s3cret@", "leasehold")).await,
         "`authSource`",
@@ -62,16 +62,16 @@ async fn who_is_not_let_in_is_told_what_to_do() {
     let elsewhere = at("app:s3cret@", "elsewhere?authSource=admin");
     denied(&refused(&elsewhere).await, "`readWrite`");
 
-    // What the documentation names is all that it takes.
+    // The documented role suffices.
     let client = leasehold::connect(&at("app:s3cret@", here)).await.unwrap();
     let lease = client.lease("job").acquire().await.unwrap();
     assert!(lease.release().await.unwrap());
-    // Once it is set up, whoever may read can look.
+    // After the setup, the right to read suffices for opening the store.
     store::open(&at("poor:s3cret@", here)).await.unwrap();
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to() {
+async fn tls_requires_a_trusted_certificate() {
     let server = Server::builder("mongodb").tls().start().await.unwrap();
     let (port, folder) = (server.port(), server.folder().display());
     let at = |options: &str| format!("mongodb://localhost:{port}/leasehold?{options}");

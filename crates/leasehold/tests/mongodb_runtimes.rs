@@ -1,4 +1,4 @@
-//! MongoDB and the runtimes of its callers: they end at any time.
+//! MongoDB and the runtimes of its callers, which may end at any time.
 #![cfg(feature = "mongodb")]
 
 use std::panic;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use leasehold::store::{self, Store};
 use tokio::runtime::{Builder, Runtime};
 
-/// How often a runtime ends among callers. Without a runtime of the driver's own, about one end in ten panics.
+/// How often a runtime ends with active callers. Without the driver's own runtime, about one in ten panics.
 const ENDS: usize = 30;
 const CALLERS: usize = 16;
 
@@ -31,7 +31,7 @@ fn store_outlives_the_runtime_that_opened_it() {
 }
 
 #[test]
-fn runtime_ends_quietly_among_callers() {
+fn runtime_with_active_callers_ends_without_a_panic() {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {

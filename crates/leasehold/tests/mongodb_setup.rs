@@ -1,4 +1,4 @@
-//! MongoDB: setting it up, what it looks like to its own tools, and what a check-up says.
+//! MongoDB: setup, readable form, and checks.
 #![cfg(feature = "mongodb")]
 
 mod records;
@@ -14,28 +14,28 @@ use mongodb::{Client, Collection};
 use records::*;
 use refusals::level;
 
-/// A collection of a test's own on the server that the tests of this process share.
-struct Ground {
+/// A collection of a single test, on the server that the tests of this process share.
+struct Fixture {
     url: String,
     collection: Collection<Document>,
 }
 
-async fn ground() -> Ground {
+async fn fixture() -> Fixture {
     let server = leasehold_testbed::shared("mongodb").await.unwrap();
     let name = format!("t{:016x}", Machine.random() as u64);
     let admin = format!("mongodb://127.0.0.1:{}/leasehold", server.port());
     let client = Client::with_uri_str(&admin).await.unwrap();
-    Ground {
+    Fixture {
         url: format!("{admin}?collection={name}"),
         collection: client.database("leasehold").collection(&name),
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_can_set_it_up_at_once() {
-    let ground = ground().await;
+async fn concurrent_opens_create_the_collection_once() {
+    let fixture = fixture().await;
     let opening = (0..8).map(|_| {
-        let url = ground.url.clone();
+        let url = fixture.url.clone();
         tokio::spawn(async move { store::open(&url).await.map(drop) })
     });
     for opened in opening.collect::<Vec<_>>() {
@@ -44,9 +44,9 @@ async fn many_can_set_it_up_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_can_be_read_and_queried_by_its_fields() {
-    let ground = ground().await;
-    let store = store::open(&ground.url).await.unwrap();
+async fn record_is_readable_and_can_be_queried_by_its_fields() {
+    let fixture = fixture().await;
+    let store = store::open(&fixture.url).await.unwrap();
     let name = Name::lock("nightly/report 🔒").unwrap();
     let mut held = record(7, "step $3");
     let until = Time::from_micros(1_780_000_000_123_456);
@@ -54,7 +54,7 @@ async fn a_record_can_be_read_and_queried_by_its_fields() {
     let written = swap_one(&*store, create(&name, held)).await;
     assert_eq!(written, Swapped::Written { tag: None });
     let query = doc! { "owner": { "$regex": "^web-7" }, "fence": { "$gte": 7 } };
-    let found = ground.collection.find_one(query).await.unwrap().unwrap();
+    let found = fixture.collection.find_one(query).await.unwrap().unwrap();
     assert_eq!(found.get_str("_id").unwrap(), "lock:nightly/report 🔒");
     assert_eq!(found.get_str("body").unwrap(), "step $3");
     assert_eq!(found.get_str("mode").unwrap(), "exclusive");
@@ -63,15 +63,15 @@ async fn a_record_can_be_read_and_queried_by_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_write_changes_nothing_but_its_mark() {
-    let ground = ground().await;
-    let store = store::open(&ground.url).await.unwrap();
+async fn conflict_changes_only_its_mark() {
+    let fixture = fixture().await;
+    let store = store::open(&fixture.url).await.unwrap();
     let name = Name::lock("one").unwrap();
     swap_one(&*store, create(&name, full_record())).await;
     let current = load_one(&*store, &name).await.unwrap();
     for _ in 0..2 {
-        let lost = swap_one(&*store, create(&name, record(1, "late"))).await;
-        assert_eq!(lost, Swapped::Conflict(Some(current.clone())));
+        let conflict = swap_one(&*store, create(&name, record(1, "late"))).await;
+        assert_eq!(conflict, Swapped::Conflict(Some(current.clone())));
     }
     assert_eq!(load_one(&*store, &name).await, Some(current.clone()));
     let written = swap_one(&*store, replace(&name, &current, full_record())).await;
@@ -79,9 +79,9 @@ async fn a_lost_write_changes_nothing_but_its_mark() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_time_is_the_servers_while_it_answers() {
-    let ground = ground().await;
-    let store = store::open(&ground.url).await.unwrap();
+async fn time_is_the_servers() {
+    let fixture = fixture().await;
+    let store = store::open(&fixture.url).await.unwrap();
     let name = Name::lock("one").unwrap();
     let wall = || {
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap();
@@ -97,7 +97,7 @@ async fn its_time_is_the_servers_while_it_answers() {
             }
             _ => store.swap(Vec::new()).await.unwrap().stamp,
         };
-        // The server runs on this machine, so their clocks are one.
+        // The server runs on this machine, with the same clock.
         assert!(
             stamp.time + stamp.resolution >= before,
             "{stamp:?} {before}"
@@ -107,9 +107,9 @@ async fn its_time_is_the_servers_while_it_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checkup_sees_an_index_that_deletes() {
-    let ground = ground().await;
-    let store = store::open(&ground.url).await.unwrap();
+async fn checks_find_a_ttl_index() {
+    let fixture = fixture().await;
+    let store = store::open(&fixture.url).await.unwrap();
     let checks = store.check().await.unwrap();
     assert!(
         checks.iter().all(|check| check.level < Level::Red),
@@ -122,10 +122,10 @@ async fn a_checkup_sees_an_index_that_deletes() {
         .keys(doc! { "expires": 1 })
         .options(ttl)
         .build();
-    ground.collection.create_index(ttl).await.unwrap();
+    fixture.collection.create_index(ttl).await.unwrap();
     let checks = store.check().await.unwrap();
     assert_eq!(level(&checks, "expires_1"), Level::Red);
-    let missing = ground.collection.drop_index("leasehold_by_state").await;
+    let missing = fixture.collection.drop_index("leasehold_by_state").await;
     missing.unwrap();
     let checks = store.check().await.unwrap();
     assert_eq!(level(&checks, "leasehold_by_state"), Level::Yellow);

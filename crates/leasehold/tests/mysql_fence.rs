@@ -1,4 +1,4 @@
-//! Fences that are checked in transactions of MariaDB.
+//! Fence checks in MariaDB transactions.
 #![cfg(feature = "mysql")]
 
 mod zombie;
@@ -19,7 +19,7 @@ struct Server {
 }
 
 impl Server {
-    /// With the account's database in use.
+    /// Opens a session on the account's database.
     async fn session(&self) -> Conn {
         let mut session = Conn::from_url(&self.admin).await.unwrap();
         let usage = format!("use {}_account", self.database);
@@ -79,10 +79,10 @@ impl Account for Server {
         let mut session = self.session().await;
         let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
         if with == With::Guard {
-            let [raise, look] = fence::mysql::guard(bearer);
+            let [raise, read] = fence::mysql::guard(bearer);
             let raised = transaction.exec_drop(raise.sql(), raise.values()).await;
             raised.unwrap();
-            if !passes(&mut transaction, &look).await {
+            if !passes(&mut transaction, &read).await {
                 return false;
             }
         }
@@ -98,28 +98,28 @@ impl Account for Server {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Server>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<Server>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Server>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Server>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Server>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<Server>().await;
 }
 
 #[tokio::test]
-async fn an_expired_holder_is_refused_once_replaced() {
+async fn expired_holder_is_refused_once_replaced() {
     let ttl = Duration::from_millis(1_200);
-    zombie::an_expired_holder_is_refused_once_replaced::<Server>(ttl).await;
+    zombie::expired_holder_is_refused_once_replaced::<Server>(ttl).await;
 }
 
 #[tokio::test]
-async fn a_take_over_waits_for_the_commit() {
+async fn takeover_waits_for_the_commit() {
     let (server, name) = (Server::open().await, any_name());
     let lease = hold(&server.leases, &name).await;
     let mut session = server.session().await;
@@ -130,16 +130,16 @@ async fn a_take_over_waits_for_the_commit() {
     assert!(passes(&mut transaction, &check).await);
 
     let url = server.leases.clone();
-    let heir = tokio::spawn(async move { take_over(&url, &name).await });
+    let successor = tokio::spawn(async move { take_over(&url, &name).await });
     let waiting =
         "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
     let mut watch = server.session().await;
     while watch.query_first::<i64, _>(waiting).await.unwrap() == Some(0) {
-        // Asked more often, InnoDB goes on showing what it showed the last time.
+        // InnoDB does not refresh this view if it is read more often.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(!heir.is_finished());
+    assert!(!successor.is_finished());
     transaction.commit().await.unwrap();
-    assert!(heir.await.unwrap().fence() > lease.fence());
+    assert!(successor.await.unwrap().fence() > lease.fence());
     assert_eq!(server.balance().await, 60);
 }

@@ -4,39 +4,39 @@
 mod outages;
 mod records;
 mod stalls;
-mod witness;
+mod workers;
 
 use std::time::Duration;
 
 use leasehold_testbed::{Proxy, Server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
+async fn acknowledged_writes_survive_a_kill_under_load() {
     outages::killed_under_load("mysql").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_lost_in_time_when_the_network_swallows_everything() {
+async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
     outages::cut_off("mysql", "", Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_is_a_round_trip_and_so_is_a_batch() {
+async fn operation_or_batch_takes_one_round_trip() {
     let server = Server::start("mysql").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port());
-    let trips = outages::Trips::between(&url, proxy, &server.url()).await;
-    trips.one_by_one().await;
-    trips.sixty_four().await;
+    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    trips.check_single_operations().await;
+    trips.check_batch().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landed_writes_are_not_repeated_when_answers_stall() {
-    let place = stalls::Place {
+    let target = stalls::Target {
         scheme: "mysql",
         options: "",
-        hasty: "",
-        patient: "",
+        short_timeouts: "",
+        long_timeouts: "",
     };
-    stalls::landed_writes_are_not_repeated(place).await;
+    stalls::landed_writes_are_not_repeated(target).await;
 }

@@ -1,4 +1,4 @@
-//! Setting MariaDB up for leases, and every way of having it set up wrongly.
+//! Configuring MariaDB for leases, and every configuration error.
 #![cfg(feature = "mysql")]
 
 mod mysql_support;
@@ -7,48 +7,48 @@ mod refusals;
 use leasehold::store::{self, Level};
 use leasehold_testbed::Server;
 use mysql_support::*;
-use refusals::{denied, level, nobody_is_there, refused};
+use refusals::{denied, level, refused, unreachable_hosts_are_reported};
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_do() {
-    let ground = Ground::new().await;
-    let database = &ground.database;
+async fn missing_rights_are_reported_with_the_fix() {
+    let fixture = Fixture::new().await;
+    let database = &fixture.database;
     let port = leasehold_testbed::shared("mysql").await.unwrap().port();
     let user = format!("u{}", &database[1..9]);
-    ground
+    fixture
         .sql(&format!("create user {user}@'%' identified by 's3cret'"))
         .await;
-    let at = |who: &str, rest: &str| format!("mysql://{who}@127.0.0.1:{port}/{rest}");
+    let at = |user: &str, rest: &str| format!("mysql://{user}@127.0.0.1:{port}/{rest}");
     let app = format!("{user}:s3cret");
     denied(
         &refused(&at(&format!("{user}:s3cret-not"), database)).await,
         "password",
     );
     denied(&refused(&at(&app, database)).await, "password");
-    ground
+    fixture
         .sql(&format!("grant select on {database}.* to {user}@'%'"))
         .await;
     denied(&refused(&at(&app, database)).await, "leasehold init");
     denied(&refused(&at("root", "elsewhere")).await, "database");
 
-    let admin = ground.open().await;
+    let admin = fixture.open().await;
     let store = store::open(&at(&app, database)).await.unwrap();
     let write = create(&name("a"), record(1, ""));
     denied(&store.swap(vec![write.clone()]).await.unwrap_err(), "grant");
-    ground
+    fixture
         .sql(&format!(
             "grant insert, update, delete on {database}.leasehold_records to {user}@'%'"
         ))
         .await;
     let store = store::open(&at(&app, database)).await.unwrap();
     assert_eq!(swap_one(&*store, write).await, WRITTEN);
-    ground.sql("drop table leasehold_records").await;
+    fixture.sql("drop table leasehold_records").await;
     denied(&admin.load(&[]).await.unwrap_err(), "leasehold init");
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
-    nobody_is_there(|place| format!("mysql://a:s3cret@{place}/d")).await;
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| format!("mysql://a:s3cret@{address}/d")).await;
 }
 
 #[tokio::test]
@@ -77,13 +77,13 @@ async fn tls_is_as_strict_as_ssl_mode_says() {
     }
     let missing = at("localhost", "ssl-mode=verify_ca&ssl-ca=/nowhere");
     denied(&refused(&missing).await, "/nowhere");
-    let plain = Ground::new().await;
+    let plain = Fixture::new().await;
     let required = format!("{}?ssl-mode=required", plain.url);
     denied(&refused(&required).await, "ssl-mode");
 }
 
 #[tokio::test]
-async fn a_replica_and_a_forgetful_server_are_found_out() {
+async fn replicas_and_settings_that_lose_writes_are_found() {
     let server = Server::builder("mysql")
         .arg("--innodb-flush-log-at-trx-commit=2")
         .arg("--log-bin")
@@ -91,15 +91,15 @@ async fn a_replica_and_a_forgetful_server_are_found_out() {
         .start()
         .await
         .unwrap();
-    let ground = Ground::on(server.port(), server.port()).await;
-    let store = ground.open().await;
+    let fixture = Fixture::on(server.port(), server.port()).await;
+    let store = fixture.open().await;
     let checks = store.check().await.unwrap();
     assert_eq!(level(&checks, "innodb_flush_log_at_trx_commit"), Level::Red);
     assert_eq!(level(&checks, "sync_binlog"), Level::Yellow);
-    ground.sql("set global read_only = 1").await;
+    fixture.sql("set global read_only = 1").await;
     denied(&store.load(&[]).await.unwrap_err(), "primary");
-    denied(&refused(&ground.url).await, "primary");
-    let healthy = Ground::new().await.open().await.check().await.unwrap();
+    denied(&refused(&fixture.url).await, "primary");
+    let healthy = Fixture::new().await.open().await.check().await.unwrap();
     assert!(
         healthy.iter().all(|check| check.level == Level::Green),
         "{healthy:?}"

@@ -1,4 +1,4 @@
-//! Leases in MariaDB: exact records, other people's locks, servers that die.
+//! Leases in MariaDB: exact records, locks of other transactions, server failures.
 #![cfg(feature = "mysql")]
 
 mod mysql_support;
@@ -14,17 +14,17 @@ use mysql_support::*;
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_record_comes_back_exactly_through_every_way_in() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn record_round_trips_through_every_read() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let name = name("a/b '\"#?%_\\🔒 ");
-    comes_back_exactly(&*store, &*ground.open().await, &name).await;
+    record_round_trips(&*store, &*fixture.open().await, &name).await;
 }
 
 #[tokio::test]
-async fn people_can_read_it() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn leases_are_readable() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let expires_at = Time::from_micros(1_700_000_000_250_000);
     let mut held = record(1_700_000_000_000_002, "step 3");
     held.holders = vec![holder(7, "web-1:17", Mode::Exclusive, expires_at)];
@@ -33,7 +33,7 @@ async fn people_can_read_it() {
         since: expires_at,
     });
     swap_one(&*store, create(&name("nightly"), held)).await;
-    let shown = ground
+    let shown = fixture
         .sql(
             "select concat_ws('|', kind, name, fence, owner, holders, expires_at_utc, state, body) \
              from leasehold_leases",
@@ -45,21 +45,21 @@ async fn people_can_read_it() {
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_holds_up_no_other() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn corrupt_row_blocks_no_other_write() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let (bad, good) = (name("bad one"), name("good"));
     let both = vec![create(&bad, full_record()), create(&good, record(1, ""))];
     store.swap(both).await.unwrap();
     let damage = "update leasehold_records set holders = '[{]' where name = 'bad one'";
-    ground.sql(damage).await;
-    holds_up_no_other(&*store, &bad, &good).await;
+    fixture.sql(damage).await;
+    corrupt_record_does_not_block_others(&*store, &bad, &good).await;
 }
 
 #[tokio::test]
-async fn a_locked_row_delays_nothing_else_and_says_so() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn locked_row_is_reported_and_delays_no_other_write() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let (locked, free, new) = (name("locked"), name("free"), name("new"));
     let both = vec![create(&locked, record(1, "")), create(&free, record(1, ""))];
     store.swap(both).await.unwrap();
@@ -67,10 +67,10 @@ async fn a_locked_row_delays_nothing_else_and_says_so() {
         load_one(&*store, &locked).await.unwrap(),
         load_one(&*store, &free).await.unwrap(),
     );
-    let mut user = ground.session().await;
+    let mut user = fixture.session().await;
     let lock = format!(
         "begin; select * from {}.leasehold_records where kind = 'lock' and name = 'locked' for update",
-        ground.database
+        fixture.database
     );
     user.query_drop(lock).await.unwrap();
 
@@ -87,21 +87,21 @@ async fn a_locked_row_delays_nothing_else_and_says_so() {
         "{:?}",
         started.elapsed()
     );
-    let told = |swapped: &Swapped| match swapped {
+    let is_locked = |swapped: &Swapped| match swapped {
         Swapped::Failed(Error::Unavailable(why)) => why.contains("`locked` is locked"),
         _ => false,
     };
-    assert!(told(&swapped[0]), "{swapped:?}");
+    assert!(is_locked(&swapped[0]), "{swapped:?}");
     assert_eq!(swapped[1..], [WRITTEN, WRITTEN]);
-    assert!(told(&swap_one(&*store, write.clone()).await));
-    // Reading waits for nobody, and neither does losing.
+    assert!(is_locked(&swap_one(&*store, write.clone()).await));
+    // Neither reads nor conflicts wait for the lock.
     assert_eq!(load_one(&*store, &locked).await.as_ref(), Some(&old_locked));
     let stale = Write {
         expect: Some(version(write_id())),
         ..write.clone()
     };
-    let lost = swap_one(&*store, stale).await;
-    assert_eq!(lost, Swapped::Conflict(Some(old_locked)));
+    let conflict = swap_one(&*store, stale).await;
+    assert_eq!(conflict, Swapped::Conflict(Some(old_locked)));
 
     let waiting = tokio::spawn({
         let (store, write) = (store.clone(), write.clone());
@@ -116,7 +116,7 @@ async fn a_locked_row_delays_nothing_else_and_says_so() {
 async fn each_call_is_one_round_trip() {
     let server = leasehold_testbed::shared("mysql").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
-    let store = Ground::on(server.port(), proxy.port()).await.open().await;
+    let store = Fixture::on(server.port(), proxy.port()).await.open().await;
     let names: Vec<_> = (0..64).map(|n| name(&format!("n{n:02}"))).collect();
     let creating: Vec<_> = names
         .iter()
@@ -149,25 +149,25 @@ async fn each_call_is_one_round_trip() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_loses_nothing_and_is_used_again_at_once() {
+async fn killed_server_loses_nothing_and_is_used_again_at_once() {
     let server = Server::start("mysql").await.unwrap();
-    let store = Ground::on(server.port(), server.port()).await.open().await;
+    let store = Fixture::on(server.port(), server.port()).await.open().await;
     let name = name("counter");
-    let mut sure = 1;
+    let mut acknowledged = 1;
     swap_one(&*store, create(&name, record(1, ""))).await;
     for _ in 0..2 {
         for _ in 0..20 {
             let current = load_one(&*store, &name).await.unwrap();
-            assert!(current.record.fence.get() >= sure);
+            assert!(current.record.fence.get() >= acknowledged);
             let next = current.record.fence.get() + 1;
             let write = replace(&name, &current, record(next, ""));
             assert_eq!(swap_one(&*store, write).await, WRITTEN);
-            sure = next;
+            acknowledged = next;
         }
         let current = load_one(&*store, &name).await.unwrap();
         server.kill().await;
         let down = Instant::now();
-        let write = replace(&name, &current, record(sure + 1, ""));
+        let write = replace(&name, &current, record(acknowledged + 1, ""));
         let error = store.swap(vec![write]).await.unwrap_err();
         assert!(
             matches!(error, Error::Unavailable(_) | Error::Indeterminate(_)),
@@ -180,20 +180,20 @@ async fn a_killed_server_loses_nothing_and_is_used_again_at_once() {
         let back = Instant::now();
         let current = load_one(&*store, &name).await.unwrap();
         assert!(back.elapsed() < Duration::from_secs(5));
-        assert_eq!(current.record.fence.get(), sure);
+        assert_eq!(current.record.fence.get(), acknowledged);
     }
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_everything_is_an_error_in_time() {
+async fn unresponsive_network_is_an_error_in_time() {
     let server = leasehold_testbed::shared("mysql").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
-    let store = Ground::on(server.port(), proxy.port()).await.open().await;
+    let store = Fixture::on(server.port(), proxy.port()).await.open().await;
     swap_one(&*store, create(&name("a"), record(1, ""))).await;
     proxy.blackhole();
     let started = Instant::now();
     let write = create(&name("b"), record(1, ""));
-    // The first of them has the connection that there is, and the other cannot make one.
+    // The swap uses the only connection, and the load cannot open another one.
     let (swapped, loaded) = tokio::join!(store.swap(vec![write]), store.load(&[]));
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(
@@ -206,9 +206,9 @@ async fn a_network_that_swallows_everything_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn the_time_is_the_servers() {
+async fn time_is_the_servers() {
     let server = Server::builder("mysql").own_clock().start().await.unwrap();
-    let store = Ground::on(server.port(), server.port()).await.open().await;
+    let store = Fixture::on(server.port(), server.port()).await.open().await;
     let time = async || store.load(&[]).await.unwrap().stamp.time;
     let before = time().await;
     server.step_clock(3600);

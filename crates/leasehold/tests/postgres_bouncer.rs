@@ -1,4 +1,4 @@
-//! PostgreSQL behind PgBouncer in transaction mode, where each statement may meet another session.
+//! PostgreSQL behind PgBouncer in transaction mode, where each statement may use another session.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -11,17 +11,17 @@ use leasehold::store::Swapped;
 use postgres_support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn increments_lose_nothing_in_sessions_that_are_never_the_same() {
+async fn no_increment_is_lost_with_changing_sessions() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let bouncer = server.behind_pgbouncer().await.unwrap();
-    let ground = Ground::on(bouncer.port());
+    let fixture = Fixture::on(bouncer.port());
     let names: Vec<_> = (0..4).map(|n| name(&format!("counter {n}"))).collect();
-    let first = ground.open().await;
+    let first = fixture.open().await;
     let zeros = names.iter().map(|name| create(name, record(1, "0")));
     first.swap(zeros.collect()).await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..6 {
-        let (store, names) = (ground.open().await, names.clone());
+        let (store, names) = (fixture.open().await, names.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..8 {
                 let mut left = names.clone();
@@ -48,14 +48,14 @@ async fn increments_lose_nothing_in_sessions_that_are_never_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn engines_take_turns_through_it() {
+async fn engines_take_turns_behind_pgbouncer() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let bouncer = server.behind_pgbouncer().await.unwrap();
-    let ground = Ground::on(bouncer.port());
+    let fixture = Fixture::on(bouncer.port());
     let name = name("turns");
     let mut tasks = Vec::new();
     for engine in 0..3 {
-        let engine_on = Engine::start(ground.open().await).await.unwrap();
+        let engine_on = Engine::start(fixture.open().await).await.unwrap();
         let name = name.clone();
         tasks.push(tokio::spawn(async move {
             for round in 0..4 {
@@ -74,33 +74,33 @@ async fn engines_take_turns_through_it() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_writes_through_it() {
+async fn listener_is_notified_of_writes_through_pgbouncer() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let bouncer = server.behind_pgbouncer().await.unwrap();
-    let ground = Ground::on(bouncer.port());
+    let fixture = Fixture::on(bouncer.port());
     let direct = server.port().to_string();
-    let url = ground.url.replace(&bouncer.port().to_string(), &direct);
-    let writer = ground.open().await;
+    let url = fixture.url.replace(&bouncer.port().to_string(), &direct);
+    let writer = fixture.open().await;
     let mut changes = leasehold::store::open(&url)
         .await
         .unwrap()
         .changes()
         .unwrap();
     let registered = "select count(*) from $T where kind = 'listener'";
-    while ground.sql(registered).await != "1" {
+    while fixture.sql(registered).await != "1" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     swap_one(&*writer, create(&name("freed"), record(1, ""))).await;
     assert_eq!(changes.recv().await, Some(name("freed")));
 }
 
-/// Statements are prepared in a session that, behind a pooler, others use as well: here by turns, so it is always the
-/// same one.
-async fn after_this_happens_to_what_is_prepared(happening: impl AsyncFn(&Ground, &Session)) {
+/// Runs `happening` between calls that use prepared statements. Behind the pooler other clients use the same session;
+/// here calls are sequential, so it is always the same one.
+async fn survives_a_change_of_the_session(change: impl AsyncFn(&Fixture, &Session)) {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let bouncer = server.behind_pgbouncer().await.unwrap();
-    let ground = Ground::on(bouncer.port());
-    let store = ground.open_with("&changes=off").await;
+    let fixture = Fixture::on(bouncer.port());
+    let store = fixture.open_with("&changes=off").await;
     let name = name("a");
     swap_one(&*store, create(&name, record(1, "0"))).await;
     let count = async |from: u32, to: u32| {
@@ -112,7 +112,7 @@ async fn after_this_happens_to_what_is_prepared(happening: impl AsyncFn(&Ground,
         }
     };
     count(0, 3).await;
-    happening(&ground, &Session(ground.session().await)).await;
+    change(&fixture, &Session(fixture.session().await)).await;
     count(3, 6).await;
 }
 
@@ -123,7 +123,7 @@ impl Session {
         self.0.batch_execute(sql).await.unwrap();
     }
 
-    /// Name, types and text of what loads and updates records.
+    /// Returns name, types and text of the prepared statements that load and update records.
     async fn prepared(&self) -> Vec<[String; 3]> {
         let sql = "select name, trim(both '{}' from parameter_types::text), statement from pg_prepared_statements \
              where statement like '%$17 = %'";
@@ -138,8 +138,8 @@ impl Session {
 }
 
 #[tokio::test]
-async fn a_prepared_statement_may_vanish() {
-    after_this_happens_to_what_is_prepared(async |_, session| {
+async fn deallocated_statements_are_prepared_again() {
+    survives_a_change_of_the_session(async |_, session| {
         assert!(session.prepared().await.len() >= 2, "a load and an update");
         session.run("deallocate all").await;
     })
@@ -147,33 +147,33 @@ async fn a_prepared_statement_may_vanish() {
 }
 
 #[tokio::test]
-async fn a_prepared_statement_may_become_another_processs() {
-    after_this_happens_to_what_is_prepared(async |ground, session| {
-        let other = Ground::on(ground.port);
+async fn statements_replaced_by_another_process_are_detected() {
+    survives_a_change_of_the_session(async |fixture, session| {
+        let other = Fixture::on(fixture.port);
         other.open_with("&changes=off").await;
-        let schema = |ground: &Ground| ground.table.split('.').next().unwrap().to_owned();
-        let (ours, theirs) = (schema(ground), schema(&other));
+        let schema = |fixture: &Fixture| fixture.table.split('.').next().unwrap().to_owned();
+        let (ours, theirs) = (schema(fixture), schema(&other));
         let prepared = session.prepared().await;
         assert!(prepared.len() >= 2, "a load and an update");
         for [name, types, text] in prepared {
             let (_, mark) = text.split_once("$17 = '").unwrap();
             let (mark, _) = mark.split_once('\'').unwrap();
             let text = text.replace(&ours, &theirs).replace(mark, "their mark");
-            let again = format!("deallocate {name}; prepare {name} ({types}) as {text}");
-            session.run(&again).await;
+            let replace = format!("deallocate {name}; prepare {name} ({types}) as {text}");
+            session.run(&replace).await;
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_prepared_statement_may_be_older_than_the_table() {
-    after_this_happens_to_what_is_prepared(async |ground, session| {
+async fn statements_older_than_the_table_are_prepared_again() {
+    survives_a_change_of_the_session(async |fixture, session| {
         assert!(session.prepared().await.len() >= 2, "a load and an update");
-        let view = ground.table.replace("_records", "_leases");
+        let view = fixture.table.replace("_records", "_leases");
         let change = format!(
             "drop view {view}; alter table {} alter column body type varchar",
-            ground.table
+            fixture.table
         );
         session.run(&change).await;
     })

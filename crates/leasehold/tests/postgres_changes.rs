@@ -1,4 +1,4 @@
-//! Hints on PostgreSQL: what a process does at once reaches every other one that listens.
+//! Change notifications in PostgreSQL: writes of one process reach all listening processes.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -14,10 +14,10 @@ use leasehold::{AcquireRequest, BreakRequest, Leases as _, PutRequest};
 use postgres_support::*;
 use tokio_postgres::{AsyncMessage, NoTls};
 
-/// A hint comes within milliseconds; this only ends a test that would never end.
-const NEVER: Duration = Duration::from_secs(60);
+/// Ends a test that would hang: a notification takes milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A record that an exclusive holder has.
+/// Returns a record with an exclusive holder.
 fn held() -> leasehold::core::Record {
     let mut held = record(1, "");
     held.holders = vec![holder(1, "h", Mode::Exclusive, Time::from_micros(5))];
@@ -25,61 +25,65 @@ fn held() -> leasehold::core::Record {
 }
 
 /// Waits until this many listeners with this body are registered.
-async fn registered(ground: &Ground, count: usize, body: &str) {
+async fn registered(fixture: &Fixture, count: usize, body: &str) {
     let count = count.to_string();
     let sql = format!("select count(*) from $T where kind = 'listener' and body = '{body}'");
     let wait = async {
-        while ground.sql(&sql).await != count {
+        while fixture.sql(&sql).await != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(NEVER, wait).await.expect("registered");
+    tokio::time::timeout(TIMEOUT, wait)
+        .await
+        .expect("registered");
 }
 
-/// A write by a process that does nothing else.
+/// Writes a record from a short-lived process.
 async fn write_and_go(store: Arc<dyn Store>, name: &Name, record: leasehold::core::Record) {
     assert_eq!(swap_one(&*store, create(name, record)).await, WRITTEN);
     store.close().await;
 }
 
-async fn hint(changes: &mut Changes) -> Name {
-    let hint = tokio::time::timeout(NEVER, changes.recv()).await;
-    hint.expect("a hint comes").expect("the store is open")
+async fn next_change(changes: &mut Changes) -> Name {
+    let change = tokio::time::timeout(TIMEOUT, changes.recv()).await;
+    change
+        .expect("notified in time")
+        .expect("the store is open")
 }
 
 #[tokio::test]
-async fn watcher_hears_of_the_first_write_of_every_process() {
-    let ground = Ground::new().await;
-    let watcher = ground.open().await;
+async fn watcher_is_notified_of_the_first_write_of_every_process() {
+    let fixture = Fixture::new().await;
+    let watcher = fixture.open().await;
     let mut changes = watcher.changes().unwrap();
     watcher.watch();
-    registered(&ground, 1, "watches").await;
+    registered(&fixture, 1, "watches").await;
     for round in 0..12 {
         let name = name(&format!("job {round}"));
-        write_and_go(ground.open().await, &name, held()).await;
-        assert_eq!(hint(&mut changes).await, name);
+        write_and_go(fixture.open().await, &name, held()).await;
+        assert_eq!(next_change(&mut changes).await, name);
     }
 }
 
 #[tokio::test]
-async fn waiter_hears_of_releases_only() {
-    let ground = Ground::new().await;
-    let mut changes = ground.open().await.changes().unwrap();
-    registered(&ground, 1, "").await;
-    write_and_go(ground.open().await, &name("taken"), held()).await;
-    write_and_go(ground.open().await, &name("freed"), record(1, "")).await;
-    assert_eq!(hint(&mut changes).await, name("freed"));
+async fn waiter_is_notified_of_releases_only() {
+    let fixture = Fixture::new().await;
+    let mut changes = fixture.open().await.changes().unwrap();
+    registered(&fixture, 1, "").await;
+    write_and_go(fixture.open().await, &name("taken"), held()).await;
+    write_and_go(fixture.open().await, &name("freed"), record(1, "")).await;
+    assert_eq!(next_change(&mut changes).await, name("freed"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscriber_hears_of_what_short_lived_engines_do() {
-    let ground = Ground::new().await;
-    let watching = Engine::start(ground.open().await).await.unwrap();
+async fn subscriber_receives_events_of_short_lived_engines() {
+    let fixture = Fixture::new().await;
+    let watching = Engine::start(fixture.open().await).await.unwrap();
     let mut events = watching.subscribe();
-    registered(&ground, 1, "watches").await;
+    registered(&fixture, 1, "watches").await;
     let mut next = async |name: &Name| loop {
-        let event = tokio::time::timeout(NEVER, events.next()).await;
-        let happened = event.expect("an event comes").expect("the engine runs");
+        let event = tokio::time::timeout(TIMEOUT, events.next()).await;
+        let happened = event.expect("an event in time").expect("the engine runs");
         if let Ok(happened) = happened
             && happened.name == *name
         {
@@ -88,11 +92,11 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
     };
     for round in 0..4 {
         let lease = name(&format!("lease {round}"));
-        let engine = Engine::start(ground.open().await).await.unwrap();
+        let engine = Engine::start(fixture.open().await).await.unwrap();
         let request = AcquireRequest {
             name: lease.clone(),
             nonce: leasehold::core::Nonce::new("nonce").unwrap(),
-            owner: "someone".into(),
+            owner: "test".into(),
             ttl: Duration::from_secs(60),
             mode: Mode::Exclusive,
             fence: None,
@@ -104,7 +108,7 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
         assert!(matches!(event, Event::Granted { .. }), "{event:?}");
 
         let item = name(&format!("item {round}"));
-        let engine = Engine::start(ground.open().await).await.unwrap();
+        let engine = Engine::start(fixture.open().await).await.unwrap();
         let request = PutRequest {
             name: item.clone(),
             state: "READY".into(),
@@ -116,7 +120,7 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
         let event = next(&item).await;
         assert!(matches!(event, Event::Updated { .. }), "{event:?}");
 
-        let engine = Engine::start(ground.open().await).await.unwrap();
+        let engine = Engine::start(fixture.open().await).await.unwrap();
         let force = BreakRequest::Force {
             fence: None,
             reason: "test".into(),
@@ -138,41 +142,41 @@ async fn subscriber_hears_of_what_short_lived_engines_do() {
 
 #[tokio::test]
 async fn listener_withdraws_when_its_engine_closes() {
-    let ground = Ground::new().await;
-    let engine = Engine::start(ground.open().await).await.unwrap();
-    registered(&ground, 1, "").await;
+    let fixture = Fixture::new().await;
+    let engine = Engine::start(fixture.open().await).await.unwrap();
+    registered(&fixture, 1, "").await;
     engine.close().await;
-    registered(&ground, 0, "").await;
+    registered(&fixture, 0, "").await;
 }
 
 #[tokio::test]
-async fn lapsed_listeners_are_deleted() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
-    let lapsed = "insert into $T (kind, name, write_id, fence, held_until, holders, body) values \
+async fn expired_listeners_are_deleted() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
+    let insert = "insert into $T (kind, name, write_id, fence, held_until, holders, body) values \
          ('listener', 'dead', '00000000-0000-0000-0000-000000000000', 0, 1, '[]', 'watches')";
-    ground.sql(lapsed).await;
+    fixture.sql(insert).await;
     let _changes = store.changes().unwrap();
-    registered(&ground, 1, "").await;
-    registered(&ground, 0, "watches").await;
+    registered(&fixture, 1, "").await;
+    registered(&fixture, 0, "watches").await;
 }
 
 #[tokio::test]
-async fn nothing_is_notified_while_no_other_process_listens() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn no_notification_is_sent_without_other_listeners() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let _changes = store.changes().unwrap();
     store.watch();
-    registered(&ground, 1, "watches").await;
+    registered(&fixture, 1, "watches").await;
     // A session that is not registered receives every message.
-    let channel = format!("leasehold_{}", &ground.table[..12]);
-    let url = ground.url.split('?').next().unwrap();
+    let channel = format!("leasehold_{}", &fixture.table[..12]);
+    let url = fixture.url.split('?').next().unwrap();
     let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
-    let (heard, mut messages) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message {
-                let _ = heard.send(notification.payload().to_owned());
+                let _ = sender.send(notification.payload().to_owned());
             }
         }
     });
@@ -181,39 +185,41 @@ async fn nothing_is_notified_while_no_other_process_listens() {
     write_and_go(store, &name("a"), record(1, "")).await;
     let end = format!("notify \"{channel}\", 'end'");
     client.batch_execute(&end).await.unwrap();
-    let message = tokio::time::timeout(NEVER, messages.recv()).await.unwrap();
+    let message = tokio::time::timeout(TIMEOUT, messages.recv())
+        .await
+        .unwrap();
     assert_eq!(message.as_deref(), Some("end"));
 }
 
 #[tokio::test]
-async fn listener_needs_no_right_of_its_own() {
-    let ground = Ground::new().await;
-    drop(ground.open().await);
-    let schema = ground.table.split('.').next().unwrap();
+async fn listener_requires_no_additional_privilege() {
+    let fixture = Fixture::new().await;
+    drop(fixture.open().await);
+    let schema = fixture.table.split('.').next().unwrap();
     let role = format!("app_{schema}");
     let rights = format!(
         "create role {role} login; grant usage on schema {schema} to {role}; \
          grant select, insert, update, delete on $T to {role}"
     );
-    ground.sql(&rights).await;
-    let url = ground.url.replace("postgres@", &format!("{role}@"));
+    fixture.sql(&rights).await;
+    let url = fixture.url.replace("postgres@", &format!("{role}@"));
     let store = leasehold::store::open(&url).await.unwrap();
     let mut changes = store.changes().unwrap();
-    registered(&ground, 1, "").await;
+    registered(&fixture, 1, "").await;
     let writer = leasehold::store::open(&url).await.unwrap();
     write_and_go(writer, &name("freed"), record(1, "")).await;
-    assert_eq!(hint(&mut changes).await, name("freed"));
+    assert_eq!(next_change(&mut changes).await, name("freed"));
 }
 
 #[tokio::test]
-async fn view_for_people_shows_no_listeners() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn leases_view_contains_no_listeners() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let _changes = store.changes().unwrap();
-    registered(&ground, 1, "").await;
-    let view = ground.table.replace("_records", "_leases");
+    registered(&fixture, 1, "").await;
+    let view = fixture.table.replace("_records", "_leases");
     assert_eq!(
-        ground.sql(&format!("select count(*) from {view}")).await,
+        fixture.sql(&format!("select count(*) from {view}")).await,
         "0"
     );
 }

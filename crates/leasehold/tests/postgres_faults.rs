@@ -1,4 +1,4 @@
-//! PostgreSQL that dies, hangs or is far away; and what a call costs.
+//! PostgreSQL that is killed, hangs or is slow to reach; and the cost of a call.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -15,10 +15,10 @@ use leasehold_testbed::{Proxy, Server};
 use postgres_support::*;
 use tokio::time::Instant;
 
-/// Counts a record up until told to stop; how far it surely came, and how far it may have come.
+/// Increments a counter until stopped. Returns the last acknowledged value, and the last one that was sent.
 async fn count_up(store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> (u64, u64) {
     let name = name("counter");
-    let (mut sure, mut sent) = (0, 0);
+    let (mut acknowledged, mut sent) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let Ok(loaded) = store.load(std::slice::from_ref(&name)).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -28,20 +28,20 @@ async fn count_up(store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> (u64, u64) {
             Some(current) => {
                 let count = current.record.fence.get();
                 assert!(
-                    count >= sure,
-                    "{count} < {sure}: what was acknowledged is gone"
+                    count >= acknowledged,
+                    "{count} < {acknowledged}: an acknowledged write is lost"
                 );
                 sent = count + 1;
                 replace(&name, current, record(sent, ""))
             }
             None => {
-                assert_eq!(sure, 0, "the record is gone");
+                assert_eq!(acknowledged, 0, "the record is gone");
                 sent = 1;
                 create(&name, record(1, ""))
             }
         };
         match store.swap(vec![write]).await {
-            Ok(answer) if answer.value[0] == WRITTEN => sure = sent,
+            Ok(answer) if answer.value[0] == WRITTEN => acknowledged = sent,
             Ok(answer) => assert!(matches!(answer.value[0], Swapped::Failed(_))),
             Err(error) => assert!(
                 matches!(error, Error::Unavailable(_) | Error::Indeterminate(_)),
@@ -49,13 +49,13 @@ async fn count_up(store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> (u64, u64) {
             ),
         }
     }
-    (sure, sent)
+    (acknowledged, sent)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_server_loses_nothing_and_is_used_again_at_once() {
+async fn killed_server_loses_nothing_and_is_used_again_at_once() {
     let server = Server::start("postgres").await.unwrap();
-    let store = Ground::on(server.port()).open().await;
+    let store = Fixture::on(server.port()).open().await;
     let stop = Arc::new(AtomicBool::new(false));
     let counting = tokio::spawn(count_up(store.clone(), stop.clone()));
     let engine = Engine::start(store.clone()).await.unwrap();
@@ -86,28 +86,28 @@ async fn a_killed_server_loses_nothing_and_is_used_again_at_once() {
         );
     }
     stop.store(true, Ordering::Relaxed);
-    let (sure, sent) = counting.await.unwrap();
+    let (acknowledged, sent) = counting.await.unwrap();
     let last = load_one(&*store, &name("counter")).await.unwrap();
-    assert!((sure..=sent).contains(&last.record.fence.get()));
-    assert!(sure > 3, "it counted");
+    assert!((acknowledged..=sent).contains(&last.record.fence.get()));
+    assert!(acknowledged > 3, "it counted");
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_everything_is_an_error_in_time() {
+async fn unresponsive_network_is_an_error_in_time() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
-    let store = Ground::on(proxy.port()).open().await;
+    let store = Fixture::on(proxy.port()).open().await;
     let name = name("a");
     swap_one(&*store, create(&name, record(1, ""))).await;
     let current = load_one(&*store, &name).await.unwrap();
     proxy.blackhole();
     let started = Instant::now();
     let write = replace(&name, &current, record(2, ""));
-    // The first of them has the connection that there is, and the other cannot make one.
+    // The swap uses the only connection, and the load cannot open another one.
     let (swapped, loaded) = tokio::join!(store.swap(vec![write]), store.load(&[]));
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(matches!(loaded, Err(Error::Unavailable(_))), "{loaded:?}");
-    // It was sent, so nobody can tell.
+    // It was sent, so its outcome is unknown.
     assert!(
         matches!(swapped, Err(Error::Indeterminate(_))),
         "{swapped:?}"
@@ -122,7 +122,7 @@ async fn a_network_that_swallows_everything_is_an_error_in_time() {
 async fn each_call_is_one_round_trip() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
-    let store = Ground::on(proxy.port()).open_with("&changes=off").await;
+    let store = Fixture::on(proxy.port()).open_with("&changes=off").await;
     let names: Vec<_> = (0..64).map(|n| name(&format!("n{n:02}"))).collect();
     let trips = async |what: &str, call: &dyn Fn() -> Call| {
         let before = proxy.traffic().round_trips;
@@ -173,13 +173,13 @@ async fn each_call_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn the_time_is_the_servers() {
+async fn time_is_the_servers() {
     let server = Server::builder("postgres")
         .own_clock()
         .start()
         .await
         .unwrap();
-    let store = Ground::on(server.port()).open().await;
+    let store = Fixture::on(server.port()).open().await;
     let time = async || store.load(&[]).await.unwrap().stamp.time;
     let before = time().await;
     server.step_clock(3600);
@@ -194,17 +194,17 @@ async fn the_time_is_the_servers() {
 }
 
 #[tokio::test]
-async fn changes_are_told_to_others_also_after_a_restart() {
+async fn notifications_resume_after_a_restart() {
     let server = Server::start("postgres").await.unwrap();
-    let ground = Ground::on(server.port());
-    let (one, other) = (ground.open().await, ground.open().await);
+    let fixture = Fixture::on(server.port());
+    let (one, other) = (fixture.open().await, fixture.open().await);
     let mut changes = other.changes().unwrap();
-    // Who listens itself tells others only where it has heard of them.
+    // Also while this process listens itself.
     let _own = one.changes().unwrap();
     let mut fence = 0;
     for round in 0..2 {
-        // Listening begins a moment after it was asked for, and a restart takes it away for a while.
-        let heard = loop {
+        // Listening starts asynchronously, and a restart interrupts it.
+        let changed = loop {
             fence += 1;
             let freed = name(&format!("freed {round}.{fence}"));
             let mut held = record(fence, "");
@@ -214,25 +214,25 @@ async fn changes_are_told_to_others_also_after_a_restart() {
             let both = vec![create(&freed, record(1, "")), create(&kept, held)];
             one.swap(both).await.unwrap();
             let wait = Duration::from_millis(300);
-            if let Ok(heard) = tokio::time::timeout(wait, changes.recv()).await {
-                break heard.unwrap();
+            if let Ok(changed) = tokio::time::timeout(wait, changes.recv()).await {
+                break changed.unwrap();
             }
-            assert!(fence < 100, "nothing is heard");
+            assert!(fence < 100, "no notification arrived");
         };
-        assert!(heard.as_str().starts_with("freed"), "{heard}");
+        assert!(changed.as_str().starts_with("freed"), "{changed}");
         while changes.try_recv().is_ok() {}
         server.restart().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_gets_it_from_another_engine_with_and_without_hints() {
+async fn waiter_is_served_by_another_engine_with_and_without_notifications() {
     for options in ["", "&changes=off"] {
-        let ground = Ground::new().await;
-        let one = Engine::start(ground.open_with(options).await)
+        let fixture = Fixture::new().await;
+        let one = Engine::start(fixture.open_with(options).await)
             .await
             .unwrap();
-        let other = Engine::start(ground.open_with(options).await)
+        let other = Engine::start(fixture.open_with(options).await)
             .await
             .unwrap();
         let name = name("shared");

@@ -1,4 +1,4 @@
-//! Fences that are checked in transactions of PostgreSQL.
+//! Fence checks in PostgreSQL transactions.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -7,18 +7,18 @@ mod zombie;
 use std::time::Duration;
 
 use leasehold::fence::{self, Bearer, Statement};
-use postgres_support::Ground;
+use postgres_support::Fixture;
 use tokio_postgres::Transaction;
 use zombie::{Account, With, any_name, hold, take_over};
 
 struct Database {
-    ground: Ground,
+    fixture: Fixture,
     schema: String,
 }
 
 impl Database {
     async fn session(&self) -> tokio_postgres::Client {
-        let session = self.ground.session().await;
+        let session = self.fixture.session().await;
         let path = format!("set search_path to {}", self.schema);
         session.batch_execute(&path).await.unwrap();
         session
@@ -34,11 +34,11 @@ async fn passes(transaction: &Transaction<'_>, statement: Statement) -> bool {
 
 impl Account for Database {
     async fn open() -> Self {
-        let ground = Ground::new().await;
-        ground.open().await;
-        let (schema, _) = ground.table.split_once('.').unwrap();
+        let fixture = Fixture::new().await;
+        fixture.open().await;
+        let (schema, _) = fixture.table.split_once('.').unwrap();
         let schema = schema.to_owned();
-        let database = Self { ground, schema };
+        let database = Self { fixture, schema };
         let session = database.session().await;
         let account = "create table account (balance bigint, fence bigint); insert into account values (100, 0)";
         session.batch_execute(account).await.unwrap();
@@ -50,7 +50,7 @@ impl Account for Database {
     }
 
     fn leases(&self) -> &str {
-        &self.ground.url
+        &self.fixture.url
     }
 
     async fn balance(&self) -> i64 {
@@ -60,8 +60,8 @@ impl Account for Database {
     }
 
     async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
-        // The search path need not lead to the leases.
-        let mut session = self.ground.session().await;
+        // The search path need not contain the leases.
+        let mut session = self.fixture.session().await;
         let transaction = session.transaction().await.unwrap();
         let guard = fence::postgres::guard(bearer).in_schema(&self.schema);
         if with == With::Guard && !passes(&transaction, guard).await {
@@ -79,28 +79,28 @@ impl Account for Database {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Database>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<Database>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Database>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Database>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Database>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<Database>().await;
 }
 
 #[tokio::test]
-async fn an_expired_holder_is_refused_once_replaced() {
+async fn expired_holder_is_refused_once_replaced() {
     let ttl = Duration::from_millis(1_200);
-    zombie::an_expired_holder_is_refused_once_replaced::<Database>(ttl).await;
+    zombie::expired_holder_is_refused_once_replaced::<Database>(ttl).await;
 }
 
 #[tokio::test]
-async fn a_take_over_waits_for_the_commit() {
+async fn takeover_waits_for_the_commit() {
     let (database, name) = (Database::open().await, any_name());
     let lease = hold(database.leases(), &name).await;
     let mut session = database.session().await;
@@ -112,29 +112,29 @@ async fn a_take_over_waits_for_the_commit() {
     assert!(passes(&transaction, fence::postgres::check(&lease)).await);
 
     let url = database.leases().to_owned();
-    let heir = tokio::spawn(async move { take_over(&url, &name).await });
+    let successor = tokio::spawn(async move { take_over(&url, &name).await });
     let waiting = "select count(*) > 0 from pg_stat_activity where wait_event_type = 'Lock'";
-    while database.ground.sql(waiting).await != "t" {
+    while database.fixture.sql(waiting).await != "t" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(!heir.is_finished());
+    assert!(!successor.is_finished());
     transaction.commit().await.unwrap();
-    assert!(heir.await.unwrap().fence() > lease.fence());
+    assert!(successor.await.unwrap().fence() > lease.fence());
     assert_eq!(database.balance().await, 60);
 }
 
-/// Where the table can have a column for it: the write itself is the check.
+/// For tables with a fence column: the write itself is the check.
 #[tokio::test]
-async fn a_fence_column_that_only_grows() {
+async fn fence_column_refuses_lower_fences() {
     let (database, name) = (Database::open().await, any_name());
     let zombie = hold(database.leases(), &name).await;
-    let heir = take_over(database.leases(), &name).await;
+    let successor = take_over(database.leases(), &name).await;
     let session = database.session().await;
     let write = "update account set balance = $1, fence = $2 where fence <= $2";
     for (lease, balance, rows) in [
         (&zombie, 110_i64, 1),
-        (&heir, 150, 1),
-        (&heir, 160, 1),
+        (&successor, 150, 1),
+        (&successor, 160, 1),
         (&zombie, 90, 0),
     ] {
         let fence = lease.fence().get().cast_signed();

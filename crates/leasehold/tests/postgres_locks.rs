@@ -1,4 +1,4 @@
-//! What other people's transactions do to leases in PostgreSQL: nothing to all but the rows that they lock.
+//! The effect of other transactions on leases in PostgreSQL: none, except on the rows that they lock.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -14,19 +14,19 @@ use postgres_support::*;
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_locked_row_delays_nobodys_other_leases() {
-    let ground = Ground::new().await;
-    let engine = Engine::start(ground.open().await).await.unwrap();
+async fn locked_row_does_not_delay_other_leases() {
+    let fixture = Fixture::new().await;
+    let engine = Engine::start(fixture.open().await).await.unwrap();
     let locked: Vec<_> = (0..6).map(|n| name(&format!("locked {n}"))).collect();
     let mut fences = Vec::new();
     for name in &locked {
         fences.push(grant(&engine, name, "holder", Duration::ZERO).await);
     }
-    let user = ground.session().await;
-    let lock = format!("begin; select * from {} for update", ground.table);
+    let user = fixture.session().await;
+    let lock = format!("begin; select * from {} for update", fixture.table);
     user.simple_query(&lock).await.unwrap();
 
-    let stuck: Vec<_> = locked
+    let blocked: Vec<_> = locked
         .iter()
         .zip(fences)
         .map(|(name, fence)| {
@@ -40,23 +40,24 @@ async fn a_locked_row_delays_nobodys_other_leases() {
         let fence = grant(&engine, &name, "other", Duration::ZERO).await;
         assert_eq!(release(&engine, &name, fence).await, Ok(Outcome::Released));
     }
-    // Each of the forty may meet the batch that learns of the locked rows once, for a tenth of a second at most.
+    // Each of the forty calls may once be in the batch that finds the locked rows, which takes at most a tenth of a
+    // second.
     assert!(
         started.elapsed() < Duration::from_secs(4),
         "{:?}",
         started.elapsed()
     );
-    assert!(stuck.iter().all(|stuck| !stuck.is_finished()));
+    assert!(blocked.iter().all(|blocked| !blocked.is_finished()));
     user.simple_query("commit").await.unwrap();
-    for stuck in stuck {
-        assert_eq!(stuck.await.unwrap(), Ok(Outcome::Released));
+    for blocked in blocked {
+        assert_eq!(blocked.await.unwrap(), Ok(Outcome::Released));
     }
 }
 
 #[tokio::test]
-async fn a_row_that_stays_locked_is_an_error_that_says_so() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn row_that_stays_locked_is_reported() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let (locked, free, new) = (name("locked"), name("free"), name("new"));
     let both = vec![create(&locked, record(1, "")), create(&free, record(1, ""))];
     store.swap(both).await.unwrap();
@@ -64,10 +65,10 @@ async fn a_row_that_stays_locked_is_an_error_that_says_so() {
         load_one(&*store, &locked).await.unwrap(),
         load_one(&*store, &free).await.unwrap(),
     );
-    let user = ground.session().await;
+    let user = fixture.session().await;
     let lock = format!(
         "begin; update {} set body = 'x' where name = 'locked'",
-        ground.table
+        fixture.table
     );
     user.simple_query(&lock).await.unwrap();
 
@@ -78,14 +79,14 @@ async fn a_row_that_stays_locked_is_an_error_that_says_so() {
         create(&new, record(1, "")),
     ];
     let swapped = store.swap(batch).await.unwrap().value;
-    let told = |swapped: &Swapped| match swapped {
+    let is_locked = |swapped: &Swapped| match swapped {
         Swapped::Failed(Error::Unavailable(why)) => why.contains("`locked` is locked"),
         _ => false,
     };
-    assert!(told(&swapped[0]), "{swapped:?}");
+    assert!(is_locked(&swapped[0]), "{swapped:?}");
     assert_eq!(swapped[1..], [WRITTEN, WRITTEN]);
-    assert!(told(&swap_one(&*store, write.clone()).await));
-    // Reading waits for nobody, and neither does losing.
+    assert!(is_locked(&swap_one(&*store, write.clone()).await));
+    // Neither reads nor conflicts wait for the lock.
     assert_eq!(load_one(&*store, &locked).await.as_ref(), Some(&old_locked));
     let stale = Write {
         expect: Some(version(write_id())),
@@ -105,22 +106,22 @@ async fn a_row_that_stays_locked_is_an_error_that_says_so() {
     assert_eq!(waiting.await.unwrap(), WRITTEN);
 }
 
-/// A server that is slow to accept a connection is no row that stays locked.
+/// A server that is slow to accept a connection is not reported as a locked row.
 #[tokio::test]
-async fn a_lock_is_waited_for_from_when_there_is_a_connection_for_it() {
-    let direct = Ground::new().await;
+async fn lock_wait_starts_when_the_connection_is_open() {
+    let direct = Fixture::new().await;
     let proxy = Proxy::to(direct.port).await;
-    let ground = Ground::on(proxy.port());
-    let store = ground.open().await;
+    let fixture = Fixture::on(proxy.port());
+    let store = fixture.open().await;
     let counter = name("counter");
     swap_one(&*store, create(&counter, record(1, ""))).await;
     let old = load_one(&*store, &counter).await.unwrap();
     let user = direct.session().await;
-    let lock = format!("begin; select * from {} for update", ground.table);
+    let lock = format!("begin; select * from {} for update", fixture.table);
     user.simple_query(&lock).await.unwrap();
 
     let before = proxy.traffic().connections;
-    // Two round trips make a connection.
+    // Connecting takes two round trips.
     proxy.delay(Duration::from_millis(100));
     let write = replace(&counter, &old, record(2, ""));
     let waiting = tokio::spawn(async move { swap_one(&*store, write).await });
@@ -132,17 +133,17 @@ async fn a_lock_is_waited_for_from_when_there_is_a_connection_for_it() {
 }
 
 #[tokio::test]
-async fn an_insert_that_somebody_has_not_committed_is_in_the_way_of_nothing_else() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn uncommitted_insert_of_another_transaction_blocks_no_other_write() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let (mine, free) = (name("mine"), name("free"));
     swap_one(&*store, create(&free, record(1, ""))).await;
     let old = load_one(&*store, &free).await.unwrap();
-    let user = ground.session().await;
+    let user = fixture.session().await;
     let insert = format!(
         "begin; insert into {} (kind, name, write_id, fence, held_until, holders, body) \
          values ('lock', 'mine', gen_random_uuid(), 7, 0, '[]', 'theirs')",
-        ground.table
+        fixture.table
     );
     user.simple_query(&insert).await.unwrap();
     let batch = vec![
@@ -163,25 +164,25 @@ async fn an_insert_that_somebody_has_not_committed_is_in_the_way_of_nothing_else
     }
 }
 
-/// A database may be set to a stricter isolation than this store needs.
+/// A database may be configured for a stricter isolation level than this store needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn increments_lose_nothing_whatever_the_isolation() {
+async fn no_increment_is_lost_at_any_isolation_level() {
     for isolation in ["repeatable%20read", "serializable"] {
-        let ground = Ground::new().await;
+        let fixture = Fixture::new().await;
         let options = format!("&options=-c%20default_transaction_isolation%3D{isolation}");
         let options = options.replace("repeatable%20read", "repeatable%5C%20read");
-        count_together(&ground, &options).await;
+        count_together(&fixture, &options).await;
     }
 }
 
-/// Eight count one record up, each ten times, from connections of their own.
-async fn count_together(ground: &Ground, options: &str) {
+/// Increments one record from eight stores, ten times each.
+async fn count_together(fixture: &Fixture, options: &str) {
     let name = name("counter");
-    let first = ground.open_with(options).await;
+    let first = fixture.open_with(options).await;
     swap_one(&*first, create(&name, record(1, "0"))).await;
     let mut tasks = Vec::new();
     for _ in 0..8 {
-        let (store, name) = (ground.open_with(options).await, name.clone());
+        let (store, name) = (fixture.open_with(options).await, name.clone());
         tasks.push(tokio::spawn(async move {
             let mut current = load_one(&*store, &name).await.unwrap();
             let mut left = 10;

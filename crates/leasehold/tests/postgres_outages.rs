@@ -1,59 +1,59 @@
-//! PostgreSQL killed under load, cut off, with a clock that steps; waiters on two engines; round trips.
+//! PostgreSQL killed under load, cut off, with a clock that steps; hand-offs between engines; round trips.
 #![cfg(feature = "postgres")]
 
 mod outages;
 mod records;
 mod stalls;
-mod witness;
+mod workers;
 
 use std::time::Duration;
 
 use leasehold_testbed::{Proxy, Server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_when_it_is_killed_under_load() {
+async fn acknowledged_writes_survive_a_kill_under_load() {
     outages::killed_under_load("postgres").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_lost_in_time_when_the_network_swallows_everything() {
+async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
     outages::cut_off("postgres", "", Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_overlapped_when_its_clock_steps() {
-    outages::its_clock_steps("postgres").await;
+async fn no_holder_is_overlapped_when_the_clock_steps() {
+    outages::clock_steps("postgres").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_holder_is_overlapped_when_its_clock_is_slewed() {
-    outages::its_clock_is_slewed("postgres").await;
+async fn no_holder_is_overlapped_when_the_clock_is_slewed() {
+    outages::clock_is_slewed("postgres").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_are_served_through_another_engine_with_and_without_hints() {
+async fn waiters_are_served_by_another_engine_with_and_without_notifications() {
     let server = Server::start("postgres").await.expect("installed");
-    outages::waiters_elsewhere(server).await;
+    outages::hand_off_between_engines(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_is_a_round_trip_and_so_is_a_batch() {
+async fn operation_or_batch_takes_one_round_trip() {
     let server = Server::start("postgres").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port()) + "?changes=off";
-    let trips = outages::Trips::between(&url, proxy, &server.url()).await;
-    trips.one_by_one().await;
-    trips.sixty_four().await;
+    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    trips.check_single_operations().await;
+    trips.check_batch().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landed_writes_are_not_repeated_when_answers_stall() {
-    let place = stalls::Place {
+    let target = stalls::Target {
         scheme: "postgres",
-        // Otherwise hints may have the only connection that there is, and none can be made while answers stall.
+        // Otherwise listening may use the only connection, and none can be opened while answers stall.
         options: "?changes=off",
-        hasty: "",
-        patient: "",
+        short_timeouts: "",
+        long_timeouts: "",
     };
-    stalls::landed_writes_are_not_repeated(place).await;
+    stalls::landed_writes_are_not_repeated(target).await;
 }

@@ -11,20 +11,20 @@ use postgres_support::*;
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_record_comes_back_exactly_through_every_way_in() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn record_round_trips_through_every_read() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let name = name("a/b '\"#?%_🔒");
-    comes_back_exactly(&*store, &*ground.open().await, &name).await;
+    record_round_trips(&*store, &*fixture.open().await, &name).await;
 }
 
 #[tokio::test]
-async fn a_nul_comes_and_goes() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn body_with_nul_round_trips() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let name = name("nul");
     swap_one(&*store, create(&name, record(1, "a\0b"))).await;
-    assert_eq!(ground.sql("select body from $T").await, "a\u{2400}b");
+    assert_eq!(fixture.sql("select body from $T").await, "a\u{2400}b");
     for body in ["a\0b", "plain \u{2400}", "\0", ""] {
         let current = load_one(&*store, &name).await.unwrap();
         let write = replace(&name, &current, record(2, body));
@@ -35,9 +35,9 @@ async fn a_nul_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn people_can_read_it_with_psql() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn leases_are_readable_with_psql() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let expires_at = Time::from_micros(1_700_000_000_250_000);
     let mut held = record(1_700_000_000_000_002, "step 3");
     held.holders = vec![
@@ -49,8 +49,8 @@ async fn people_can_read_it_with_psql() {
         since: expires_at,
     });
     swap_one(&*store, create(&name("nightly"), held)).await;
-    let view = ground.table.replace("records", "leases");
-    let shown = ground
+    let view = fixture.table.replace("records", "leases");
+    let shown = fixture
         .sql(&format!(
             "set time zone 'UTC'; select concat_ws('|', kind, name, fence, owner, expires_at, state, state_since, body) \
              from {view}"
@@ -64,9 +64,9 @@ async fn people_can_read_it_with_psql() {
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_is_reported_by_name_and_holds_up_no_other() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn corrupt_row_is_reported_by_name_and_blocks_no_other_write() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let (bad, good) = (name("bad one"), name("good"));
     let both = vec![create(&bad, full_record()), create(&good, record(1, ""))];
     store.swap(both).await.unwrap();
@@ -79,20 +79,20 @@ async fn a_row_that_makes_no_sense_is_reported_by_name_and_holds_up_no_other() {
         let damage = format!(
             "create table if not exists {t}_kept as select * from {t}; \
              update {t} set {damage} where name = 'bad one'",
-            t = ground.table
+            t = fixture.table
         );
-        ground.sql(&damage).await;
-        holds_up_no_other(&*store, &bad, &good).await;
-        let mend = "truncate $T; insert into $T select * from $T_kept";
-        ground.sql(mend).await;
+        fixture.sql(&damage).await;
+        corrupt_record_does_not_block_others(&*store, &bad, &good).await;
+        let repair = "truncate $T; insert into $T select * from $T_kept";
+        fixture.sql(repair).await;
     }
 }
 
-/// An update that touches no index and stays on its page leaves nothing behind that only a vacuum could remove.
+/// An update that changes no index and stays on its page leaves nothing behind that only vacuum could remove.
 #[tokio::test]
-async fn renewing_makes_no_index_grow() {
-    let ground = Ground::new().await;
-    let store = ground.open().await;
+async fn renewals_do_not_grow_indexes() {
+    let fixture = Fixture::new().await;
+    let store = fixture.open().await;
     let names: Vec<_> = (0..64).map(|n| name(&format!("n{n}"))).collect();
     let writes = names.iter().map(|name| {
         let mut item = record(1, "body");
@@ -104,7 +104,7 @@ async fn renewing_makes_no_index_grow() {
     });
     store.swap(writes.collect()).await.unwrap();
     let size = "select pg_indexes_size('$T')";
-    let before = ground.sql(size).await;
+    let before = fixture.sql(size).await;
     for round in 2..102 {
         let current = store.load(&names).await.unwrap().value;
         let writes = names.iter().zip(current).map(|(name, stored)| {
@@ -116,24 +116,24 @@ async fn renewing_makes_no_index_grow() {
         let swapped = store.swap(writes.collect()).await.unwrap().value;
         assert!(swapped.iter().all(|swapped| *swapped == WRITTEN));
     }
-    assert_eq!(ground.sql(size).await, before);
-    // 6,400 updates would need over 100 pages if each left its old row behind.
-    let pages = ground.sql("select pg_relation_size('$T') / 8192").await;
+    assert_eq!(fixture.sql(size).await, before);
+    // 6,400 updates would take over 100 pages if each left its old row behind.
+    let pages = fixture.sql("select pg_relation_size('$T') / 8192").await;
     assert!(pages.parse::<u32>().unwrap() < 20, "{pages} pages");
 }
 
-/// What is prepared while a table is empty is planned for an empty one, and nobody may have analysed it since.
+/// A statement prepared for an empty table has a plan for an empty one, and the table may never be analysed.
 #[tokio::test]
-async fn a_table_that_has_grown_is_not_read_whole() {
-    let ground = Ground::new().await;
-    // Without hints, a single connection does.
-    let store = ground.open_with("&changes=off").await;
-    ground
+async fn table_that_has_grown_is_read_by_index() {
+    let fixture = Fixture::new().await;
+    // Without listening, the store uses a single connection.
+    let store = fixture.open_with("&changes=off").await;
+    fixture
         .sql("alter table $T set (autovacuum_enabled = off)")
         .await;
     let first = name("first");
     swap_one(&*store, create(&first, record(1, ""))).await;
-    // The server makes up its mind about a plan after a few calls.
+    // The server chooses a generic plan after a few calls.
     for _ in 0..10 {
         write_again(&*store, &first).await;
     }
@@ -142,17 +142,17 @@ async fn a_table_that_has_grown_is_not_read_whole() {
         let writes = names.map(|name| create(&name, record(1, "")));
         store.swap(writes.collect()).await.unwrap();
     }
-    // A session tells its figures once a second, when it has something to do.
+    // A session reports its statistics once a second, while it is active.
     let mut figures = Vec::new();
-    let given_up = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let told = Instant::now() + Duration::from_millis(1200);
-        while Instant::now() < told {
+        let reported = Instant::now() + Duration::from_millis(1200);
+        while Instant::now() < reported {
             write_again(&*store, &first).await;
         }
         let sql = "select concat(seq_tup_read, ' ', idx_scan) from pg_stat_user_tables where relid = '$T'::regclass";
-        let told = ground.sql(sql).await;
-        let (read, found) = told.split_once(' ').unwrap();
+        let statistics = fixture.sql(sql).await;
+        let (read, found) = statistics.split_once(' ').unwrap();
         let now: (u64, u64) = (read.parse().unwrap(), found.parse().unwrap());
         if let Some((read, found)) = figures.last()
             && *read == now.0
@@ -161,7 +161,10 @@ async fn a_table_that_has_grown_is_not_read_whole() {
             break;
         }
         figures.push(now);
-        assert!(Instant::now() < given_up, "rows read whole: {figures:?}");
+        assert!(
+            Instant::now() < deadline,
+            "the table is scanned: {figures:?}"
+        );
     }
 }
 

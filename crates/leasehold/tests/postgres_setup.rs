@@ -1,4 +1,4 @@
-//! Setting PostgreSQL up for leases, and every way of having it set up wrongly.
+//! Configuring PostgreSQL for leases, and every configuration error.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -9,14 +9,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use leasehold::store::{self, Level};
 use leasehold_testbed::{Builder, Server};
 use postgres_support::*;
-use refusals::{denied, level, nobody_is_there, refused};
+use refusals::{denied, level, refused, unreachable_hosts_are_reported};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_can_set_it_up_at_once() {
-    let ground = Ground::new().await;
+async fn concurrent_opens_create_the_table_once() {
+    let fixture = Fixture::new().await;
     let opening = (0..8).map(|_| {
-        let url = ground.url.clone();
+        let url = fixture.url.clone();
         tokio::spawn(async move { store::open(&url).await.map(drop) })
     });
     for opened in opening.collect::<Vec<_>>() {
@@ -24,18 +24,18 @@ async fn many_can_set_it_up_at_once() {
     }
 }
 
-/// A server that lets in whom these rules say.
+/// Configures a server with these access rules.
 fn with_rules(server: Builder, folder: &TempDir, rules: &str) -> Builder {
     let file = folder.path().join("hba.conf");
     std::fs::write(&file, rules).unwrap();
-    // It runs as another user than the test.
+    // The server runs as another user than the test.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
     server.arg("-c").arg(format!("hba_file={}", file.display()))
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_do() {
+async fn missing_rights_are_reported_with_the_fix() {
     let folder = TempDir::new().unwrap();
     let rules = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
     let server = with_rules(Server::builder("postgres"), &folder, rules);
@@ -50,11 +50,11 @@ async fn who_is_not_let_in_is_told_what_to_do() {
     denied(&wrong, "password");
     denied(&refused(&at("app", "leasehold")).await, "PGPASSWORD");
     denied(
-        &refused(&at("nobody:s3cret", "leasehold")).await,
+        &refused(&at("unknown:s3cret", "leasehold")).await,
         "password",
     );
     denied(&refused(&at("app:s3cret", "elsewhere")).await, "database");
-    // PostgreSQL 15 lets nobody create tables in `public`.
+    // PostgreSQL 15 denies creating tables in `public`.
     denied(
         &refused(&at("app:s3cret", "leasehold")).await,
         "leasehold init",
@@ -66,7 +66,7 @@ async fn who_is_not_let_in_is_told_what_to_do() {
     let read_only = "leasehold?options=-c%20default_transaction_read_only%3Don";
     denied(&refused(&at("postgres", read_only)).await, "primary");
 
-    // What the administrator sets up, and grants, is all that an application needs.
+    // The administrator's setup and grants are all that an application needs.
     store::open(&at("postgres", "leasehold")).await.unwrap();
     denied(
         &refused(&at("poor:s3cret", "leasehold")).await,
@@ -89,19 +89,25 @@ async fn who_is_not_let_in_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_database_that_cannot_hold_every_name_is_refused() {
-    let ground = Ground::new().await;
+async fn database_with_another_encoding_is_refused() {
+    let fixture = Fixture::new().await;
     let database = format!("latin{:x}", std::process::id());
     let create =
         format!("create database {database} encoding 'LATIN1' locale 'C' template template0");
-    ground.session().await.batch_execute(&create).await.unwrap();
-    let url = format!("postgres://postgres@127.0.0.1:{}/{database}", ground.port);
+    fixture
+        .session()
+        .await
+        .batch_execute(&create)
+        .await
+        .unwrap();
+    let url = format!("postgres://postgres@127.0.0.1:{}/{database}", fixture.port);
     denied(&refused(&url).await, "UTF8");
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
-    nobody_is_there(|place| format!("postgres://app:s3cret@{place}/leasehold")).await;
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| format!("postgres://app:s3cret@{address}/leasehold"))
+        .await;
 }
 
 #[tokio::test]
@@ -118,7 +124,7 @@ async fn tls_is_as_strict_as_sslmode_says() {
         let file = server.folder().join(name);
         format!("sslrootcert={}", file.display())
     };
-    // The server's own certificate may be trusted as it is, and then for the hosts that it names.
+    // The server's own certificate may be trusted directly, for the hosts that it names.
     let (authority, own) = (pem("ca.pem"), pem("cert.pem"));
     for options in [
         "",
@@ -146,13 +152,13 @@ async fn tls_is_as_strict_as_sslmode_says() {
     denied(&refused(&strict).await, "sslmode=require");
 
     // A server without TLS.
-    let plain = Ground::new().await;
+    let plain = Fixture::new().await;
     let required = format!("{}&sslmode=require", plain.url);
     denied(&refused(&required).await, "sslmode");
 }
 
 #[tokio::test]
-async fn a_standby_is_refused_also_by_who_was_there_before() {
+async fn standby_is_refused_even_by_an_open_store() {
     let server = Server::start("postgres").await.unwrap();
     let store = store::open(&server.url()).await.unwrap();
     server.stop().await;
@@ -164,7 +170,7 @@ async fn a_standby_is_refused_also_by_who_was_there_before() {
 }
 
 #[tokio::test]
-async fn a_checkup_finds_what_makes_leases_forgetful() {
+async fn checks_find_settings_that_lose_writes() {
     let server = Server::builder("postgres")
         .arg("-c")
         .arg("fsync=off")
@@ -172,12 +178,12 @@ async fn a_checkup_finds_what_makes_leases_forgetful() {
         .await
         .unwrap();
     let options = "&options=-c%20synchronous_commit%3Doff";
-    let ground = Ground::on(server.port());
-    let store = ground.open_with(options).await;
-    ground
+    let fixture = Fixture::on(server.port());
+    let store = fixture.open_with(options).await;
+    fixture
         .sql(&format!(
             "drop index {}.leasehold_by_state",
-            ground.table.split_once('.').unwrap().0
+            fixture.table.split_once('.').unwrap().0
         ))
         .await;
     let checks = store.check().await.unwrap();
@@ -185,7 +191,7 @@ async fn a_checkup_finds_what_makes_leases_forgetful() {
     assert_eq!(level(&checks, "synchronous_commit"), Level::Red);
     assert_eq!(level(&checks, "full_page_writes"), Level::Green);
     assert_eq!(level(&checks, "index"), Level::Yellow);
-    let healthy = Ground::new().await.open().await.check().await.unwrap();
+    let healthy = Fixture::new().await.open().await.check().await.unwrap();
     assert!(
         healthy.iter().all(|check| check.level == Level::Green),
         "{healthy:?}"

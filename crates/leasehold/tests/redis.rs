@@ -1,4 +1,4 @@
-//! What the conformance suite cannot know of Redis: what it shows to people, what replicas have, what a restart forgets.
+//! Tests of Redis beyond the conformance suite: the readable form, replicas, and restarts.
 #![cfg(feature = "redis")]
 
 mod records;
@@ -20,7 +20,7 @@ async fn take(url: &str, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn people_can_read_what_is_stored() {
+async fn stored_records_are_readable() {
     let server = Server::start("redis").await.expect("installed");
     take(&server.url(), "nightly report")
         .await
@@ -29,7 +29,7 @@ async fn people_can_read_what_is_stored() {
     let mut connection = client
         .get_multiplexed_async_connection()
         .await
-        .expect("it is there");
+        .expect("connects");
     let record: std::collections::BTreeMap<String, String> = redis::cmd("HGETALL")
         .arg("leasehold:lock:nightly report")
         .query_async(&mut connection)
@@ -49,7 +49,7 @@ async fn people_can_read_what_is_stored() {
 }
 
 #[tokio::test]
-async fn a_write_can_wait_for_replicas() {
+async fn write_can_wait_for_replicas() {
     let primary = Server::start("redis").await.expect("installed");
     let url = |timeout| format!("{}?wait=1&wait_timeout={timeout}", primary.url());
     let alone = leasehold::connect(&url("200ms")).await.err();
@@ -60,7 +60,7 @@ async fn a_write_can_wait_for_replicas() {
         .start()
         .await
         .expect("installed");
-    // The replica acknowledges once it has loaded the first copy, which takes as long as the machine is busy.
+    // The replica acknowledges once it has loaded the first copy, which takes longer on a busy machine.
     let client = loop {
         match leasehold::connect(&url("3s")).await {
             Ok(client) => break client,
@@ -70,17 +70,20 @@ async fn a_write_can_wait_for_replicas() {
     };
     let lease = client.lease("job").acquire().await.expect("granted");
     replica.kill().await;
-    let unsure = lease.update("step 3").await;
-    assert!(matches!(unsure, Err(Error::Indeterminate(_))), "{unsure:?}");
+    let unreplicated = lease.update("step 3").await;
+    assert!(
+        matches!(unreplicated, Err(Error::Indeterminate(_))),
+        "{unreplicated:?}"
+    );
 }
 
 #[tokio::test]
-async fn write_counts_although_its_hint_may_not_be_published() {
+async fn write_succeeds_without_the_right_to_publish() {
     let server = Server::start("redis").await.expect("installed");
     let user = "app on >s3cret ~leasehold:* resetchannels +@all";
     ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
     let client = redis::Client::open(server.url()).expect("a good URL");
-    let mut subscriber = client.get_async_pubsub().await.expect("it is there");
+    let mut subscriber = client.get_async_pubsub().await.expect("connects");
     let channel = "leasehold:changes";
     subscriber.subscribe(channel).await.expect("subscribed");
 
@@ -92,7 +95,7 @@ async fn write_counts_although_its_hint_may_not_be_published() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_its_scripts_gets_them_again() {
+async fn flushed_scripts_are_loaded_again() {
     let server = Server::start("redis").await.expect("installed");
     let client = leasehold::connect(&server.url()).await.expect("connects");
     let lease = client.lease("job").acquire().await.expect("granted");

@@ -1,4 +1,4 @@
-//! Fences that are checked in scripts of Redis.
+//! Fence checks in Redis scripts.
 #![cfg(feature = "redis")]
 
 mod zombie;
@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use zombie::{Account, With};
 
 struct Key {
-    /// What all keys of this test begin with.
+    /// The prefix of all keys of this test.
     prefix: String,
     leases: String,
     connection: MultiplexedConnection,
@@ -47,7 +47,7 @@ impl Account for Key {
     async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
         let mut connection = self.connection.clone();
         let balance_key = format!("{}:balance", self.prefix);
-        // All of its keys and arguments, so that one too many would show.
+        // Uses all keys and arguments, so that an additional one would be detected.
         let write = "return redis.call('SET', unpack(KEYS), unpack(ARGV))";
         let prelude = match with {
             With::Nothing => None,
@@ -76,16 +76,16 @@ impl Account for Key {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<Key>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<Key>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<Key>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<Key>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<Key>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<Key>().await;
 }

@@ -1,4 +1,4 @@
-//! Redis servers that change roles under an open connection, and what replicas have.
+//! Redis servers that change roles under an open connection, and the state of replicas.
 #![cfg(feature = "redis")]
 
 mod records;
@@ -20,7 +20,7 @@ async fn unreplicated_write_is_never_confirmed() {
     replicas::unreplicated_write_is_never_confirmed("redis").await;
 }
 
-/// Makes the replica the primary, and the primary its replica, with nothing lost.
+/// Promotes the replica, and makes the primary its replica, without losing data.
 async fn fail_over(primary: &Server, replica: &Server) {
     ask::<()>(primary, "WAIT 1 10000").await;
     ask::<()>(replica, "REPLICAOF NO ONE").await;
@@ -44,7 +44,7 @@ async fn demoted_primary_answers_no_call_of_the_store() {
         let name = Name::lock(format!("job{options}")).expect("a good name");
         let written = store.swap(vec![create(&name, record(1, ""))]).await;
         written.expect("written");
-        let current = load_one(&*store, &name).await.expect("it is there");
+        let current = load_one(&*store, &name).await.expect("the record exists");
 
         fail_over(&primary, &replica).await;
         is_demoted(store.load(std::slice::from_ref(&name)).await);
@@ -52,19 +52,19 @@ async fn demoted_primary_answers_no_call_of_the_store() {
         is_demoted(store.find(&Query::all(Kind::Lock)).await);
         let write = replace(&name, &current, record(2, ""));
         is_demoted(store.swap(vec![write]).await);
-        // A conflict writes nothing, and is an answer all the same.
+        // A conflict writes nothing, but is an answer nevertheless.
         is_demoted(store.swap(vec![create(&name, record(1, ""))]).await);
 
         replication_says(&primary, "master_link_status:up").await;
         fail_over(&replica, &primary).await;
         replication_says(&primary, "state=online").await;
         let loaded = load_one(&*store, &name).await;
-        assert_eq!(loaded.expect("it is there").version, current.version);
+        assert_eq!(loaded.expect("the record exists").version, current.version);
     }
 }
 
 #[tokio::test]
-async fn demoted_primary_shows_lists_and_grants_nothing() {
+async fn demoted_primary_answers_no_call_of_the_engine() {
     let primary = Server::start("redis").await.expect("installed");
     let replica = replica_of("redis", &primary).await;
     let store = store::open(&primary.url()).await.expect("opens");

@@ -1,4 +1,4 @@
-//! Every way of having Redis set up wrongly, and how it is said.
+//! Configuration errors of Redis, and their messages.
 #![cfg(feature = "redis")]
 
 mod redis_support;
@@ -7,10 +7,10 @@ mod refusals;
 use leasehold::store::{self, Level};
 use leasehold_testbed::Server;
 use redis_support::ask;
-use refusals::{denied, level, nobody_is_there, refused, unavailable};
+use refusals::{denied, level, refused, unavailable, unreachable_hosts_are_reported};
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_do() {
+async fn missing_rights_are_reported_with_the_fix() {
     let server = Server::start("redis").await.unwrap();
     let at = |user: &str, rest: &str| format!("redis://{user}127.0.0.1:{}{rest}", server.port());
     denied(&refused(&at("", "/99")).await, "another database");
@@ -26,10 +26,10 @@ async fn who_is_not_let_in_is_told_what_to_do() {
         "user or password",
     );
     denied(
-        &refused(&at("nobody:s3cret@", "")).await,
+        &refused(&at("unknown:s3cret@", "")).await,
         "user or password",
     );
-    // What the documentation names is all that it takes.
+    // The documented rights suffice.
     let client = leasehold::connect(&at("app:s3cret@", "")).await.unwrap();
     let lease = client.lease("job").acquire().await.unwrap();
     lease.update("step 3").await.unwrap();
@@ -41,13 +41,13 @@ async fn who_is_not_let_in_is_told_what_to_do() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_an_error_in_time() {
-    nobody_is_there(|place| format!("redis://:s3cret@{place}")).await;
-    nobody_is_there(|place| format!("rediss://:s3cret@{place}")).await;
+async fn unreachable_server_is_an_error_in_time() {
+    unreachable_hosts_are_reported(|address| format!("redis://:s3cret@{address}")).await;
+    unreachable_hosts_are_reported(|address| format!("rediss://:s3cret@{address}")).await;
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to() {
+async fn tls_requires_a_trusted_certificate() {
     let server = Server::builder("redis").tls().start().await.unwrap();
     let (port, folder) = (server.port(), server.folder().display());
     let at = |scheme: &str, options: &str| format!("{scheme}://:s3cret@localhost:{port}{options}");
@@ -63,7 +63,7 @@ async fn tls_trusts_whom_it_is_told_to() {
     denied(&refused(&at("rediss", "?ca=/nowhere")).await, "/nowhere");
     unavailable(&refused(&at("redis", "")).await, "`rediss://`");
 
-    // A server without TLS, which may well wait for more.
+    // A server without TLS, which may wait for more input.
     let plain = Server::start("redis").await.unwrap();
     let url = format!("rediss://:s3cret@localhost:{}", plain.port());
     let mismatch = refused(&url).await.to_string();
@@ -71,7 +71,7 @@ async fn tls_trusts_whom_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn self_signed_certificate_is_trusted_where_it_is_named() {
+async fn self_signed_certificate_is_trusted_if_named() {
     let server = Server::builder("redis")
         .self_signed()
         .start()
@@ -87,7 +87,7 @@ async fn self_signed_certificate_is_trusted_where_it_is_named() {
 }
 
 #[tokio::test]
-async fn a_replica_is_refused() {
+async fn replica_is_refused() {
     let primary = Server::start("redis").await.unwrap();
     let replica = Server::builder("redis")
         .arg("--replicaof")
@@ -99,7 +99,7 @@ async fn a_replica_is_refused() {
 }
 
 #[tokio::test]
-async fn the_doctor_sees_what_is_unsafe() {
+async fn checks_find_unsafe_settings() {
     let server = Server::start("redis").await.unwrap();
     let store = store::open(&server.url()).await.unwrap();
     let checks = store.check().await.unwrap();

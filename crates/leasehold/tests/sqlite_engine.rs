@@ -1,4 +1,4 @@
-//! The engine on a SQLite file: commits are shared, hand-overs are one write, and engines take turns.
+//! The engine on a SQLite file: group commit, hand-offs in one write, and fairness between engines.
 #![cfg(feature = "sqlite")]
 
 mod sqlite_support;
@@ -61,17 +61,17 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_clients_share_commits() {
+async fn operations_of_sixty_four_clients_share_commits() {
     let folder = Folder::new();
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
         .expect("starts");
-    let together = Arc::new(Barrier::new(64));
+    let barrier = Arc::new(Barrier::new(64));
     let clients: Vec<_> = (0..64)
         .map(|client| {
-            let (engine, together) = (engine.clone(), Arc::clone(&together));
+            let (engine, barrier) = (engine.clone(), Arc::clone(&barrier));
             tokio::spawn(async move {
-                together.wait().await;
+                barrier.wait().await;
                 for cycle in 0..50 {
                     let name =
                         Name::lock(format!("client {client} cycle {cycle}")).expect("a good name");
@@ -94,7 +94,7 @@ async fn sixty_four_clients_share_commits() {
 }
 
 #[tokio::test]
-async fn a_batch_of_sixty_four_is_one_commit() {
+async fn batch_of_sixty_four_renewals_is_one_commit() {
     let folder = Folder::new();
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
@@ -121,7 +121,7 @@ async fn a_batch_of_sixty_four_is_one_commit() {
 }
 
 #[tokio::test]
-async fn a_contended_hand_over_is_one_write() {
+async fn hand_off_to_a_waiter_is_one_write() {
     let folder = Folder::new();
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
@@ -146,22 +146,22 @@ async fn a_contended_hand_over_is_one_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn engines_on_one_file_with_waiters_on_one_name_take_turns() {
+async fn engines_with_waiters_on_one_name_take_turns() {
     let folder = Folder::new();
     let job = Name::lock("job").expect("a good name");
-    let (told, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut turns) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..2 {
         let engine = Engine::start(open(folder.join("leases.db")).await)
             .await
             .expect("starts");
-        // Always some of each in line: an engine could hand the name round among its own for ever.
+        // Each engine always has waiters, so it could hand the name round among its own forever.
         for worker in 0..4 {
-            let (engine, job, told) = (engine.clone(), job.clone(), told.clone());
+            let (engine, job, sender) = (engine.clone(), job.clone(), sender.clone());
             tokio::spawn(async move {
                 for turn in 0.. {
                     let nonce = format!("{number} {worker} {turn}");
                     let grant = take(&engine, &job, &nonce, LONG).await;
-                    if told.send((grant.fence, number)).is_err() {
+                    if sender.send((grant.fence, number)).is_err() {
                         return;
                     }
                     release(&engine, &job, grant.fence).await;
@@ -171,7 +171,7 @@ async fn engines_on_one_file_with_waiters_on_one_name_take_turns() {
     }
     let (mut last, mut changes) = ((Fence::default(), 0), 0);
     for _ in 0..20_000 {
-        let turn = turns.recv().await.expect("the workers go on");
+        let turn = turns.recv().await.expect("the workers are running");
         assert!(turn.0 > last.0, "fence {} after {}", turn.0, last.0);
         changes += usize::from(turn.1 != last.1);
         last = turn;

@@ -1,4 +1,4 @@
-//! Fences that are checked in transactions of SQLite.
+//! Fence checks in SQLite transactions.
 #![cfg(feature = "sqlite")]
 
 mod sqlite_support;
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction};
 use sqlite_support::Folder;
 use zombie::{Account, With, any_name, hold, take_over};
 
-/// In a file of its own, to which that of the leases is attached.
+/// An account in a separate file, to which the file of the leases is attached.
 struct File {
     folder: Folder,
     leases: String,
@@ -79,28 +79,28 @@ impl Account for File {
 }
 
 #[tokio::test]
-async fn a_zombie_is_refused() {
-    zombie::a_zombie_is_refused::<File>().await;
+async fn zombie_is_refused() {
+    zombie::zombie_is_refused::<File>().await;
 }
 
 #[tokio::test]
-async fn unchecked_a_zombie_corrupts() {
-    zombie::unchecked_a_zombie_corrupts::<File>().await;
+async fn zombie_overwrites_without_a_check() {
+    zombie::zombie_overwrites_without_a_check::<File>().await;
 }
 
 #[tokio::test]
-async fn only_holders_pass() {
-    zombie::only_holders_pass::<File>().await;
+async fn only_current_holders_pass() {
+    zombie::only_current_holders_pass::<File>().await;
 }
 
 #[tokio::test]
-async fn an_expired_holder_is_refused_once_replaced() {
+async fn expired_holder_is_refused_once_replaced() {
     let ttl = Duration::from_millis(50);
-    zombie::an_expired_holder_is_refused_once_replaced::<File>(ttl).await;
+    zombie::expired_holder_is_refused_once_replaced::<File>(ttl).await;
 }
 
 #[tokio::test]
-async fn a_take_over_waits_for_the_commit() {
+async fn takeover_waits_for_the_commit() {
     let (file, name) = (File::open().await, any_name());
     let lease = hold(&file.leases, &name).await;
     let mut connection = file.connect();
@@ -114,10 +114,10 @@ async fn a_take_over_waits_for_the_commit() {
     ));
 
     let url = file.leases.clone();
-    let heir = tokio::spawn(async move { take_over(&url, &name).await });
+    let successor = tokio::spawn(async move { take_over(&url, &name).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!heir.is_finished());
+    assert!(!successor.is_finished());
     transaction.commit().unwrap();
-    assert!(heir.await.unwrap().fence() > lease.fence());
+    assert!(successor.await.unwrap().fence() > lease.fence());
     assert_eq!(file.balance().await, 60);
 }

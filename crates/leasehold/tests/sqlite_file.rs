@@ -1,4 +1,4 @@
-//! Which files become a store, which are refused, and what a refusal says.
+//! Which files are accepted as a store, which are refused, and with what message.
 
 #![cfg(feature = "sqlite")]
 
@@ -14,11 +14,11 @@ use rusqlite::Connection;
 mod sqlite_support;
 use sqlite_support::*;
 
-/// The refusal, which must be one that the set-up is to blame for.
+/// Returns the message of a refusal, which must be due to the configuration.
 async fn denied(path: impl AsRef<Path>) -> String {
     match Sqlite::open(path).await {
         Err(Error::Denied(message)) => message,
-        Err(other) => panic!("not the set-up's fault: {other:?}"),
+        Err(other) => panic!("not a configuration error: {other:?}"),
         Ok(_) => panic!("it was opened"),
     }
 }
@@ -31,7 +31,7 @@ fn assert_says(message: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_url_opens_a_file() {
+async fn url_opens_a_file() {
     let folder = Folder::new();
     let path = folder.join("with space & é.db");
     let name = Name::lock("x").unwrap();
@@ -50,7 +50,7 @@ async fn a_url_opens_a_file() {
 }
 
 #[tokio::test]
-async fn a_new_file_is_for_its_owner_only() {
+async fn new_file_is_readable_for_its_owner_only() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let store = open(&path).await;
@@ -65,7 +65,7 @@ async fn a_new_file_is_for_its_owner_only() {
 }
 
 #[tokio::test]
-async fn commits_are_logged_and_lasting() {
+async fn commits_are_durable() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let store = open(&path).await;
@@ -76,7 +76,7 @@ async fn commits_are_logged_and_lasting() {
 }
 
 #[tokio::test]
-async fn an_empty_file_becomes_a_store() {
+async fn empty_file_becomes_a_store() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     std::fs::write(&path, "").unwrap();
@@ -84,7 +84,7 @@ async fn an_empty_file_becomes_a_store() {
 }
 
 #[tokio::test]
-async fn a_program_may_open_a_new_file_many_times_at_once() {
+async fn new_file_can_be_opened_concurrently() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let openings: Vec<_> = (0..8)
@@ -106,7 +106,7 @@ async fn a_program_may_open_a_new_file_many_times_at_once() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+async fn file_that_is_no_database_is_refused_and_unchanged() {
     let folder = Folder::new();
     for content in ["hello".to_owned(), "<html>".repeat(4096)] {
         let path = folder.join("notes.txt");
@@ -120,7 +120,7 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_database_of_another_program_is_refused_and_left_alone() {
+async fn database_of_another_program_is_refused_and_unchanged() {
     let folder = Folder::new();
     let path = folder.join("app.db");
     for set_up in [
@@ -140,7 +140,7 @@ async fn a_database_of_another_program_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_leasehold_is_refused_and_left_alone() {
+async fn file_of_a_newer_version_is_refused_and_unchanged() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("x").unwrap();
@@ -159,19 +159,19 @@ async fn a_file_of_a_newer_leasehold_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn places_where_no_file_can_be_say_what_to_do() {
+async fn unusable_paths_are_refused_with_a_hint() {
     let folder = Folder::new();
     assert_says(
         &denied(folder.path()).await,
         &["is a folder", "path of a file"],
     );
     let missing = folder.join("no/such/leases.db");
-    assert_says(&denied(missing).await, &["there is no folder", "mkdir -p"]);
+    assert_says(&denied(missing).await, &["does not exist", "mkdir -p"]);
     let file = folder.join("file");
     std::fs::write(&file, "").unwrap();
     denied(file.join("leases.db")).await;
-    assert_says(&denied("/dev/null").await, &["no ordinary file"]);
-    // Even the superuser makes no files here.
+    assert_says(&denied("/dev/null").await, &["not a regular file"]);
+    // Not even the superuser can create files here.
     assert_says(
         &denied("/proc/leases.db").await,
         &["/proc/leases.db", "writable"],
@@ -179,7 +179,7 @@ async fn places_where_no_file_can_be_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_deleted_or_replaced_under_a_store_is_neither_read_nor_written() {
+async fn deleted_or_replaced_file_is_neither_read_nor_written() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("x").unwrap();
@@ -202,7 +202,7 @@ async fn a_file_that_was_deleted_or_replaced_under_a_store_is_neither_read_nor_w
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_corrupt_and_nothing_else() {
+async fn damaged_file_is_reported_as_corrupt() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("x").unwrap();
@@ -213,7 +213,7 @@ async fn a_damaged_file_is_corrupt_and_nothing_else() {
     sqlite3(&path, "pragma wal_checkpoint(truncate)");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[1024..].fill(0xAA);
-    // Away from the first one, which its threads may still be closing.
+    // In another file, because threads of the first store may still be closing theirs.
     let damaged = folder.join("damaged.db");
     std::fs::write(&damaged, bytes).unwrap();
     let error = match Sqlite::open(&damaged).await {

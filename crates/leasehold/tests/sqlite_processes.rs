@@ -1,6 +1,6 @@
-//! One SQLite file, several processes: races, kills, and disks that take no more.
+//! One SQLite file and several processes: races, kills, and full disks.
 //!
-//! The children are this same program, told by the environment to play one part.
+//! The children are this program, with a role set in the environment.
 
 #![cfg(feature = "sqlite")]
 
@@ -18,58 +18,61 @@ use rusqlite::Connection;
 mod sqlite_support;
 use sqlite_support::*;
 
-const PART: &str = "LEASEHOLD_TEST_PART";
+const ROLE: &str = "LEASEHOLD_TEST_ROLE";
 const FILE: &str = "LEASEHOLD_TEST_FILE";
 
-/// Where the children's lives begin. Without a part to play it does nothing.
+/// The entry point of the children. Does nothing without a role.
 #[tokio::test]
-async fn as_a_child() {
-    let (Ok(part), Ok(file)) = (std::env::var(PART), std::env::var(FILE)) else {
+async fn child_process_entry_point() {
+    let (Ok(role), Ok(file)) = (std::env::var(ROLE), std::env::var(FILE)) else {
         return;
     };
     let file = Path::new(&file);
-    match part.as_str() {
+    match role.as_str() {
         "create" => create_and_write(file).await,
         "count" => count(&*open(file).await, 50).await,
         "report" => report(file).await,
         "fill the disk" => fill_the_disk(file).await,
         "fill the file" => fill_the_file(file).await,
-        "read-only" => find_it_read_only(file).await,
-        other => panic!("there is no part `{other}`"),
+        "read-only" => check_read_only(file).await,
+        other => panic!("unknown role `{other}`"),
     }
     println!("\ndone");
 }
 
-/// A child that plays a part, through these words before the program itself.
-fn child_through(before: &[&str], part: &str, file: &Path) -> Child {
+/// Starts a child with a role, through a wrapper command.
+fn child_with_wrapper(wrapper: &[&str], role: &str, file: &Path) -> Child {
     let me = std::env::current_exe().unwrap();
-    let mut words = before
+    let mut words = wrapper
         .iter()
         .map(|word| word.as_ref())
         .chain([me.as_os_str()]);
     Command::new(words.next().unwrap())
         .args(words)
-        .args(["--exact", "as_a_child", "--nocapture"])
-        .envs([(PART, part.as_ref()), (FILE, file.as_os_str())])
+        .args(["--exact", "child_process_entry_point", "--nocapture"])
+        .envs([(ROLE, role.as_ref()), (FILE, file.as_os_str())])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
 }
 
-fn child(part: &str, file: &Path) -> Child {
-    child_through(&[], part, file)
+fn child(role: &str, file: &Path) -> Child {
+    child_with_wrapper(&[], role, file)
 }
 
 #[track_caller]
 fn assert_done(child: Child) {
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("\ndone"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && output_text.contains("\ndone"),
+        "{output_text}"
+    );
 }
 
 #[tokio::test]
-async fn eight_processes_may_make_the_file_at_once() {
+async fn eight_processes_can_create_the_file_concurrently() {
     let folder = Folder::new();
     for round in 0..3 {
         let path = folder.join(&format!("{round}.db"));
@@ -100,7 +103,7 @@ async fn no_update_of_any_process_is_lost() {
     assert_eq!(&*end.record.body, "250");
 }
 
-/// Adds one so many times, each by compare-and-swap.
+/// Increments the counter this many times, each by compare-and-swap.
 async fn count(store: &dyn Store, times: usize) {
     let name = Name::lock("counter").unwrap();
     let mut seen = load_one(store, &name).await.unwrap();
@@ -124,7 +127,7 @@ async fn count(store: &dyn Store, times: usize) {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_writes_survive_kill_9() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("progress").unwrap();
@@ -137,7 +140,7 @@ async fn what_was_acknowledged_survives_kill_9() {
             .filter_map(|line| line.unwrap().parse::<u64>().ok());
         let mut acknowledged = steps.take(20).last().unwrap();
         child.kill().unwrap();
-        // What it still managed to say before it died counts as well.
+        // What it printed before it died counts as well.
         let rest = lines.filter_map(|line| line.ok()?.parse::<u64>().ok());
         acknowledged = rest.last().unwrap_or(acknowledged);
         child.wait().unwrap();
@@ -152,7 +155,7 @@ async fn what_was_acknowledged_survives_kill_9() {
     }
 }
 
-/// Writes step after step, and says each one that was acknowledged.
+/// Writes step after step, and prints each acknowledged one.
 async fn report(file: &Path) {
     let store = open(file).await;
     let name = Name::lock("progress").unwrap();
@@ -167,7 +170,7 @@ async fn report(file: &Path) {
 }
 
 #[tokio::test]
-async fn a_process_that_keeps_the_file_locked_makes_others_fail_in_bounded_time() {
+async fn lock_of_another_process_is_an_error_in_bounded_time() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let store = open(&path).await;
@@ -182,7 +185,7 @@ async fn a_process_that_keeps_the_file_locked_makes_others_fail_in_bounded_time(
     });
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
     assert!(begun.elapsed() < Duration::from_secs(10));
-    // Reading goes on all the while.
+    // Reads continue meanwhile.
     assert_eq!(loaded.0, None);
     assert!(loaded.1 < begun.elapsed());
 
@@ -191,8 +194,8 @@ async fn a_process_that_keeps_the_file_locked_makes_others_fail_in_bounded_time(
     row_of(&swap_one(&*store, create(&name, record(1, ""))).await);
 }
 
-/// A shell in namespaces of its own where it may mount what it likes, if this machine allows that.
-fn may_mount() -> bool {
+/// Returns whether this machine allows a shell to mount in namespaces of its own.
+fn can_mount() -> bool {
     Command::new("unshare")
         .args(["-rm", "true"])
         .stderr(Stdio::null())
@@ -201,18 +204,22 @@ fn may_mount() -> bool {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_a_clear_error_and_changes_nothing() {
+async fn full_disk_is_a_clear_error_and_changes_nothing() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    if may_mount() {
+    if can_mount() {
         let disk = folder.path().to_str().unwrap();
         let script = format!("mount -t tmpfs -o size=2m none {disk} && exec \"$0\" \"$@\"");
-        let before = ["unshare", "-rm", "sh", "-c", &script];
-        assert_done(child_through(&before, "fill the disk", &path));
+        let wrapper = ["unshare", "-rm", "sh", "-c", &script];
+        assert_done(child_with_wrapper(&wrapper, "fill the disk", &path));
     }
-    // And a disk that fails in another way: no file may grow beyond a megabyte or two.
+    // A disk that fails in another way: files cannot grow beyond a megabyte or two.
     let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
-    assert_done(child_through(&["sh", "-c", script], "fill the file", &path));
+    assert_done(child_with_wrapper(
+        &["sh", "-c", script],
+        "fill the file",
+        &path,
+    ));
 }
 
 async fn fill_the_disk(file: &Path) {
@@ -226,7 +233,7 @@ async fn fill_the_disk(file: &Path) {
     assert!(message.contains("full") && message.contains("free some space"));
     assert_kept(&*store, written).await;
 
-    // The same store goes on as soon as it can.
+    // The same store continues as soon as there is space.
     std::fs::remove_file(ballast).unwrap();
     let again = create(&item(written), record(1, "small"));
     row_of(&swap_one(&*store, again).await);
@@ -249,7 +256,7 @@ fn item(number: usize) -> Name {
     Name::lock(format!("item {number}")).unwrap()
 }
 
-/// Writes items until the disk takes no more: how many were acknowledged, and the error.
+/// Writes items until the disk is full. Returns how many were acknowledged, and the error.
 async fn fill(store: &dyn Store) -> (usize, Error) {
     let body = "x".repeat(40_000);
     for written in 0..1_000 {
@@ -264,7 +271,7 @@ async fn fill(store: &dyn Store) -> (usize, Error) {
     panic!("the disk never filled up");
 }
 
-/// All that was acknowledged must be there, and nothing else.
+/// Asserts that exactly the acknowledged items exist.
 async fn assert_kept(store: &dyn Store, written: usize) {
     assert!(written > 0);
     for number in 0..=written {
@@ -273,21 +280,21 @@ async fn assert_kept(store: &dyn Store, written: usize) {
     }
 }
 
-/// Where nothing can be mounted `sqlite_file.rs` still has a folder that not even the superuser can write to.
+/// Without the right to mount, `sqlite_file.rs` still tests a folder that not even the superuser can write to.
 #[tokio::test]
-async fn a_store_on_a_read_only_disk_is_refused() {
+async fn store_on_a_read_only_disk_is_refused() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     open(&path).await;
-    if may_mount() {
+    if can_mount() {
         let disk = folder.path().to_str().unwrap();
         let script = format!("mount --bind -o ro {disk} {disk} && exec \"$0\" \"$@\"");
-        let before = ["unshare", "-rm", "sh", "-c", &script];
-        assert_done(child_through(&before, "read-only", &path));
+        let wrapper = ["unshare", "-rm", "sh", "-c", &script];
+        assert_done(child_with_wrapper(&wrapper, "read-only", &path));
     }
 }
 
-async fn find_it_read_only(file: &Path) {
+async fn check_read_only(file: &Path) {
     for path in [file.to_owned(), file.with_extension("new")] {
         match Sqlite::open(&path).await {
             Err(Error::Denied(message)) => assert!(message.contains("writable"), "{message}"),

@@ -1,4 +1,4 @@
-//! Leases in a SQLite file across a reboot: remote holders outlive it, whatever the wall clock then shows.
+//! Leases in a SQLite file across a reboot: remote holders survive it, whatever the wall clock shows afterwards.
 
 #![cfg(feature = "sqlite")]
 
@@ -27,7 +27,7 @@ const WALLS: [(&str, u64); 5] = [
     ("in 2099", 4_070_908_800 * SECOND),
 ];
 
-/// What a process of this machine opens the file with, while the wall clock shows this.
+/// Starts an engine of a process on this machine, with this wall clock.
 async fn engine(machine: &Booted, path: &Path, wall: u64) -> Arc<dyn Leases> {
     let store = Arc::new(machine.open(path, wall).await.unwrap());
     let host: Arc<dyn Host> = machine.clock.clone();
@@ -64,7 +64,8 @@ fn job() -> Name {
     Name::lock("job").unwrap()
 }
 
-/// The file of a service that granted `job` to a remote holder, which now has three seconds less than its ttl left.
+/// Creates the file of a service that granted `job` to a remote holder, which has three seconds less than its ttl
+/// left.
 async fn granted_before_a_reboot(path: &Path) -> Hold {
     let old = Booted::ago(HOUR);
     let hold = granted(try_take(&engine(&old, path, TODAY).await, job(), TTL).await);
@@ -73,13 +74,13 @@ async fn granted_before_a_reboot(path: &Path) -> Hold {
 }
 
 #[tokio::test]
-async fn a_remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
+async fn remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
     for (how, wall) in WALLS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
         granted_before_a_reboot(&path).await;
 
-        // The holder relies on 57 s more, and no process of the new boot knows of it.
+        // The holder relies on 57 s more, which no process of the new boot knows.
         let new = Booted::ago(SECOND);
         for pass in [0, 28 * SECOND, 28 * SECOND] {
             new.pass(pass);
@@ -92,7 +93,7 @@ async fn a_remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
             };
             assert_eq!(contender.list(held).await.unwrap().leases.len(), 1, "{how}");
         }
-        // A whole ttl after the boot it is over, also for a process that never saw it before.
+        // A full ttl after the boot the lease has expired, also for a process that never observed it before.
         new.pass(5 * SECOND);
         let contender = engine(&new, &path, wall).await;
         granted(try_take(&contender, job(), TTL).await);
@@ -100,7 +101,7 @@ async fn a_remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
 }
 
 #[tokio::test]
-async fn a_second_reboot_takes_nothing_from_a_remote_holder() {
+async fn remote_holder_keeps_its_lease_across_repeated_reboots() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     granted_before_a_reboot(&path).await;
@@ -114,7 +115,7 @@ async fn a_second_reboot_takes_nothing_from_a_remote_holder() {
 }
 
 #[tokio::test]
-async fn a_remote_holder_renews_across_a_reboot_and_a_shorter_ttl_waits_for_the_longer_one() {
+async fn shorter_ttl_after_a_reboot_starts_after_the_longer_one() {
     for (how, wall) in WALLS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
@@ -129,7 +130,7 @@ async fn a_remote_holder_renews_across_a_reboot_and_a_shorter_ttl_waits_for_the_
         };
         let renewed = service.renew(vec![renew], TTL).await.remove(0);
         renewed.unwrap_or_else(|error| panic!("wall clock {how}: {error}"));
-        // Had its answer been lost, the holder would believe in the 57 s that it had before.
+        // If the answer was lost, the holder still relies on the 57 s that it had before.
         new.pass(56 * SECOND);
         let acquired = try_take(&engine(&new, &path, wall).await, job(), TTL).await;
         assert!(!is_granted(&acquired), "wall clock {how}: {acquired:?}");
@@ -176,7 +177,7 @@ async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
 }
 
 #[tokio::test]
-async fn a_gate_opens_by_the_wall_clock_after_a_reboot() {
+async fn gate_opens_by_the_wall_clock_after_a_reboot() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let day = Duration::from_secs(24 * 3_600);
@@ -184,7 +185,7 @@ async fn a_gate_opens_by_the_wall_clock_after_a_reboot() {
     let old = Booted::ago(HOUR);
     granted(try_take(&engine(&old, &path, TODAY).await, gate(), day).await);
 
-    // A gate has no holder that could outlive the boot. A machine that is off every night reports every day.
+    // A gate has no holder that could survive the reboot. A machine that is off every night must report every day.
     let evening = Booted::ago(SECOND);
     let early = engine(&evening, &path, TODAY + 12 * HOUR).await;
     assert!(!is_granted(&try_take(&early, gate(), day).await));
@@ -194,10 +195,10 @@ async fn a_gate_opens_by_the_wall_clock_after_a_reboot() {
 }
 
 #[tokio::test]
-async fn a_machine_that_takes_over_a_shared_disk_leaves_remote_holders_their_ttl() {
+async fn machine_that_takes_over_a_shared_disk_grants_remote_holders_their_ttl() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    // The other machine has been running for long, so its boot proves nothing about this file.
+    // The other machine has been running for long, so its boot says nothing about this file.
     let [here, there] = [Booted::ago(HOUR), Booted::ago(48 * HOUR)];
     let service = engine(&here, &path, TODAY).await;
     granted(try_take(&service, job(), TTL).await);
@@ -208,7 +209,7 @@ async fn a_machine_that_takes_over_a_shared_disk_leaves_remote_holders_their_ttl
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_version_is_carried_over() {
+async fn file_of_version_1_is_migrated() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let machine = Booted::ago(HOUR);

@@ -10,7 +10,7 @@ mod sqlite_support;
 use sqlite_support::*;
 
 #[tokio::test]
-async fn a_record_comes_back_exactly_through_every_way_in() {
+async fn record_round_trips_through_every_read() {
     let folder = Folder::new();
     let name = Name::lock("a/b '\"#?%_🔒").unwrap();
     let write = create(&name, full_record());
@@ -19,7 +19,7 @@ async fn a_record_comes_back_exactly_through_every_way_in() {
         let store = open(folder.join("leases.db")).await;
         row_of(&swap_one(&*store, write.clone()).await);
         let Swapped::Conflict(Some(current)) = swap_one(&*store, write).await else {
-            panic!("a second insert must lose");
+            panic!("a second insert must conflict");
         };
         assert_eq!((current.version.write, &current.record), (id, &record));
         let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
@@ -33,7 +33,7 @@ async fn a_record_comes_back_exactly_through_every_way_in() {
 }
 
 #[tokio::test]
-async fn each_write_of_a_batch_stands_alone() {
+async fn writes_of_a_batch_are_independent() {
     let folder = Folder::new();
     let store = open(folder.join("leases.db")).await;
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| Name::lock(name).unwrap());
@@ -82,13 +82,13 @@ async fn each_write_of_a_batch_stands_alone() {
         })
         .collect();
     assert_eq!(bodies, [Some((2, "a1")), None, None, Some((1, "d1"))]);
-    // The version that was replaced does not match any more.
+    // The replaced version no longer matches.
     let late = swap_one(&*store, replace(&a, &old_a, record(3, "late"))).await;
     assert_eq!(late, Swapped::Conflict(now[0].clone()));
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_else_has_got_since_is_not_written() {
+async fn reused_row_id_is_not_overwritten() {
     let folder = Folder::new();
     let store = open(folder.join("leases.db")).await;
     let [mine, other] = ["mine", "other"].map(|name| Name::lock(name).unwrap());
@@ -101,12 +101,12 @@ async fn a_row_that_somebody_else_has_got_since_is_not_written() {
     };
     row_of(&swap_one(&*store, delete).await);
     let again = row_of(&swap_one(&*store, create(&other, record(7, "theirs"))).await);
-    assert_eq!(again, row, "SQLite gives the number of a last row again");
+    assert_eq!(again, row, "SQLite reuses the id of a deleted last row");
     let late = swap_one(&*store, replace(&mine, &seen, record(2, "mine"))).await;
     assert_eq!(late, Swapped::Conflict(None));
     let theirs = load_one(&*store, &other).await.unwrap();
     assert_eq!(&*theirs.record.body, "theirs");
-    // Whoever knows the version but not the row finds it by its name.
+    // A version without a row id is found by name.
     let unknown = Write {
         expect: Some(version(theirs.version.write)),
         ..replace(&other, &theirs, record(8, "by name"))
@@ -117,7 +117,7 @@ async fn a_row_that_somebody_else_has_got_since_is_not_written() {
 }
 
 #[tokio::test]
-async fn prefixes_match_bytes_and_pages_join_without_gaps() {
+async fn prefixes_match_bytes_and_pages_have_no_gaps() {
     let folder = Folder::new();
     let store = open(folder.join("leases.db")).await;
     let names = [
@@ -165,7 +165,7 @@ async fn prefixes_match_bytes_and_pages_join_without_gaps() {
 }
 
 #[tokio::test]
-async fn items_come_oldest_first_and_can_be_narrowed_to_the_free_ones() {
+async fn items_are_found_oldest_first_and_filtered_by_availability() {
     let folder = Folder::new();
     let store = open(folder.join("leases.db")).await;
     let soon = Time::from_micros(5_000_000);
@@ -237,7 +237,7 @@ async fn items_come_oldest_first_and_can_be_narrowed_to_the_free_ones() {
 }
 
 #[tokio::test]
-async fn people_can_read_it_with_sqlite3() {
+async fn leases_are_readable_with_sqlite3() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let store = open(&path).await;
@@ -285,7 +285,7 @@ async fn people_can_read_it_with_sqlite3() {
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_is_reported_by_name() {
+async fn corrupt_row_is_reported_by_name() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let store = open(&path).await;
@@ -320,7 +320,7 @@ async fn a_row_that_makes_no_sense_is_reported_by_name() {
         assert!(message.contains("`bad one`"), "{message}");
         let found = store.find(&Query::all(Kind::Lock)).await;
         assert!(matches!(found, Err(Error::Corrupt(_))), "{damage}");
-        // The others of a batch are not held up by it.
+        // The other writes of a batch succeed.
         let current = load_one(&*store, &good).await.unwrap();
         let batch = vec![
             create(&bad, record(1, "")),

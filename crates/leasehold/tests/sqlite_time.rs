@@ -1,4 +1,4 @@
-//! The time that a SQLite file keeps: never backwards, whatever boots and wall clocks do.
+//! The time in a SQLite file: never backwards, whatever boot and wall clocks do.
 
 #![cfg(feature = "sqlite")]
 
@@ -24,7 +24,7 @@ async fn write_something(store: &dyn Store) {
 }
 
 #[tokio::test]
-async fn a_new_file_starts_from_the_wall_clock_and_then_follows_the_boot_clock() {
+async fn new_file_starts_from_the_wall_clock_and_follows_the_boot_clock() {
     let folder = Folder::new();
     let machine = Booted::ago(HOUR);
     let store = machine.open(&folder.join("a.db"), TODAY).await.unwrap();
@@ -34,7 +34,7 @@ async fn a_new_file_starts_from_the_wall_clock_and_then_follows_the_boot_clock()
 }
 
 #[tokio::test]
-async fn the_wall_clock_of_a_later_process_changes_nothing() {
+async fn wall_clock_of_a_later_process_is_ignored() {
     let folder = Folder::new();
     let machine = Booted::ago(HOUR);
     let path = folder.join("a.db");
@@ -50,7 +50,7 @@ async fn the_wall_clock_of_a_later_process_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_boot_goes_on_from_the_later_of_high_water_mark_and_wall_clock() {
+async fn new_boot_continues_from_the_later_of_high_water_mark_and_wall_clock() {
     let folder = Folder::new();
     let path = folder.join("a.db");
     let old = Booted::ago(HOUR);
@@ -58,11 +58,11 @@ async fn a_new_boot_goes_on_from_the_later_of_high_water_mark_and_wall_clock() {
         let store = old.open(&path, TODAY).await.unwrap();
         old.pass(10 * SECOND);
         write_something(&store).await;
-        // Nobody wrote at this time, so nothing depends on it.
+        // No process wrote at this time, so nothing depends on it.
         old.pass(SECOND);
     }
 
-    // The wall clock fell back to 1970, as on a machine with an empty battery.
+    // The wall clock fell back to 1970, as with an empty battery.
     let reset = Booted::ago(3 * SECOND);
     let store = reset.open(&path, 5 * SECOND).await.unwrap();
     assert_eq!(time(&store).await, TODAY + 11 * SECOND);
@@ -77,11 +77,11 @@ async fn a_new_boot_goes_on_from_the_later_of_high_water_mark_and_wall_clock() {
 }
 
 #[tokio::test]
-async fn whatever_was_written_before_a_boot_was_written_earlier() {
+async fn time_after_a_boot_is_later_than_any_write_before() {
     let folder = Folder::new();
     let path = folder.join("a.db");
     let mut written = 0;
-    // However often somebody writes, and so whether or not the last write kept its time.
+    // For any write frequency, and therefore whether or not the last write persisted its time.
     for every in [1, SECOND / 7, SECOND / 2, SECOND - 1, 3 * SECOND] {
         let machine = Booted::ago(SECOND);
         let store = machine.open(&path, TODAY).await.unwrap();
@@ -95,14 +95,14 @@ async fn whatever_was_written_before_a_boot_was_written_earlier() {
 }
 
 #[tokio::test]
-async fn processes_that_come_first_after_a_boot_agree_on_the_time() {
+async fn processes_that_open_the_file_first_after_a_boot_agree_on_the_time() {
     let folder = Folder::new();
     let path = folder.join("a.db");
     drop(Booted::ago(HOUR).open(&path, TODAY).await.unwrap());
 
     let machine = Booted::ago(SECOND);
     let openings = (0..8).map(|i| {
-        // Each with its own idea of the wall clock.
+        // Each with another wall clock.
         let boot = machine.boot(TODAY + HOUR + i * SECOND, "time:[1]");
         let path = path.clone();
         tokio::spawn(async move { Sqlite::open_on(path, boot).await.unwrap() })
@@ -133,13 +133,13 @@ async fn another_time_namespace_of_the_same_boot_is_refused() {
     assert!(message.contains("time namespace") && message.contains("time:[2]"));
     write_something(&store).await;
 
-    // After a boot any namespace may come first.
+    // After a boot, any namespace may be the first.
     let next = Booted::ago(SECOND).boot(TODAY, "time:[2]");
     Sqlite::open_on(&path, next).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_file_that_has_gone_over_to_another_machine_is_not_written_to() {
+async fn file_that_another_machine_uses_is_not_written() {
     let folder = Folder::new();
     let path = folder.join("a.db");
     let [here, there] = [Booted::ago(HOUR), Booted::ago(HOUR)];
@@ -153,7 +153,7 @@ async fn a_file_that_has_gone_over_to_another_machine_is_not_written_to() {
 }
 
 #[tokio::test]
-async fn a_machine_that_was_restored_from_a_snapshot_does_not_go_back() {
+async fn time_does_not_go_back_on_a_machine_restored_from_a_snapshot() {
     let folder = Folder::new();
     let path = folder.join("a.db");
     let machine = Booted::ago(HOUR);
@@ -169,7 +169,7 @@ async fn a_machine_that_was_restored_from_a_snapshot_does_not_go_back() {
 }
 
 #[tokio::test]
-async fn on_this_machine_the_time_is_the_wall_clocks_at_first() {
+async fn time_of_a_new_file_is_this_machines_wall_clock() {
     let folder = Folder::new();
     let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let store = open(folder.join("a.db")).await;

@@ -1,4 +1,4 @@
-//! Valkey, whose `WAIT` counts only what its own connection has written, as that of Redis does since 7.2.
+//! Valkey, whose `WAIT` counts only the connection's own writes, like that of Redis since 7.2.
 #![cfg(feature = "redis")]
 
 mod records;

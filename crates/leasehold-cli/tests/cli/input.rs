@@ -124,7 +124,7 @@ fn invalid_stores_are_refused_with_one_line() {
     std::fs::create_dir(home.file("folder.db")).unwrap();
     for (url, code, words) in [
         ("leases.db", 2, "no scheme"),
-        ("oracle:leases", 2, "there is no store `oracle:`"),
+        ("oracle:leases", 2, "unknown scheme `oracle:`"),
         ("sqlite:", 2, "path"),
         ("sqlite:text.db", 77, "not a SQLite database"),
         ("sqlite:folder.db", 77, "folder.db"),

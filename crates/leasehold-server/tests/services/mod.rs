@@ -10,10 +10,10 @@ use crate::common::{Answer, Server};
 use crate::subscriber::Subscriber;
 
 // The library's tests have it, too.
-#[path = "../../../leasehold/tests/outages/patient.rs"]
-mod patient;
+#[path = "../../../leasehold/tests/outages/rarely_polled.rs"]
+mod rarely_polled;
 
-use patient::{POLL, Patient};
+use rarely_polled::{POLL, RarelyPolled};
 
 const HAND_OVERS: usize = 21;
 /// Time enough for a waiter to have looked at the store for itself. If it has not, it is served all the same.
@@ -31,8 +31,8 @@ pub(crate) async fn hand_over(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
     let url = database.url();
     let hinted = Pair {
-        here: Server::start_with(Patient::engine(&url).await, Config::default()).await,
-        there: Server::start_with(Patient::engine(&url).await, Config::default()).await,
+        here: Server::start_with(RarelyPolled::engine(&url).await, Config::default()).await,
+        there: Server::start_with(RarelyPolled::engine(&url).await, Config::default()).await,
     };
     let url = url + "?changes=off";
     let polled = Pair {

@@ -1,7 +1,7 @@
 //! Azure Blob Storage: Microsoft's emulator Azurite, with its well-known account and key.
 //!
-//! It keeps everything in memory: a disk would make no write safer, since what it writes there at once is found again only
-//! by an index that it writes every few seconds. After a kill it is empty.
+//! All data is in memory. A disk would make writes no safer, because Azurite finds them again only with an index that
+//! it writes every few seconds. After a kill it is empty.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use crate::{probe, programs};
 pub(crate) struct Azblob;
 
 const PROGRAM: &str = "azblob/node_modules/azurite/dist/src/blob/main.js";
-/// The same in every Azurite there is, percent-encoded.
+/// The well-known key of every Azurite, percent-encoded.
 const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq%2FK1SZFPTOtr%2FKBHBeksoGMGw%3D%3D";
 
 impl Recipe for Azblob {

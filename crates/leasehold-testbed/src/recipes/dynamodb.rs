@@ -1,6 +1,6 @@
-//! DynamoDB: Amazon's own DynamoDB Local, the reference, and dynoxide, which starts in milliseconds.
+//! DynamoDB: Amazon's DynamoDB Local, the reference, and dynoxide, which starts in milliseconds.
 //!
-//! DynamoDB Local cannot be told to listen on loopback only.
+//! DynamoDB Local cannot be restricted to loopback.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use crate::{probe, programs};
 pub(crate) struct DynamodbLocal;
 pub(crate) struct Dynoxide;
 
-/// Its folder is named after the day of its release.
+/// Finds the archive. Its folder is named after the release date.
 fn jar() -> Result<PathBuf, Missing> {
     let missing = || Missing::Program {
         scheme: "dynamodb",
@@ -28,7 +28,7 @@ fn jar() -> Result<PathBuf, Missing> {
         .ok_or_else(missing)
 }
 
-/// Any answer will do: without credentials it is a refusal.
+/// Returns whether there is any answer: without credentials it is a refusal.
 fn answers_http(member: Member) -> io::Result<bool> {
     let answer = probe::http(member, "GET", "/", "")?;
     Ok(answer.starts_with("HTTP/1.1 "))
@@ -57,7 +57,7 @@ impl Recipe for DynamodbLocal {
         libraries.push(jar.with_file_name("DynamoDBLocal_lib"));
         Ok(command_line![
             programs::on_path("dynamodb", "java")?,
-            // It lives for seconds: no time to optimise.
+            // The server lives for seconds only, so optimisation does not pay off.
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
             libraries,
@@ -65,7 +65,7 @@ impl Recipe for DynamodbLocal {
             jar,
             "-dbPath",
             node.data,
-            // One database whatever the credentials and the region.
+            // One database for all credentials and regions.
             "-sharedDb",
             "-disableTelemetry",
             "-port",

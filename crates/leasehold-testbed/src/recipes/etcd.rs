@@ -1,4 +1,4 @@
-//! etcd, alone or as a cluster.
+//! etcd, as a single node or as a cluster.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,9 +8,9 @@ use crate::Missing;
 use crate::recipe::{Member, Node, Recipe, command_line};
 use crate::{probe, programs};
 
-/// Which etcd.
+/// The server program.
 pub(crate) enum Etcd {
-    /// 3.5.1. Like 3.5.0 and 3.5.2 it can forget what it acknowledged when it is killed under load (etcd's issue 13766).
+    /// 3.5.1. Like 3.5.0 and 3.5.2 it can lose acknowledged writes when it is killed under load (etcd's issue 13766).
     Pinned,
     /// Debian's, of the 3.4 line, which does not.
     Debian,
@@ -98,7 +98,7 @@ impl Recipe for Etcd {
     }
 }
 
-/// The digits that follow a key.
+/// Returns the digits after a key.
 fn number<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = json.split_once(key)?;
     rest.split('"').next()

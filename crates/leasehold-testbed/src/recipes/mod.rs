@@ -1,4 +1,4 @@
-//! One file for each database.
+//! One file per database.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ mod redis;
 
 pub(crate) use pgbouncer::Pgbouncer;
 
-/// What there is a server for: the schemes of store URLs; `dynoxide`, a second one for `dynamodb`; `etcd-debian`, an
-/// `etcd` that may be killed; and `valkey`, a second one for `redis`.
+/// The available servers: the schemes of store URLs; `dynoxide`, an alternative for `dynamodb`; `etcd-debian`, an
+/// `etcd` that survives kills; and `valkey`, an alternative for `redis`.
 pub const SERVERS: [&str; 10] = [
     "azblob",
     "dynamodb",
@@ -31,7 +31,7 @@ pub const SERVERS: [&str; 10] = [
     "valkey",
 ];
 
-/// The recipe for one of [`SERVERS`].
+/// Returns the recipe for one of [`SERVERS`].
 pub(crate) fn of(name: &str) -> Result<Arc<dyn Recipe>, Missing> {
     Ok(match name {
         "azblob" => Arc::new(azblob::Azblob),

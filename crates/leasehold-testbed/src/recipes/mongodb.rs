@@ -1,4 +1,4 @@
-//! MongoDB as a replica set: leases need one even where it has a single member.
+//! MongoDB as a replica set, which leases require even with a single member.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -49,7 +49,7 @@ impl Recipe for Mongodb {
         Ok(command)
     }
 
-    /// Makes them a replica set that notices within two seconds that its primary has gone.
+    /// Forms a replica set that detects the loss of its primary within two seconds.
     fn form(&self, members: &[Member]) -> io::Result<()> {
         let mut list = Document::default();
         for (index, member) in (0..).zip(members) {
@@ -102,7 +102,7 @@ fn hello(member: Member) -> io::Result<Vec<u8>> {
     run(member, Document::default().int("hello", 1))
 }
 
-/// Runs a command on the database `admin`; the answer as BSON.
+/// Runs a command on the database `admin`, and returns the answer as BSON.
 fn run(member: Member, command: Document) -> io::Result<Vec<u8>> {
     const OP_MSG: i32 = 2013;
     let body = command.text("$db", "admin").finish();
@@ -130,7 +130,7 @@ const ARRAY: u8 = 0x04;
 const BOOLEAN: u8 = 0x08;
 const INTEGER: u8 = 0x10;
 
-/// As much of BSON as set-up needs: a driver would be the largest dependency of this crate.
+/// The part of BSON that the setup needs, because a driver would be the largest dependency of this crate.
 #[derive(Default)]
 struct Document(Vec<u8>);
 
@@ -168,7 +168,7 @@ impl Document {
     }
 }
 
-/// What follows a key of this kind, at whatever depth it first comes.
+/// Returns the bytes after the first key of this name and kind, at any depth.
 fn after<'a>(bson: &'a [u8], kind: u8, key: &str) -> Option<&'a [u8]> {
     let pattern = [&[kind], key.as_bytes(), &[0]].concat();
     let at = bson

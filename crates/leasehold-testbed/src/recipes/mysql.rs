@@ -11,7 +11,7 @@ use crate::{probe, programs};
 
 pub(crate) struct Mysql;
 
-/// It becomes this user by itself.
+/// Returns the option with which the server changes to its own user.
 fn user() -> Option<OsString> {
     programs::is_root().then(|| "--user=mysql".into())
 }
@@ -58,7 +58,7 @@ impl Recipe for Mysql {
             programs::on_path("mysql", "mariadbd")?,
             "--no-defaults",
             option("--datadir=", node.data),
-            // A server that starts deletes the temporary tables of all others in the same folder.
+            // On startup, a server deletes all temporary tables in this folder, also those of other servers.
             option("--tmpdir=", node.data),
             option("--socket=", &node.data.join("socket")),
             option("--pid-file=", &node.data.join("pid")),
@@ -66,7 +66,7 @@ impl Recipe for Mysql {
             format!("--port={}", node.port()),
             "--bind-address=127.0.0.1",
             "--innodb-log-file-size=8M",
-            // It also shuts out hosts that hang up early, as a test's proxy does.
+            // Otherwise the server also blocks hosts that close connections early, as a test's proxy does.
             "--skip-name-resolve",
         ];
         if let Some(files) = node.tls() {
@@ -80,7 +80,7 @@ impl Recipe for Mysql {
         Ok(command)
     }
 
-    /// Its greeting is protocol 10.
+    /// The first packet announces protocol version 10.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
         let greeting: [u8; 5] = probe::ask(probe::plain(member.port)?, b"")?;
         Ok(greeting[4] == 10)

@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode, in front of a PostgreSQL.
+//! PgBouncer in transaction mode, in front of PostgreSQL.
 
 use std::ffi::OsString;
 use std::io;
@@ -57,7 +57,7 @@ impl Recipe for Pgbouncer {
         Ok(command)
     }
 
-    /// At once, even while its clients are there.
+    /// Stops immediately, even with connected clients.
     fn stop_signal(&self) -> &'static str {
         "TERM"
     }

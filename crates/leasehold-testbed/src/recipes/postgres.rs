@@ -1,4 +1,4 @@
-//! PostgreSQL: trusts everybody on loopback; the user is `postgres`, the database `leasehold`.
+//! PostgreSQL: accepts every user on loopback; the user is `postgres`, the database `leasehold`.
 
 use std::ffi::OsString;
 use std::fs::Permissions;
@@ -12,7 +12,7 @@ use crate::{probe, programs};
 
 pub(crate) struct Postgres;
 
-/// Debian keeps the programs of each major version in a folder of its own. The newest.
+/// Returns a program of the newest major version. Debian installs each version in its own folder.
 fn program(name: &str) -> Result<PathBuf, Missing> {
     let versions = std::fs::read_dir("/usr/lib/postgresql");
     let newest = versions
@@ -68,7 +68,7 @@ impl Recipe for Postgres {
             run(&command, Path::new("/"), "")?;
         }
         if let Some(files) = node.tls() {
-            // It takes a key only if nobody else can read it.
+            // PostgreSQL accepts a key only if other users cannot read it.
             let owner = std::fs::metadata(node.data)?.uid();
             std::os::unix::fs::chown(&files.key, Some(owner), None)?;
             std::fs::set_permissions(&files.key, Permissions::from_mode(0o600))?;
@@ -93,7 +93,7 @@ impl Recipe for Postgres {
             "listen_addresses=127.0.0.1",
             "-c",
             format!("unix_socket_directories={}", node.data.display()),
-            // In its own folder, so that nothing stays behind after a kill.
+            // In the server's own folder, so that nothing remains after a kill.
             "-c",
             "dynamic_shared_memory_type=mmap",
         ]);
@@ -111,7 +111,7 @@ impl Recipe for Postgres {
         Ok(command)
     }
 
-    /// A fast shutdown: it would otherwise wait until every client has gone.
+    /// A fast shutdown, which does not wait until all clients have disconnected.
     fn stop_signal(&self) -> &'static str {
         "INT"
     }
@@ -121,7 +121,7 @@ impl Recipe for Postgres {
         hello.extend(b"user\0postgres\0database\0leasehold\0\0");
         let length = i32::try_from(hello.len() + 4).expect("a few bytes");
         let packet = [&length.to_be_bytes()[..], &hello].concat();
-        // `E` while it recovers.
+        // The answer is `E` during recovery.
         Ok(probe::ask(probe::plain(member.port)?, &packet)? == *b"R")
     }
 

@@ -1,4 +1,4 @@
-//! Redis and Valkey: what was acknowledged is in the append-only file on the disk.
+//! Redis and Valkey: acknowledged writes are in the append-only file on disk.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,11 +8,11 @@ use crate::Missing;
 use crate::recipe::{Member, Node, Recipe, command_line};
 use crate::{probe, programs};
 
-/// Which server.
+/// The server program.
 pub(crate) enum Redis {
     /// Debian's Redis, whose `WAIT` counts every write of the server.
     Debian,
-    /// Valkey, whose `WAIT` counts the connection's own writes only, as that of Redis does since 7.2.
+    /// Valkey, whose `WAIT` counts only the connection's own writes, like that of Redis since 7.2.
     Valkey,
 }
 
@@ -73,7 +73,7 @@ impl Recipe for Redis {
         Ok(command)
     }
 
-    /// A refusal to talk without a password counts; one because it still loads its data does not.
+    /// A refusal for lack of a password counts as ready; a refusal while loading data does not.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
         let answer: [u8; 5] = probe::ask(probe::to(member)?, b"PING\r\n")?;
         Ok(matches!(&answer, b"+PONG" | b"-NOAU"))

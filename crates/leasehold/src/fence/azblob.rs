@@ -1,4 +1,5 @@
-//! Azure Blob Storage: a blob carries the fence of its last writer, and is replaced by its ETag.
+//! Azure Blob Storage: a blob's metadata contains the fence of its last writer, and writes are conditional on its
+//! ETag.
 //!
 //! ```no_run
 //! # #[cfg(feature = "azblob")] {
@@ -20,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! There is no `check`: Azure Storage writes one blob at a time, so no condition on a lease's blob can be part of the
-//! write to another one.
+//! There is no `check`: Azure Storage writes one blob at a time, so a condition on a lease's blob cannot be part of a
+//! write to another blob.
 
 use std::collections::HashMap;
 
@@ -30,16 +31,16 @@ use leasehold_core::Fence;
 use super::{Bearer, admit};
 use crate::{Error, Result};
 
-/// The metadata of a blob that holds the fence of its last writer, in decimal digits.
+/// The metadata entry with the fence of the blob's last writer, in decimal digits.
 pub const METADATA: &str = "leasehold_fence";
 
-/// A condition on a blob's metadata, and the metadata that the write leaves.
+/// A condition on a blob's metadata, and the metadata of the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
     fence: Fence,
 }
 
-/// Wherever the leases are: the metadata for a write that happens unless a higher fence was written before. For
+/// Returns the guard for a write that is refused if a higher fence was written before, wherever the leases are. For
 /// exclusive leases.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
     Guard {
@@ -48,17 +49,17 @@ pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
 }
 
 impl Guard {
-    /// The metadata to write, given the metadata that was read. Other entries stay.
+    /// Returns the metadata to write, given the metadata that was read. Other entries are kept.
     ///
-    /// Write it with `If-Match` and the ETag of the same read. Where there is no blob yet, start from no metadata and write
-    /// with `If-None-Match: *`. The condition is what makes this safe: without it, a process that is paused after this call still
-    /// overwrites its successor's data.
+    /// Write it with `If-Match` and the ETag of the same read. If there is no blob yet, start from empty metadata and
+    /// write with `If-None-Match: *`. The condition is essential: without it, a process that is paused after this
+    /// call still overwrites its successor's data.
     ///
     /// # Errors
     ///
     /// [`Error::Fenced`] if a higher fence was written before: write nothing.
     pub fn metadata(self, mut read: HashMap<String, String>) -> Result<HashMap<String, String>> {
-        // Names of metadata are header names, and some clients change their case.
+        // Metadata names are header names, whose case some clients change.
         let stored = read.extract_if(|name, _| name.eq_ignore_ascii_case(METADATA));
         for (_, highest) in stored {
             admit(self.fence, parse(&highest)?)?;
@@ -96,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lower_fence_is_refused_and_other_metadata_stays() {
+    fn only_lower_fences_are_refused_and_other_metadata_is_kept() {
         let stamped = |fence: &str| (METADATA.to_owned(), fence.to_owned());
         assert_eq!(guarded(9, &[]), Ok(vec![stamped("9")]));
         assert_eq!(guarded(9, &[(METADATA, "9")]), Ok(vec![stamped("9")]));
-        // Numbers, not texts: as a text, 10 is less than 9.
+        // Compared as numbers: as text, 10 is less than 9.
         let written = guarded(10, &[("Leasehold_Fence", "9"), ("author", "ada")]);
         let author = ("author".to_owned(), "ada".to_owned());
         assert_eq!(written, Ok(vec![author, stamped("10")]));

@@ -22,8 +22,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `container` stands for whatever client is at hand: the operations are JSON as the REST API takes it, and have the
-//! same parts in every SDK (`replace item`, its id, its body, and `If-Match`).
+//! `container` stands for any client: the operations are JSON in the form of the REST API, and have the same parts in
+//! every SDK (`replace item`, its id, its body, and `If-Match`).
 
 use leasehold_core::{Fence, Record};
 use serde::Deserialize as _;
@@ -33,18 +33,19 @@ use super::{Bearer, admit};
 use crate::store::cosmos::record_id;
 use crate::{Error, Result};
 
-/// A condition on the item of a lease, as an operation of a batch in that item's logical partition.
+/// A condition on the item of a lease, as an operation of a batch in the item's logical partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     id: String,
     fence: Fence,
 }
 
-/// Where the leases are in the same container, and the data in the lease's logical partition: holds if this fence still
-/// holds the lease, and until the batch is done no other caller is granted it.
+/// Returns the check for leases in the same container, and data in the lease's logical partition. It passes if this
+/// fence still holds the lease, and until the batch is done the lease is not granted again.
 ///
 /// The container must have the partition key `/lease`: items with the property `lease` = [`Check::id`] are in the
-/// partition of that lease. In a container with the key `/id`, as the store makes it, there is no place for them.
+/// partition of that lease. A container with the key `/id`, which the store creates by default, does not support
+/// this.
 pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Check {
     let Bearer { name, fence } = lease.into();
     Check {
@@ -54,13 +55,13 @@ pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Check {
 }
 
 impl Check {
-    /// The id of the lease's item, which is also the value of its partition key.
+    /// Returns the id of the lease's item, which is also the value of its partition key.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The operation, given the lease's item as it was read, `_etag` included: it replaces the item by itself, on the
-    /// condition that it has not changed since.
+    /// Returns the operation, given the lease's item as it was read, including `_etag`. It replaces the item by
+    /// itself, on condition that it has not changed.
     ///
     /// # Errors
     ///
@@ -79,17 +80,18 @@ impl Check {
     }
 }
 
-/// A write to the item that has the highest fence so far, as an operation of a batch in the data's logical partition.
+/// A write to the item with the highest fence, as an operation of a batch in the data's logical partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     id: String,
     fence: Fence,
 }
 
-/// Where the leases are elsewhere: the operation happens unless a higher fence was there before. For exclusive leases.
+/// Returns the guard for leases in another place: the operation fails if a higher fence was written before. For
+/// exclusive leases.
 ///
-/// A batch reads nothing that its other operations could use. So a new holder runs the guard once in a batch of its own,
-/// then reads what it is going to write, and then has the guard in every batch.
+/// A batch cannot read values for its other operations. So a new holder runs the guard once in a separate batch, then
+/// reads what it is going to write, and then includes the guard in every batch.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
     let Bearer { name, fence } = lease.into();
     Guard {
@@ -99,17 +101,17 @@ pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
 }
 
 impl Guard {
-    /// The id of the item that has the fence. There is one in each logical partition that is written to.
+    /// Returns the id of the item with the fence. Each logical partition that is written to has one.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The operation, given that item as it was read, `_etag` included. Where there is none yet, give the properties of
-    /// the partition key, such as `json!({ "tenant": "acme" })`.
+    /// Returns the operation, given that item as it was read, including `_etag`. If it does not exist yet, pass the
+    /// properties of the partition key, such as `json!({ "tenant": "acme" })`.
     ///
     /// # Errors
     ///
-    /// [`Error::Fenced`] if a higher fence was there before: write nothing.
+    /// [`Error::Fenced`] if a higher fence was written before: write nothing.
     pub fn operation(&self, found: Value) -> Result<Value> {
         let Value::Object(mut item) = found else {
             return Err(corrupt(&self.id, "it is not an object"));
@@ -130,7 +132,7 @@ impl Guard {
     }
 }
 
-/// Replaces an item, unless it has changed since it was read.
+/// Returns an operation that replaces an item unless it has changed.
 fn replace(id: &str, item: Value) -> Result<Value> {
     let etag = item["_etag"].as_str();
     let etag = etag.ok_or_else(|| corrupt(id, "it was read without its `_etag`"))?;

@@ -16,26 +16,26 @@
 //! # }
 //! ```
 //!
-//! A conflict with a renewal cancels a transaction with `TransactionConflict`: do it again.
+//! A conflict with a renewal cancels the transaction with `TransactionConflict`: retry it.
 
 #[cfg(feature = "dynamodb")]
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Update};
 
 use super::Bearer;
 
-/// A condition on the item of a lease, with the value that it names.
+/// A condition on the item of a lease, with its parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The item's key: the attribute `id`, a string.
+    /// The key of the item: the attribute `id`, a string.
     pub id: String,
     /// The `ConditionExpression`.
     pub condition: &'static str,
-    /// The string `:entry` in it.
+    /// The string parameter `:entry`.
     pub entry: String,
 }
 
-/// Where the leases are in DynamoDB, in the same account and region: holds if this fence still holds the lease. Nobody else
-/// is granted it before the transaction is done.
+/// Returns the check for leases in DynamoDB, in the same account and region. It passes if this fence still holds the
+/// lease, which is not granted again before the transaction is done.
 pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Check {
     let bearer = lease.into();
     Check {
@@ -47,7 +47,7 @@ pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Check {
 
 #[cfg(feature = "dynamodb")]
 impl Check {
-    /// On the store's table.
+    /// Builds the condition check on the store's table.
     pub fn on(self, table: impl Into<String>) -> ConditionCheck {
         ConditionCheck::builder()
             .table_name(table)
@@ -55,27 +55,28 @@ impl Check {
             .condition_expression(self.condition)
             .expression_attribute_values(":entry", AttributeValue::S(self.entry))
             .build()
-            .expect("all that it needs is there")
+            .expect("all required fields are set")
     }
 }
 
-/// A write to the item of a name in a table of fences, with the value that it names.
+/// A write to the item of a name in a table of fences, with its parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The item's key: the attribute `id`, a string.
+    /// The key of the item: the attribute `id`, a string.
     pub id: String,
     /// The `UpdateExpression`.
     pub update: &'static str,
     /// The `ConditionExpression`.
     pub condition: &'static str,
-    /// The number `:fence` in both.
+    /// The numeric parameter `:fence` of both.
     pub fence: u64,
 }
 
-/// Where the leases are elsewhere: an update that happens unless a higher fence was here. For exclusive leases.
+/// Returns the guard for leases in another place: the update fails if a higher fence was written before. For
+/// exclusive leases.
 ///
-/// A transaction of DynamoDB reads nothing. So a new holder writes its fence once by itself, then reads what it is going to
-/// write, and then has this in every transaction.
+/// A DynamoDB write transaction reads nothing. So a new holder runs the guard once by itself, then reads what it is
+/// going to write, and then includes the guard in every transaction.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
     let bearer = lease.into();
     Guard {
@@ -88,7 +89,7 @@ pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Guard {
 
 #[cfg(feature = "dynamodb")]
 impl Guard {
-    /// On a table of yours, whose key is the string `id`.
+    /// Builds the update of a table of your own, whose key is the string `id`.
     pub fn on(self, table: impl Into<String>) -> Update {
         Update::builder()
             .table_name(table)
@@ -97,6 +98,6 @@ impl Guard {
             .condition_expression(self.condition)
             .expression_attribute_values(":fence", AttributeValue::N(self.fence.to_string()))
             .build()
-            .expect("all that it needs is there")
+            .expect("all required fields are set")
     }
 }

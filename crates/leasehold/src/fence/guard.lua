@@ -1,7 +1,7 @@
 do
     local guard, fence = table.remove(KEYS), table.remove(ARGV)
     if tonumber(fence) < tonumber(redis.call('GET', guard) or '0') then
-        return redis.error_reply('FENCED a higher fence was here: nothing was written')
+        return redis.error_reply('FENCED a higher fence was written before: nothing was written')
     end
     redis.call('SET', guard, fence)
 end

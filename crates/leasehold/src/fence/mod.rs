@@ -1,34 +1,34 @@
-//! Checks for the resource's side: a stale holder's write fails in the transaction that makes it.
+//! Fence checks for the resource: a stale holder's write fails in its own transaction.
 //!
-//! A process that was paused may wake up and write although its lease has long passed to somebody else. No timer of its
-//! own prevents that; whoever keeps the data can. Each check here is a text and a few values, for any driver and any
-//! language: [`postgres`], [`mysql`], [`sqlite`], [`mongodb`], [`dynamodb`], [`redis`], [`cosmos`], [`azblob`]; and the
-//! [`Register`], for everything else.
+//! A process that was paused may wake up and write although its lease has long passed to another holder. No timer of
+//! its own can prevent that, but the resource can. Each check here consists of a text and a few values, for any
+//! driver and any language: [`postgres`], [`mysql`], [`sqlite`], [`mongodb`], [`dynamodb`], [`redis`], [`cosmos`],
+//! [`azblob`]; and the [`Register`], for everything else.
 //!
-//! There are two kinds, by where the leases are.
+//! There are two kinds, depending on where the leases are.
 //!
-//! | | the leases are in the same database: `check` | they are elsewhere: `guard` |
+//! | | leases in the same database: `check` | leases elsewhere: `guard` |
 //! |---|---|---|
-//! | what it asks | does this fence still hold the lease? | was a higher fence here? |
+//! | condition | this fence still holds the lease | no higher fence was seen |
 //! | when to run it | **last**, just before the commit | **first**, before anything is read |
 //! | leases | exclusive and shared | exclusive only: of the holders of a shared lease all but the newest would be refused |
-//! | set-up | none | a table of fences |
+//! | setup | none | a table of fences |
 //!
-//! # What a check promises
+//! # The guarantee of a check
 //!
-//! If it passes and the transaction commits, then nobody in conflict with this fence was granted the lease before that
-//! commit. It needs no clock: whoever is granted a lease removes from its record all whom that replaces, and while the
-//! transaction is open, nobody can write the record. A holder whose time is over, but whom nobody has replaced,
-//! passes: it overlaps with nobody. One that was released or broken does not pass.
+//! If it passes and the transaction commits, then no lease that conflicts with this fence was granted before that
+//! commit. It requires no clock: a grant removes the holders that it replaces from the record, and while the
+//! transaction is open, the record cannot be written. A holder that has expired but was not replaced passes, because
+//! it overlaps with no other holder. One that was released or broken does not pass.
 //!
-//! A renewal writes the record, too, and so waits for the transaction. Hence *last*: a transaction that stays open
-//! behind its check for long loses its own lease.
+//! A renewal writes the record too, and therefore waits for the transaction. Hence *last*: a transaction that stays
+//! open for long after its check loses its own lease.
 //!
-//! # What a guard promises
+//! # The guarantee of a guard
 //!
-//! It lets a fence pass unless a higher one has passed before, and keeps others out until the transaction ends. A new
-//! holder is therefore safe from its predecessors from its own guard on, not from its grant on: what it read before
-//! may since have been written by a zombie. Hence *first*.
+//! It lets a fence pass unless a higher one has passed before, and blocks other transactions until this one ends. A
+//! new holder is therefore safe from its predecessors from its own guard on, not from its grant on: what it read
+//! before may since have been written by a zombie. Hence *first*.
 //!
 //! ```
 //! use leasehold::fence;
@@ -71,8 +71,8 @@ fn admit(fence: Fence, highest: Fence) -> Result<()> {
     }
 }
 
-/// Who wants to write: whoever was granted this fence under this name. A [`Lease`] is one; so are a name and a fence
-/// that came from somewhere else.
+/// The holder of a fence under a name, which wants to write. A [`Lease`] converts to it, and so do a name and a fence
+/// from another source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bearer<'a> {
     /// The lease's name.
@@ -82,7 +82,7 @@ pub struct Bearer<'a> {
 }
 
 impl Bearer<'_> {
-    /// The key of the lease in stores that keep kind and name in one.
+    /// Returns the key of the lease in stores whose key contains kind and name.
     fn id(&self) -> String {
         format!("{}:{}", self.name.kind().as_str(), self.name)
     }

@@ -22,8 +22,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A conflict with a renewal is a `TransientTransactionError`: do it again, as with any other. Commit with the write
-//! concern `majority`, which is the default, or a lost primary may take the write back.
+//! A conflict with a renewal is a `TransientTransactionError`: retry it, as with any other. Commit with the write
+//! concern `majority`, which is the default; otherwise the loss of a primary may roll back the write.
 
 use mongodb::bson::{Document, doc};
 
@@ -32,15 +32,15 @@ use super::Bearer;
 /// An update of one document. If it **matches none**, this fence may not write: abort.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Update {
-    /// Which document.
+    /// Selects the document.
     pub filter: Document,
-    /// What to change in it.
+    /// The changes.
     pub update: Document,
 }
 
-/// Where the leases are in the same replica set: an update of the store's collection (`leases`, unless its URL says
-/// otherwise) that matches if this fence still holds the lease. Until the transaction ends, nobody else is granted it.
-/// Run it **last**.
+/// Returns the check for leases in the same replica set: an update of the store's collection (`leases`, unless its
+/// URL says otherwise) that matches if this fence still holds the lease. Until the transaction ends, the lease is not
+/// granted again. Run it **last**.
 pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Update {
     let bearer = lease.into();
     let entry = format!(r#"\{{"fence":{},"#, bearer.fence);
@@ -50,8 +50,9 @@ pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Update {
     }
 }
 
-/// Where the leases are elsewhere: an **upsert** of a collection of fences. If a higher fence was here, it is an error, a
-/// duplicate key. Others are kept out until the transaction ends. Run it **first**. For exclusive leases.
+/// Returns the guard for leases in another place: an **upsert** of a collection of fences. It fails with a duplicate
+/// key if a higher fence was written before, and blocks other transactions until this one ends. Run it **first**. For
+/// exclusive leases.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Update {
     let bearer = lease.into();
     let fence = bearer.fence.get().cast_signed();
@@ -63,7 +64,7 @@ pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Update {
     }
 }
 
-/// Only what changes a document keeps others from changing it.
+/// Only a change of a document keeps other transactions from changing it.
 fn counted() -> Document {
     doc! { "$inc": { "checks": 1_i64 } }
 }

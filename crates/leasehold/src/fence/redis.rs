@@ -1,4 +1,4 @@
-//! Redis or Valkey, by a script: one runs at a time, so what its first lines have found holds for the rest.
+//! Redis or Valkey, with a script: scripts run one at a time, so what its first lines find is true for the rest.
 //!
 //! ```no_run
 //! # #[cfg(feature = "redis")] {
@@ -22,10 +22,10 @@ use leasehold_core::Fence;
 
 use super::Bearer;
 
-/// The first lines of a script, with the last key and the last argument that it is to be called with. They take both away,
-/// so the script's own are numbered as ever.
+/// The first lines of a script, with the last key and the last argument for its call. They remove both, so that the
+/// numbering of the script's own keys and arguments is unchanged.
 ///
-/// Where the fence may not write, the script ends there, with an error whose code is `FENCED`.
+/// If the fence may not write, the script ends there, with an error whose code is `FENCED`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prelude {
     lua: &'static str,
@@ -35,36 +35,37 @@ pub struct Prelude {
 }
 
 impl Prelude {
-    /// The store's keys begin like this: what its URL says as `?prefix=`, if it does.
+    /// Sets the prefix of the store's keys: the value of `?prefix=` in its URL.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The script, with the check before it.
+    /// Returns the script with the check before it.
     pub fn before(&self, script: &str) -> String {
         format!("{}{script}", self.lua)
     }
 
-    /// The last of its keys.
+    /// Returns the last key of the call.
     pub fn key(&self) -> String {
         format!("{}:{}", self.prefix, self.place)
     }
 
-    /// The last of its arguments.
+    /// Returns the last argument of the call.
     pub fn fence(&self) -> u64 {
         self.fence.get()
     }
 }
 
-/// Where the leases are in the same Redis and database: the script goes on if this fence still holds the lease.
+/// Returns the check for leases in the same Redis and database: the script continues if this fence still holds the
+/// lease.
 pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Prelude {
     prelude(include_str!("check.lua"), "", lease.into())
 }
 
-/// Where the leases are elsewhere: the script goes on unless a higher fence was here. What is written must also be read by the
-/// script, or behind one that the same fence has passed. For exclusive leases.
+/// Returns the guard for leases in another place: the script continues unless a higher fence was seen. Data must also
+/// be read by the script, or after a script that the same fence has passed. For exclusive leases.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Prelude {
     prelude(include_str!("guard.lua"), "fence:", lease.into())
 }

@@ -8,11 +8,11 @@ use super::admit;
 use crate::Error;
 use crate::Result;
 
-/// Lets in whoever has the highest fence so far: the check for a resource that this process owns, such as a file, a
-/// device, or data that it serves to others.
+/// A register of the highest fence, which admits only writers with that fence: the check for a resource that this
+/// process owns, such as a file, a device, or data that it serves.
 ///
-/// For **exclusive** leases, and one name each: of the holders of a shared lease it would refuse all but the newest. It
-/// forgets with the process: keep the highest fence with the data, and start [from](Self::since) it.
+/// For **exclusive** leases, and one name each: of the holders of a shared lease it would refuse all but the newest.
+/// It is lost with the process: store the highest fence with the data, and start [from](Self::since) it.
 ///
 /// ```
 /// use leasehold::{Error, fence::Register};
@@ -39,29 +39,31 @@ pub struct Register {
     highest: Mutex<Fence>,
 }
 
-/// The right to write, for as long as it is kept: nobody else is let in meanwhile.
+/// The permission to write while this value exists. No other writer is admitted meanwhile.
 #[derive(Debug)]
-#[must_use = "others are kept out only for as long as this is kept"]
+#[must_use = "other writers are excluded only while this value exists"]
 pub struct Admitted<'r> {
     _highest: MutexGuard<'r, Fence>,
 }
 
 impl Register {
-    /// One that has seen no fence yet.
+    /// Creates a register that has seen no fence.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that has seen this fence.
+    /// Creates a register that has seen this fence.
     pub fn since(highest: Fence) -> Self {
         Self {
             highest: Mutex::new(highest),
         }
     }
 
-    /// Lets this fence in, once whoever is in is done: [`Error::Fenced`] if a higher one has been here.
+    /// Admits this fence after the current writer is done. Returns [`Error::Fenced`] if a higher fence was admitted
+    /// before.
     ///
-    /// A new holder comes here before it reads what it is going to write: from then on it is safe from its predecessors.
+    /// A new holder calls this before it reads what it is going to write: from then on it is safe from its
+    /// predecessors.
     pub async fn admit(&self, fence: Fence) -> Result<Admitted<'_>> {
         let mut highest = self.highest.lock().await;
         admit(fence, *highest)?;
@@ -69,7 +71,7 @@ impl Register {
         Ok(Admitted { _highest: highest })
     }
 
-    /// The highest fence so far, to be kept with the data.
+    /// Returns the highest fence so far, to be stored with the data.
     pub async fn highest(&self) -> Fence {
         *self.highest.lock().await
     }

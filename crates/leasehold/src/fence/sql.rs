@@ -1,10 +1,10 @@
-//! What the SQL databases have in common.
+//! Shared by the SQL databases.
 
 use leasehold_core::Kind;
 
 use super::Bearer;
 
-/// A statement, and the two values to bind to it: the name and the fence, in this order.
+/// A statement and its two parameters: the name and the fence, in this order.
 ///
 /// It returns **one row if the fence may write, and none if not**: then roll back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// In a template, `{schema}` and `{kind}` stand for themselves.
+    /// Creates a statement from a template with the placeholders `{schema}` and `{kind}`.
     pub(super) fn new(template: &'static str, quote: char, bearer: Bearer<'_>) -> Self {
         Self {
             template,
@@ -30,14 +30,14 @@ impl Statement {
         }
     }
 
-    /// The table is in this schema (PostgreSQL), database (MySQL) or attached file (SQLite).
+    /// Sets the schema (PostgreSQL), database (MySQL) or attached file (SQLite) of the table.
     #[must_use]
     pub fn in_schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
         self
     }
 
-    /// The statement. It is the same for every name and fence of a kind.
+    /// Returns the statement, which is the same for every name and fence of a kind.
     pub fn sql(&self) -> String {
         let quote = self.quote;
         let schema = self.schema.as_ref().map_or(String::new(), |schema| {
@@ -49,17 +49,17 @@ impl Statement {
             .replace("{schema}", &schema)
     }
 
-    /// The first value: the lease's name.
+    /// Returns the first parameter: the lease's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The second value: the fence.
+    /// Returns the second parameter: the fence.
     pub fn fence(&self) -> i64 {
         self.fence
     }
 
-    /// Both values, as many drivers take them.
+    /// Returns both parameters, in the form that many drivers accept.
     pub fn values(&self) -> (&str, i64) {
         (&self.name, self.fence)
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::super::{mysql, postgres, sqlite};
 
     #[test]
-    fn a_schema_is_quoted_as_each_database_does() {
+    fn schema_is_quoted_for_each_database() {
         let (name, fence) = (Name::gate("x").unwrap(), Fence::new(7).unwrap());
         let odd = "a\"b`c";
         for (statement, table) in [

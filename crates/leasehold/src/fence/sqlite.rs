@@ -1,6 +1,6 @@
 //! SQLite, 3.35 or newer.
 //!
-//! The store has a file of its own: attach it to the connection that writes your data.
+//! The store has a separate file: attach it to the connection that writes your data.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")] {
@@ -24,24 +24,26 @@
 
 use super::{Bearer, Statement};
 
-/// Where the leases are in a file of the same connection: returns a row if this fence still holds the lease, and locks
-/// the leases' file, so that nobody is granted anything before the transaction ends. Run it **last**.
+/// Returns the check for leases in a file of the same connection: a statement that returns a row if this fence still
+/// holds the lease. It locks the leases' file, so that no lease is granted before the transaction ends. Run it
+/// **last**.
 ///
-/// Name the attached file by [`in_schema`](Statement::in_schema).
+/// Name the attached file with [`in_schema`](Statement::in_schema).
 pub fn check<'a>(lease: impl Into<Bearer<'a>>) -> Statement {
-    // It changes nothing, but a write is what takes the lock, however the transaction was begun.
+    // It changes nothing, but only a write takes the lock, however the transaction was begun.
     let sql = r#"update {schema}records set fence = fence where kind = '{kind}' and name = ?1 and instr(holders, '{"fence":' || ?2 || ',') > 0 returning fence"#;
     Statement::new(sql, '"', lease.into())
 }
 
-/// Where the leases are elsewhere: returns a row unless a higher fence was here, and keeps others out until the
-/// transaction ends. Run it **first**. For exclusive leases; it needs the [`FENCES`] table.
+/// Returns the guard for leases in another place: a statement that returns a row unless a higher fence was written
+/// before. It blocks other transactions until this one ends. Run it **first**. For exclusive leases; it requires the
+/// [`FENCES`] table.
 pub fn guard<'a>(lease: impl Into<Bearer<'a>>) -> Statement {
     let sql = "insert into {schema}leasehold_fences (kind, name, fence) values ('{kind}', ?1, ?2) on conflict (kind, name) do update set fence = excluded.fence where fence <= excluded.fence returning fence";
     Statement::new(sql, '"', lease.into())
 }
 
-/// Makes the table that [`guard`] writes to.
+/// Creates the table that [`guard`] writes to.
 pub const FENCES: &str = "create table if not exists leasehold_fences (
     kind text not null,
     name text not null,

@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::store::redacted;
 use crate::store::url::check;
-use crate::tls::Files;
+use crate::tls::TlsFiles;
 use crate::{Error, Result};
 
 /// What needs no encoding anywhere in a URL.
@@ -33,7 +33,7 @@ pub(super) struct ServiceUrl {
     /// What stands before `/locks`, if a proxy has put the service below a path.
     base: String,
     /// Whom to trust, and who we are, over `https://`.
-    pub(super) tls: Option<Files>,
+    pub(super) tls: Option<TlsFiles>,
 }
 
 impl ServiceUrl {
@@ -120,8 +120,8 @@ impl ServiceUrl {
 }
 
 /// The options of an `https://` URL.
-fn files(options: &str) -> Result<Files> {
-    let mut files = Files::default();
+fn files(options: &str) -> Result<TlsFiles> {
+    let mut files = TlsFiles::default();
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
         let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
         let path = percent_decode_str(raw).decode_utf8();

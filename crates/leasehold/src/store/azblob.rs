@@ -1,28 +1,27 @@
 //! Leases in a container of Azure Blob Storage.
 //!
 //! # Guarantee
-//! Linearizable: a blob is written only if its ETag is still the one that was read, and reads see the last write. What
-//! was acknowledged is on several disks. Time comes from the `Date` of the answers. Azure's own blob leases, of 15 to 60
-//! seconds, are not used: these can be of any length.
+//! Linearizable: a blob is written only if its ETag is still the one that was read, and reads return the last write.
+//! Acknowledged writes are on several disks. The time comes from the `Date` header of the answers. Azure's own blob
+//! leases, of 15 to 60 seconds, are not used, so leases can have any length.
 //!
 //! # Stored form
-//! A blob for each record, `lock/NAME` or `gate/NAME`, with JSON that people can read. Its metadata says by what the
-//! record is found: `name`, `state`, `state_since`, `held_until`; and all of a small one, for listings.
+//! One blob per record, `lock/NAME` or `gate/NAME`, with readable JSON. Its metadata contains what searches need:
+//! `name`, `state`, `state_since`, `held_until`; and for listings the whole record if it is small.
 //!
 //! # Set-up
-//! The container is made when it is not there and the credentials may create it. Otherwise an administrator runs
-//! `leasehold init`, or `az storage container create`.
+//! The container is created if it is missing and the credentials allow it. Otherwise an administrator runs `leasehold
+//! init`, or `az storage container create`.
 //!
 //! # Options
-//! `azblob://ACCOUNT/CONTAINER?…`: `key` (of the account) or `sas` (a shared access signature), otherwise
-//! `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` of the environment; or `auth=entra` (the identity of this process) or
-//! `auth=cli` (whoever did `az login`); `endpoint` (another place than Azure's), `poll` (250ms: how often to look at
-//! names that somebody waits for), `margin` (2s: what Azure's clocks may differ by), `timeout` (4s: how long a call may
-//! take).
+//! `azblob://ACCOUNT/CONTAINER?…`: `key` (of the account) or `sas` (a shared access signature), by default
+//! `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` of the environment; or `auth=entra` (the identity of this
+//! process) or `auth=cli` (the login of `az`); `endpoint` (instead of Azure's), `poll` (250ms: how often to poll
+//! names with waiters), `margin` (2s: how far Azure's clocks may differ), `timeout` (4s: how long a call may take).
 //!
 //! # Limits
-//! A lease to be held is of 8 seconds at least, since `Date` has whole seconds. A refusal takes two round trips. A search
-//! by state lists all blobs of its prefix. No hints of changes: others poll.
+//! The shortest ttl is 8 s, because `Date` has a resolution of a second. A conflict costs a second round trip. A
+//! search by state lists all blobs of its prefix. No change notifications: other processes poll.
 
 use std::sync::Arc;
 
@@ -47,19 +46,19 @@ mod swap;
 mod transport;
 
 use client::Clients;
-use options::Options;
+use options::AzBlobOptions;
 
-/// Each write of a batch is a request of its own.
+/// The maximum number of writes in a batch, each of which is a separate request.
 const BATCH: usize = 64;
 
-/// Records in a container.
+/// A store in a container of Azure Blob Storage.
 pub struct AzBlob {
     clients: Clients,
-    options: Options,
+    options: AzBlobOptions,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url, |name| std::env::var(name).ok())?;
+    let options = AzBlobOptions::parse(url, |name| std::env::var(name).ok())?;
     let clients = Clients::new(&options)?;
     let store = AzBlob { clients, options };
     store.init().await?;
@@ -67,7 +66,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 impl AzBlob {
-    /// By when a call that starts now has to be over.
+    /// Returns the deadline of a call that starts now.
     fn deadline(&self) -> Instant {
         Instant::now() + self.options.timeout
     }

@@ -1,4 +1,4 @@
-//! What the stores on Azure share: connections, and who this process is to Entra ID.
+//! Shared by the Azure stores: connections, and this process's identity in Entra ID.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,17 +26,17 @@ use rustls::{ClientConfig, RootCertStore};
 use super::date;
 use crate::{Error, Result};
 
-/// How long a connection may take to come about.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Below what Azure's front ends wait before they close an unused connection.
+/// How long an idle connection is kept: less than Azure's front ends keep it.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same without TLS, as emulators are used: Node.js closes an idle connection after five seconds.
+/// The same for emulators, without TLS: Node.js closes an idle connection after five seconds.
 const IDLE_EMULATOR: Duration = Duration::from_secs(3);
 
-/// Connections that are kept for the next request: hyper, which the library has already, instead of the SDK's reqwest.
+/// A pool of HTTP connections. It uses hyper, which the library depends on anyway, instead of the SDK's reqwest.
 pub(super) type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// The connections of a store. All are dropped when one of them fails: the others may be as dead.
+/// The connections of a store. If one fails, all are dropped, because the others may have failed too.
 #[derive(Debug)]
 pub(super) struct Connections {
     http: Mutex<Http>,
@@ -59,8 +59,8 @@ impl Connections {
         self.http().clone()
     }
 
-    /// The next request makes a new connection. Requests under way go on.
-    pub(super) fn give_up(&self) {
+    /// Replaces the connections for later requests. Requests in progress continue.
+    pub(super) fn reset(&self) {
         *self.http() = connections(&self.tls, self.idle);
     }
 
@@ -85,15 +85,15 @@ fn connections(tls: &ClientConfig, idle: Duration) -> Http {
         .build(connector)
 }
 
-/// Trusts whom this machine trusts; where nothing is encrypted, nobody has to be. Ring rather than AWS-LC, which takes a C compiler
-/// and minutes to build.
+/// Trusts the system's certificates; without TLS, none are needed. Uses ring because AWS-LC needs a C compiler and
+/// takes minutes to build.
 fn tls(is_plain: bool) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     if !is_plain {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
             return Err(Error::Denied(
-                "this machine trusts nobody: install `ca-certificates`, or set SSL_CERT_FILE"
+                "this system has no trusted certificates: install `ca-certificates`, or set SSL_CERT_FILE"
                     .into(),
             ));
         }
@@ -104,8 +104,8 @@ fn tls(is_plain: bool) -> Result<ClientConfig> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Sends a request of the SDK, once. The answer, and the time that it tells.
-pub(super) async fn carry(
+/// Sends a request of the SDK once. Returns the response and its time.
+pub(super) async fn send(
     http: &Http,
     request: &Request,
 ) -> azure_core::Result<(AsyncRawResponse, Option<Stamp>)> {
@@ -134,7 +134,7 @@ pub(super) async fn carry(
 
 fn outgoing(request: &Request) -> azure_core::Result<hyper::Request<Full<Bytes>>> {
     let Body::Bytes(body) = request.body() else {
-        let problem = "a record is no stream";
+        let problem = "streaming request bodies are not supported";
         return Err(azure_core::Error::with_message(ErrorKind::Other, problem));
     };
     let mut outgoing = hyper::Request::builder()
@@ -148,8 +148,8 @@ fn outgoing(request: &Request) -> azure_core::Result<hyper::Request<Full<Bytes>>
         .map_err(|error| azure_core::Error::new(ErrorKind::DataConversion, error))
 }
 
-/// The identity that the environment describes: a service principal, a workload, or else that of the machine. Nobody is asked before
-/// a token is needed.
+/// Returns the identity that the environment describes: a service principal, a workload, or else the machine's.
+/// Requests no token yet.
 pub(super) fn identity(
     environment: impl Fn(&str) -> Option<String>,
     transport: Transport,
@@ -184,13 +184,13 @@ pub(super) fn identity(
     })
 }
 
-/// Whoever has logged in on this machine.
-pub(super) fn logged_in() -> Result<Arc<dyn TokenCredential>> {
+/// Returns the identity of the developer tools' login on this machine.
+pub(super) fn developer_identity() -> Result<Arc<dyn TokenCredential>> {
     Ok(DeveloperToolsCredential::new(None).map_err(unusable)?)
 }
 
 fn unusable(error: azure_core::Error) -> Error {
     Error::Denied(format!(
-        "Entra ID cannot be used like this: {error}: mend the AZURE_… variables of the environment"
+        "cannot use Entra ID: {error}: fix the AZURE_… environment variables"
     ))
 }

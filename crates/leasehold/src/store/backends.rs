@@ -1,4 +1,4 @@
-//! The table of backends. Adding one is a file and a row here.
+//! The table of backends. A new backend needs a module and a row here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,36 +7,36 @@ use std::sync::Arc;
 use super::{Store, url};
 use crate::{Error, Result};
 
-type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 'a>>;
+type OpenFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 'a>>;
 
-/// A kind of store that URLs can name.
+/// A kind of store, selected by the scheme of a URL.
 pub struct Backend {
-    /// The URL's scheme, which is also the name of the feature and of the file.
+    /// The URL's scheme, which is also the name of the feature and of the module.
     pub scheme: &'static str,
-    /// Other schemes that lead here too. What they say beyond the first, such as `rediss` TLS, the store knows.
+    /// Other schemes for the same store. The store interprets the difference, such as TLS for `rediss`.
     pub aliases: &'static [&'static str],
-    /// What people call it.
+    /// The display name.
     pub title: &'static str,
-    /// What a URL looks like.
+    /// The form of a URL.
     pub url: &'static str,
-    /// One line for people.
+    /// A one-line description.
     pub about: &'static str,
-    /// Opens it; `None` when this build lacks the feature.
-    open: Option<fn(&str) -> Opening<'_>>,
+    /// Opens the store; `None` if this build lacks the feature.
+    open: Option<fn(&str) -> OpenFuture<'_>>,
 }
 
 impl Backend {
-    /// Whether this build has it.
+    /// Returns whether this build includes the backend.
     pub fn is_built(&self) -> bool {
         self.open.is_some()
     }
 
-    fn answers_to(&self, scheme: &str) -> bool {
+    fn has_scheme(&self, scheme: &str) -> bool {
         self.scheme == scheme || self.aliases.contains(&scheme)
     }
 }
 
-/// A row of the table. The scheme is the feature, and the module; `or` is an alias.
+/// A row of the table. The scheme names the feature; `or` adds an alias.
 macro_rules! backend {
     ($scheme:literal, $module:ident, $title:literal, $url:literal, $about:literal $(, or $alias:literal)*) => {
         Backend {
@@ -53,7 +53,7 @@ macro_rules! backend {
     };
 }
 
-/// Every backend there is, in this build or not.
+/// Every backend, whether this build includes it or not.
 #[rustfmt::skip]
 pub const BACKENDS: &[Backend] = &[
     backend!("sqlite", sqlite, "SQLite", "sqlite:PATH", "a file that the processes of one machine share"),
@@ -62,7 +62,7 @@ pub const BACKENDS: &[Backend] = &[
         aliases: &[],
         title: "memory",
         url: "memory:",
-        about: "this process's memory: for tests, and for a service that may forget",
+        about: "this process's memory: for tests, and for a service that may lose its leases",
         open: Some(|url| Box::pin(super::memory::open(url))),
     },
     backend!("postgres", postgres, "PostgreSQL", "postgres://USER@HOST/DATABASE", "a PostgreSQL database", or "postgresql"),
@@ -79,27 +79,27 @@ pub const BACKENDS: &[Backend] = &[
 pub async fn open(url: &str) -> Result<Arc<dyn Store>> {
     let Some((scheme, _)) = url.split_once(':') else {
         return Err(Error::invalid(format!(
-            "the store URL has no scheme: use one of {}",
-            known()
+            "cannot open the store: its URL has no scheme; use one of {}",
+            known_urls()
         )));
     };
-    let Some(backend) = BACKENDS.iter().find(|backend| backend.answers_to(scheme)) else {
+    let Some(backend) = BACKENDS.iter().find(|backend| backend.has_scheme(scheme)) else {
         return Err(Error::invalid(format!(
-            "there is no store `{scheme}:`: use one of {}",
-            known()
+            "cannot open the store: unknown scheme `{scheme}:`; use one of {}",
+            known_urls()
         )));
     };
     url::check(url)?;
     match backend.open {
         Some(open) => open(url).await,
         None => Err(Error::invalid(format!(
-            "this build has no {}: rebuild with `--features {}`",
+            "this build does not include {}: rebuild with `--features {}`",
             backend.title, backend.scheme
         ))),
     }
 }
 
-fn known() -> String {
+fn known_urls() -> String {
     let urls: Vec<_> = BACKENDS
         .iter()
         .map(|backend| format!("`{}`", backend.url))

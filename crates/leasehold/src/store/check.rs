@@ -1,8 +1,8 @@
-//! What `leasehold doctor` found out about a store.
+//! The results of `leasehold doctor` for a store.
 
 use serde::Serialize;
 
-/// One thing that was looked at, and what to do about it.
+/// One finding, and how to fix it.
 ///
 /// ```
 /// use leasehold::store::{Check, Level};
@@ -15,17 +15,17 @@ use serde::Serialize;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What was found, in one line, without secrets.
+    /// The finding, in one line, without secrets.
     pub what: String,
-    /// What to run or to change. `None` where nothing is wrong, or where `what` says it.
+    /// The command to run or the setting to change. `None` if nothing is wrong, or if `what` contains the fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
 
 impl Check {
-    /// All is well.
+    /// Creates a finding without a problem.
     pub fn green(what: impl Into<String>) -> Self {
         Self {
             level: Level::Green,
@@ -34,7 +34,7 @@ impl Check {
         }
     }
 
-    /// Leases are safe, but less durable, slower or more fragile than they could be.
+    /// Creates a finding that leases are safe, but less durable, slower or more fragile than they could be.
     pub fn yellow(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             level: Level::Yellow,
@@ -43,7 +43,7 @@ impl Check {
         }
     }
 
-    /// Leases are not safe like this: two may hold one, or what was acknowledged may be forgotten.
+    /// Creates a finding that leases are unsafe: a lease may have two holders, or acknowledged writes may be lost.
     pub fn red(what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             level: Level::Red,
@@ -53,13 +53,13 @@ impl Check {
     }
 }
 
-/// How bad it is. Worse is greater.
+/// The severity of a finding. Worse is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// All is well.
+    /// No problem.
     Green,
-    /// Safe, but worth a thought.
+    /// Safe, but not optimal.
     Yellow,
     /// Unsafe.
     Red,

@@ -1,28 +1,28 @@
 //! Leases in a container of Azure Cosmos DB (the API for NoSQL).
 //!
 //! # Guarantee
-//! Linearizable: writes on condition of the ETag, and reads that ask for what was last written, whatever consistency the
-//! account has. What was acknowledged is on several disks of the write region. An account with several write regions is refused:
-//! two could hold one lease. Time comes from the `Date` of the answers.
+//! Linearizable: writes are conditional on the ETag, and reads request the last committed version, whatever the
+//! account's consistency level. Acknowledged writes are on several disks of the write region. An account with several
+//! write regions is refused, because two could hold one lease. The time comes from the `Date` header of the answers.
 //!
 //! # Stored form
-//! An item for each record, under `id` = `lock.NAME` or `gate.NAME` with unusual characters escaped. Each is a partition
-//! of its own. `name`, `owner` and `expires` are there to be read by people, `record` has everything exactly, `queue` and `queued` are
-//! where work items are found.
+//! One item per record, with the `id` `lock.NAME` or `gate.NAME` (unusual characters are escaped), in a partition of
+//! its own. `name`, `owner` and `expires` are for readers, `record` contains the exact record, `queue` and `queued`
+//! are the index of work items.
 //!
 //! # Set-up
-//! The partition key is `/id`, or `/lease` where other items are to share the partition of a lease.
-//! Database and container are made when they are not there and the account's key is used. Whoever comes by Entra ID may not:
-//! then an administrator makes them as `docs/stores/cosmos.md` shows.
+//! The partition key is `/id`, or `/lease` if other items are to share the partition of a lease. Database and
+//! container are created if they are missing and the account's key is used. Entra ID does not allow that; then an
+//! administrator creates them as in `docs/stores/cosmos.md`.
 //!
 //! # Options
-//! `cosmos://ACCOUNT/DATABASE/CONTAINER?…`: `key` (otherwise `AZURE_COSMOS_KEY`), `auth` (`key`, `entra`: Microsoft Entra ID by the
-//! environment or the machine's identity, `cli`: whoever ran `az login`), `endpoint` (another place than Azure's), `poll` (250ms:
-//! how often to look at names that somebody waits for), `margin` (2s: what Azure's clocks may differ by).
+//! `cosmos://ACCOUNT/DATABASE/CONTAINER?…`: `key` (by default `AZURE_COSMOS_KEY`), `auth` (`key`, `entra`: Microsoft
+//! Entra ID with the environment or the machine's identity, `cli`: the login of `az`), `endpoint` (instead of
+//! Azure's), `poll` (250ms: how often to poll names with waiters), `margin` (2s: how far Azure's clocks may differ).
 //!
 //! # Limits
-//! A lease to be held is of 8 seconds at least, since `Date` has whole seconds. Times are exact until the year 2255. A lost race costs
-//! a second round trip. No hints of changes: others poll.
+//! The shortest ttl is 8 s, because `Date` has a resolution of a second. Times are exact until the year 2255. A
+//! conflict costs a second round trip. No change notifications: other processes poll.
 
 use std::sync::{Arc, Mutex};
 
@@ -45,25 +45,25 @@ mod swap;
 
 use client::{Client, Resource};
 pub(crate) use item::id as record_id;
-use options::Options;
+use options::CosmosOptions;
 
-/// The most records in one call.
+/// The maximum number of records in one call.
 const BATCH: usize = 64;
-/// How many of them are asked for at once, each on a connection of its own.
-const AT_ONCE: usize = 32;
+/// How many requests of one call run concurrently, each on its own connection.
+const MAX_CONCURRENT: usize = 32;
 
-/// Records in a container of Cosmos DB.
+/// A store in a container of Cosmos DB.
 pub struct Cosmos {
     client: Client,
-    options: Options,
-    /// Where the container is.
+    options: CosmosOptions,
+    /// The link of the container.
     link: String,
-    /// The physical partitions, as far as they are known.
+    /// The known physical partitions.
     partitions: Mutex<Vec<String>>,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url)?;
+    let options = CosmosOptions::parse(url)?;
     let store = Cosmos {
         client: Client::new(&options)?,
         link: format!("dbs/{}/colls/{}", options.database, options.container),
@@ -75,7 +75,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 impl Cosmos {
-    /// All items.
+    /// Returns the resource of all items.
     fn items(&self) -> Resource {
         Resource {
             of_type: "docs",
@@ -84,7 +84,7 @@ impl Cosmos {
         }
     }
 
-    /// One item.
+    /// Returns the resource of one item.
     fn item(&self, id: &str) -> Resource {
         Resource {
             of_type: "docs",
@@ -94,7 +94,7 @@ impl Cosmos {
     }
 }
 
-/// The later of two stamps: a holder that counts by it lets go the sooner.
+/// Returns the later of two stamps, with which a holder's deadline is earlier.
 fn later(one: Option<Stamp>, other: Option<Stamp>) -> Option<Stamp> {
     let stamps = [one, other].into_iter().flatten();
     stamps.max_by_key(|stamp| stamp.time)

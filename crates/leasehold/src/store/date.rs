@@ -1,10 +1,10 @@
-//! The time that an HTTP answer tells.
+//! The time in an HTTP response.
 
 use std::time::Duration;
 
 use leasehold_core::{Stamp, Time};
 
-/// When an answer was made: somewhere in the second that its `Date` header says.
+/// Parses a `Date` header. The response was created at some time within that second.
 pub(super) fn stamp(date: &str) -> Option<Stamp> {
     let time = jiff::fmt::rfc2822::DateTimeParser::new()
         .parse_timestamp(date)

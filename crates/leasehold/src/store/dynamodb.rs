@@ -1,28 +1,28 @@
 //! Leases in an Amazon DynamoDB table.
 //!
 //! # Guarantee
-//! Linearizable: conditional writes and strongly consistent reads of single items. What was acknowledged is on several
-//! disks in several zones. A global table with eventual consistency is refused: two regions could hold one lease. Time
-//! comes from the `Date` of the answers.
+//! Linearizable: conditional writes and strongly consistent reads of single items. Acknowledged writes are on disks
+//! in several zones. A global table with eventual consistency is refused, because two regions could hold one lease.
+//! The time comes from the `Date` header of the answers.
 //!
 //! # Stored form
-//! An item for each record, under `id` = `lock:NAME` or `gate:NAME`, with an attribute for everything; lists are JSON,
-//! times microseconds, and `owner` and `expires` are there to be read by people. The index `by_name` has all names, the
-//! index `by_state` those with a state, the oldest first; both have nothing but keys.
+//! One item per record, with the `id` `lock:NAME` or `gate:NAME` and one attribute per value: lists as JSON, times in
+//! microseconds, and `owner` and `expires` in readable form. The index `by_name` contains all names, the index
+//! `by_state` those with a state, oldest first; both contain only keys.
 //!
 //! # Set-up
-//! The table is made when it is not there and the credentials may create it: on demand, with both indexes. Otherwise an
-//! administrator runs `leasehold init`, or makes it as `docs/stores/dynamodb.md` shows.
+//! The table is created if it is missing and the credentials allow it: with on-demand capacity and both indexes.
+//! Otherwise an administrator runs `leasehold init`, or creates it as in `docs/stores/dynamodb.md`.
 //!
 //! # Options
-//! `dynamodb://TABLE?…`: `region` (otherwise the environment's), `endpoint` (another place than Amazon's), `profile` (of
-//! the AWS configuration files), `poll` (250ms: how often to look at names that somebody waits for), `margin` (2s: what
-//! Amazon's clocks may differ by). Credentials come from the environment, the configuration files, or the machine's
-//! role; an `endpoint` on this machine is taken for an emulator, which needs none.
+//! `dynamodb://TABLE?…`: `region` (by default the environment's), `endpoint` (instead of Amazon's), `profile` (of the
+//! AWS configuration files), `poll` (250ms: how often to poll names with waiters), `margin` (2s: how far Amazon's
+//! clocks may differ). Credentials come from the environment, the configuration files, or the machine's role. An
+//! `endpoint` on this machine is treated as an emulator, which requires none.
 //!
 //! # Limits
-//! A lease to be held is of 8 seconds at least, since `Date` has whole seconds. New names come at a thousand a second,
-//! until DynamoDB has split the index of names. No hints of changes: others poll.
+//! The shortest ttl is 8 s, because `Date` has a resolution of a second. About a thousand new names per second are
+//! possible until DynamoDB splits the index of names. No change notifications: other processes poll.
 
 use std::sync::Arc;
 
@@ -39,32 +39,32 @@ mod find;
 mod item;
 mod load;
 mod options;
+mod request_trace;
 mod swap;
 mod table;
-mod witness;
 
 use client::Clients;
-use options::Options;
+use options::DynamoDbOptions;
 
-/// Records in a DynamoDB table.
+/// A store in a DynamoDB table.
 pub struct DynamoDb {
     clients: Clients,
-    options: Options,
+    options: DynamoDbOptions,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url)?;
+    let options = DynamoDbOptions::parse(url)?;
     let clients = Clients::connect(&options).await?;
     let store = DynamoDb { clients, options };
     store.init().await?;
     Ok(Arc::new(store))
 }
 
-/// The time that an answer must tell.
-fn told(stamp: Option<Stamp>) -> Result<Stamp> {
+/// Returns the time of an answer, or an error if it has none.
+fn require_stamp(stamp: Option<Stamp>) -> Result<Stamp> {
     stamp.ok_or_else(|| {
         Error::Denied(
-            "the answers of DynamoDB have no `Date`, by which leases expire: what is at the `endpoint`?".into(),
+            "the answers of DynamoDB have no `Date` header, which leases require: check the `endpoint` in the store URL".into(),
         )
     })
 }
@@ -74,7 +74,7 @@ impl Store for DynamoDb {
     fn facts(&self) -> Facts {
         Facts {
             margin: self.options.margin,
-            batch: load::KEYS,
+            batch: load::MAX_KEYS,
             in_flight: 4,
             poll: self.options.poll,
         }

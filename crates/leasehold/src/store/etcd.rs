@@ -1,26 +1,26 @@
 //! Leases in etcd.
 //!
 //! # Guarantee
-//! Linearizable, and kept through the loss of any minority of members: every swap is a transaction that a majority has
-//! on the disk, and every read is confirmed by one. Time is that of the member which answers, in the `Date` header of
-//! the very answer: to the second, so leases are held for at least 8 s.
+//! Linearizable, and durable through the loss of any minority of members: every swap is a transaction that a majority
+//! has on disk, and every read is confirmed by a majority. The time is that of the member that answers, from the
+//! answer's `Date` header. It has a resolution of a second, so the shortest ttl is 8 s.
 //!
 //! # Stored form
-//! A key for each record, `leasehold/lock/NAME`, with JSON that people can read. Work items have a second, empty key
-//! by which they are found, oldest first: `leasehold/state/lock/STATE/SINCE/NAME`.
+//! One key per record, `leasehold/lock/NAME`, with readable JSON. Work items have a second, empty key as an index,
+//! oldest first: `leasehold/state/lock/STATE/SINCE/NAME`.
 //!
 //! # Set-up
-//! None. Where authentication is on, the user's role needs `readwrite` on the prefix `leasehold/`. etcd 3.4 or newer,
-//! with its JSON gateway, which is on by default.
+//! None. With authentication, the user's role needs `readwrite` on the prefix `leasehold/`. Requires etcd 3.4 or
+//! newer with its JSON gateway, which is on by default.
 //!
 //! # Options
-//! `etcd://[USER:PASSWORD@]HOST[:PORT],…?…`: `prefix` (`leasehold/`), `changes=off` (no watch: poll), `margin` (2s: what the
-//! members' clocks may differ by), `tls=on`, `ca` (a file of authorities; the system's otherwise), `cert` and `key` (files that
-//! show who we are).
+//! `etcd://[USER:PASSWORD@]HOST[:PORT],…?…`: `prefix` (`leasehold/`), `changes=off` (poll instead of a watch),
+//! `margin` (2s: how far the members' clocks may differ), `tls=on`, `ca` (a file with trusted certificates; by
+//! default the system's), `cert` and `key` (files with the client's certificate and key).
 //!
 //! # Limits
-//! A batch is one transaction of at most 64 records and a megabyte, otherwise several. etcd keeps old versions until it is
-//! told to compact: `--auto-compaction-retention=1h`.
+//! A batch is one transaction of at most 64 records and a megabyte, otherwise several. etcd keeps old versions until
+//! it is configured to compact them: `--auto-compaction-retention=1h`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use futures_util::future::join_all;
 use leasehold_core::{Name, Stamp};
 use serde_json::{Value, json};
 
-use super::watched::Watched;
+use super::notification_request::NotificationRequest;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::{Error, Result};
 
@@ -43,33 +43,33 @@ mod keys;
 mod options;
 mod swap;
 
-use failure::Doubt;
+use failure::Ambiguity;
 use gateway::Gateway;
 use keys::Keys;
-use options::Options;
+use options::EtcdOptions;
 
-/// A server takes 128 operations in a transaction, those of the transactions in it included.
+/// A server accepts 128 operations in a transaction, including those of nested transactions.
 const BATCH: usize = 64;
-/// A server takes requests of 1.5 MiB.
+/// A server accepts requests of 1.5 MiB.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// Records in etcd.
+/// A store in etcd.
 pub struct Etcd {
     gateway: Arc<Gateway>,
     keys: Keys,
     margin: Duration,
     changes: bool,
-    watched: Watched,
+    watch_request: NotificationRequest,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url)?;
+    let options = EtcdOptions::parse(url)?;
     let store = Etcd {
         gateway: Arc::new(Gateway::new(&options)?),
         keys: Keys::new(options.prefix),
         margin: options.margin,
         changes: options.changes,
-        watched: Watched::default(),
+        watch_request: NotificationRequest::default(),
     };
     store.init().await?;
     Ok(Arc::new(store))
@@ -77,22 +77,25 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 impl Etcd {
     /// Runs a transaction.
-    async fn run(&self, transaction: Value, doubt: Doubt) -> Result<(Value, Stamp)> {
-        self.gateway.call("/v3/kv/txn", &transaction, doubt).await
+    async fn run(&self, transaction: Value, ambiguity: Ambiguity) -> Result<(Value, Stamp)> {
+        self.gateway
+            .call("/v3/kv/txn", &transaction, ambiguity)
+            .await
     }
 
-    /// Swaps records in one transaction, of transactions that each stand alone.
-    async fn swap_together(&self, writes: &[Write]) -> Result<(Vec<Swapped>, Stamp)> {
+    /// Swaps records in one transaction of independent nested transactions.
+    async fn swap_batch(&self, writes: &[Write]) -> Result<(Vec<Swapped>, Stamp)> {
         let operations = writes
             .iter()
             .map(|write| swap::transaction(&self.keys, write))
             .collect::<Result<Vec<_>>>()?;
         let transaction = json!({ "success": operations });
-        let (answer, stamp) = self.run(transaction, Doubt::MayHaveWritten).await?;
+        let (answer, stamp) = self.run(transaction, Ambiguity::MayHaveWritten).await?;
         Ok((swap::swapped(&self.keys, &answer, writes)?, stamp))
     }
 
-    /// Gives every expected version its revision. One without is of another store, or was made up: what is there tells.
+    /// Adds the revision to expected versions without one, which come from another store or were made up, by loading
+    /// the records.
     async fn with_tags(&self, mut writes: Vec<Write>) -> Result<Vec<Write>> {
         let tagless = |write: &&mut Write| {
             let expect = write.expect.as_ref();
@@ -126,14 +129,16 @@ impl Store for Etcd {
             .iter()
             .map(|name| json!({ "request_range": { "key": self.keys.record(name) } }))
             .collect();
-        let (answer, stamp) = self.run(json!({ "success": ranges }), Doubt::None).await?;
+        let (answer, stamp) = self
+            .run(json!({ "success": ranges }), Ambiguity::None)
+            .await?;
         let responses = answer["responses"].as_array();
         let value = names
             .iter()
             .enumerate()
             .map(|(index, _)| {
                 let response = responses.and_then(|responses| responses.get(index));
-                let found = response.ok_or_else(failure::odd)?;
+                let found = response.ok_or_else(failure::unexpected_answer)?;
                 Ok(self
                     .keys
                     .first(&found["response_range"])?
@@ -153,27 +158,26 @@ impl Store for Etcd {
         }
         let writes = self.with_tags(writes).await?;
         let batches = swap::batches(&writes, BATCH, BATCH_BYTES);
-        let done =
-            join_all(batches.map(async |batch| (batch.len(), self.swap_together(batch).await)));
-        let (mut value, mut told, mut failed) = (Vec::new(), None, None);
+        let done = join_all(batches.map(async |batch| (batch.len(), self.swap_batch(batch).await)));
+        let (mut value, mut answered_at, mut failed) = (Vec::new(), None, None);
         for (writes, answer) in done.await {
             match answer {
                 Ok((swapped, stamp)) => {
                     value.extend(swapped);
-                    told = Some(stamp);
+                    answered_at = Some(stamp);
                 }
                 Err(error) => {
                     value.extend((0..writes).map(|_| Swapped::Failed(error.clone())));
-                    // The one that leaves most open.
+                    // An indeterminate error takes precedence.
                     if failed.is_none() || matches!(error, Error::Indeterminate(_)) {
                         failed = Some(error);
                     }
                 }
             }
         }
-        match (told, failed) {
+        match (answered_at, failed) {
             (Some(stamp), _) => Ok(Answer { value, stamp }),
-            (None, failed) => Err(failed.unwrap_or_else(failure::odd)),
+            (None, failed) => Err(failed.unwrap_or_else(failure::unexpected_answer)),
         }
     }
 
@@ -189,17 +193,17 @@ impl Store for Etcd {
             changes::follow(
                 self.gateway.clone(),
                 self.keys.clone(),
-                self.watched.clone(),
+                self.watch_request.clone(),
             )
         };
         self.changes.then(follow)
     }
 
     fn watch(&self) {
-        self.watched.note();
+        self.watch_request.renew();
     }
 
-    /// There is nothing to make; but what cannot be used is noticed now.
+    /// Creates nothing, but detects a cluster that cannot be used.
     async fn init(&self) -> Result<()> {
         let range = json!({ "request_range": {
             "key": self.keys.encoded(""),
@@ -207,7 +211,7 @@ impl Store for Etcd {
             "keys_only": true,
             "limit": 1,
         } });
-        let read = self.run(json!({ "success": [range] }), Doubt::None);
+        let read = self.run(json!({ "success": [range] }), Ambiguity::None);
         read.await.map(drop)
     }
 

@@ -1,4 +1,4 @@
-//! What `leasehold doctor` looks at on every store: whether it answers, how fast, and what time it has.
+//! The checks of `leasehold doctor` that apply to every store: whether it answers, how fast, and what its time is.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -7,16 +7,16 @@ use leasehold_core::{Name, Stamp, min_ttl};
 use super::{Check, Level, Store};
 use crate::{Error, Result};
 
-/// How often to ask. Enough that one slow answer is not the picture.
+/// How many probes to send. Enough that one slow answer does not decide the result.
 const PROBES: usize = 16;
-/// From here on a lease of a few seconds gets tight: a renewal has to come and go several times within its ttl.
+/// Answers slower than this put leases of a few seconds at risk: a renewal needs several round trips within its ttl.
 const SLOW: Duration = Duration::from_millis(250);
-/// What two clocks that are read one after the other may seem to differ by.
+/// The difference that reading two clocks one after the other may cause.
 const NOISE: Duration = Duration::from_millis(1);
 
-/// Whether leases are safe on this store: what holds for every store first, then what it knows of itself.
+/// Checks whether leases are safe on this store: the checks for every store first, then the store's own.
 ///
-/// Reads, and writes nothing. A store that does not answer is a red check, not an error.
+/// Only reads. A store that does not answer is reported as a red check, not as an error.
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -41,21 +41,21 @@ pub async fn examine(store: &dyn Store) -> Vec<Check> {
     checks
 }
 
-/// One question and its answer.
+/// One request and its answer.
 #[derive(Clone, Copy)]
 struct Probe {
-    /// When it was asked, since the first one was.
+    /// When the request was sent, counted from the first one.
     sent: Duration,
-    /// When the answer was there.
+    /// When the answer arrived.
     received: Duration,
     stamp: Stamp,
-    /// This machine's wall clock then.
+    /// This machine's wall clock at that time.
     wall: SystemTime,
 }
 
 async fn measure(store: &dyn Store) -> Result<Vec<Probe>> {
     let name = Name::lock("leasehold-doctor")?;
-    // The first answer may include making a connection.
+    // The first answer may include connecting.
     store.load(std::slice::from_ref(&name)).await?;
     let start = Instant::now();
     let mut probes = Vec::new();
@@ -95,8 +95,8 @@ fn speed(probes: &[Probe]) -> Check {
     }
 }
 
-/// The margin has to cover what the store's clock differs by from one answer to the next. How far it is from this
-/// machine's is only for information.
+/// Checks that the margin covers the store's clock steps between answers. The difference to this machine's clock is
+/// only informational.
 fn clock(probes: &[Probe], margin: Duration) -> Check {
     let step = step(probes);
     if step > margin + NOISE {
@@ -115,27 +115,27 @@ fn clock(probes: &[Probe], margin: Duration) -> Check {
     let there = i128::from(last.stamp.time.as_micros());
     let apart = Duration::from_micros((there - here).unsigned_abs() as u64);
     let which = if there > here { "ahead of" } else { "behind" };
-    let doubt = last.stamp.resolution + (last.received - last.sent);
+    let error_bound = last.stamp.resolution + (last.received - last.sent);
     Check::green(format!(
-        "its clock is steady, and {} {which} this machine's (±{}), on which nothing depends; {}",
+        "its clock is steady, and {} {which} this machine's (±{}), which does not matter; {}",
         millis(apart),
-        millis(doubt),
-        shortest(margin)
+        millis(error_bound),
+        describe_min_ttl(margin)
     ))
 }
 
-/// Which ttls the margin allows.
-fn shortest(margin: Duration) -> String {
+/// Describes which ttls the margin allows.
+fn describe_min_ttl(margin: Duration) -> String {
     match min_ttl(margin) {
-        Duration::ZERO => "a lease may be of any length".to_owned(),
-        least => format!("a lease is held for {least:?} at least, four margins"),
+        Duration::ZERO => "any ttl is allowed".to_owned(),
+        min => format!("the describe_min_ttl ttl is {min:?}, four margins"),
     }
 }
 
-/// By how much the store's clock surely stepped between two of these answers.
+/// Returns a lower bound for the store's clock step between two of these answers.
 fn step(probes: &[Probe]) -> Duration {
     let micros = |span: Duration| span.as_micros() as i128;
-    // Its time when this clock was zero: between these two.
+    // The store's time when this clock was zero lies between these two bounds.
     let earliest = probes
         .iter()
         .map(|probe| i128::from(probe.stamp.time.as_micros()) - micros(probe.received));
@@ -155,7 +155,7 @@ fn millis(span: Duration) -> String {
 }
 
 impl From<Error> for Check {
-    /// Red. What a store's error says includes what to do.
+    /// Creates a red check. The error's message includes the fix.
     fn from(error: Error) -> Self {
         Self {
             level: Level::Red,
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once every 10 ms, of a clock that was `off` by so many milliseconds each time.
+    /// Creates answers every 10 ms from a clock that was `off` by the given number of milliseconds.
     fn probes(off: &[i64], resolution: Duration) -> Vec<Probe> {
         (0..)
             .zip(off)
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_by_more_than_the_margin_is_red() {
+    fn clock_step_above_margin_is_red() {
         let margin = Duration::from_millis(250);
         let fine = Duration::from_micros(1);
         assert_eq!(
@@ -209,15 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_ttl_is_named() {
-        let told = |margin| clock(&probes(&[0; 3], Duration::ZERO), margin).what;
-        let of_a_server = told(Duration::from_millis(250));
-        assert!(
-            of_a_server.contains("held for 1s at least"),
-            "{of_a_server}"
-        );
-        let of_dates = told(Duration::from_secs(2));
-        assert!(of_dates.contains("held for 8s at least"), "{of_dates}");
+    fn clock_check_names_the_shortest_ttl() {
+        let message = |margin| clock(&probes(&[0; 3], Duration::ZERO), margin).what;
+        let server = message(Duration::from_millis(250));
+        assert!(server.contains("describe_min_ttl ttl is 1s"), "{server}");
+        let date = message(Duration::from_secs(2));
+        assert!(date.contains("describe_min_ttl ttl is 8s"), "{date}");
     }
 
     #[test]

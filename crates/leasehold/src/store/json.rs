@@ -1,4 +1,4 @@
-//! A record as JSON that people can read.
+//! A record as human-readable JSON.
 
 use std::borrow::Cow;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{WriteId, held_until};
 
-/// A record and its version, exactly; and for people, who holds it until when.
+/// A record and its version in full, and for readers its owners and their expiry.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Shown<'a> {
+pub(super) struct ReadableRecord<'a> {
     write: Cow<'a, str>,
     #[serde(skip_deserializing)]
     owner: String,
@@ -18,7 +18,7 @@ pub(super) struct Shown<'a> {
     record: Cow<'a, Record>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ReadableRecord<'a> {
     pub(super) fn new(write: WriteId, record: &'a Record) -> Self {
         let owners: Vec<&str> = record.holders.iter().map(|holder| &*holder.owner).collect();
         Self {
@@ -29,13 +29,13 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// What it shows; otherwise what is wrong with it.
+    /// Returns the version and the record, or what is wrong with them.
     pub(super) fn read(self) -> Result<(WriteId, Record), &'static str> {
-        let write = WriteId::parse(&self.write).ok_or("`write` is no id")?;
+        let write = WriteId::parse(&self.write).ok_or("`write` is not a write id")?;
         let record = self.record.into_owned();
         match record.is_sound() {
             true => Ok((write, record)),
-            false => Err("its fences contradict each other"),
+            false => Err("its fences are inconsistent"),
         }
     }
 }

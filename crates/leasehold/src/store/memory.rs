@@ -1,22 +1,22 @@
 //! Leases in this process's memory.
 //!
 //! # Guarantee
-//! Linearizable; gone when the process ends. Fences grow over restarts all the same, as long as the wall clock
-//! does not go back by more than the restart took: a record starts from the store's time.
+//! Linearizable. Records are lost when the process ends. Fences still grow across restarts, unless the wall clock
+//! goes back by more than the restart took, because a new record starts from the store's time.
 //!
 //! # Stored form
-//! Each record is packed, with its name, into one piece of memory (`memory/packed.rs`), and found by the hash of the
-//! name. A held lock with a name of 19 bytes takes about 145 bytes, all told. Only a name that comes or goes moves
-//! anything in the order of names, and only an item that changes its state in the order of items.
+//! Each record is packed, with its name, into one allocation (`memory/packed.rs`), and found by the hash of the name.
+//! A held lock with a name of 19 bytes takes about 145 bytes in total. The order of names changes only when a record
+//! is created or deleted, and the order of items only when an item changes its state.
 //!
 //! # Set-up
-//! None. Each `memory:` that is opened is a store of its own.
+//! None. Each `memory:` that is opened is a separate store.
 //!
 //! # Options
 //! None.
 //!
 //! # Limits
-//! What fits into memory. What deleted records took is used for new ones, not all of it given back.
+//! The available memory. Memory of deleted records is reused for new ones; not all of it is returned to the system.
 
 mod bytes;
 mod find;
@@ -37,23 +37,26 @@ use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
 
-/// Records in memory.
+/// A store in memory.
 pub struct Memory {
     records: Mutex<Records>,
     host: Arc<dyn Host>,
-    /// Store time when the boot clock was zero: wall time at first, then boot time.
+    /// The store's time when the boot clock was zero. The time starts from the wall clock and then follows the boot
+    /// clock.
     epoch: Time,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     if url != "memory:" {
-        return Err(Error::invalid("nothing may follow `memory:`"));
+        return Err(Error::invalid(
+            "`memory:` has no path and no options: use `memory:`",
+        ));
     }
     Ok(Arc::new(Memory::new()))
 }
 
 impl Memory {
-    /// An empty store whose time starts from this machine's wall clock.
+    /// Creates an empty store whose time starts from this machine's wall clock.
     pub fn new() -> Self {
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let wall = Time::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX));
@@ -61,7 +64,7 @@ impl Memory {
         Self::with_clock(Machine::shared(), wall - boot)
     }
 
-    /// An empty store on another host; its time is the host's boot clock, counted from `epoch`.
+    /// Creates an empty store on another host. Its time is the host's boot clock, counted from `epoch`.
     pub fn with_clock(host: Arc<dyn Host>, epoch: Time) -> Self {
         Self {
             records: Mutex::default(),
@@ -136,8 +139,8 @@ impl Store for Memory {
 
     async fn check(&self) -> Result<Vec<Check>> {
         Ok(vec![Check::yellow(
-            "leases are in this process's memory: they are gone when it ends",
-            "use `sqlite:PATH`, or a database, where leases must outlive it",
+            "leases are in this process's memory: they are lost when it ends",
+            "use `sqlite:PATH` or a database if leases must survive it",
         )])
     }
 }

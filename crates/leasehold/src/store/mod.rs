@@ -1,4 +1,4 @@
-//! Where records are kept: the [`Store`] trait, and the table of backends that drives URLs, help and tests.
+//! The [`Store`] trait, which every database implements, and the table of backends that drives URLs, help and tests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,9 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
-// What of it is used depends on which stores are built.
+// Which items are used depends on the enabled stores.
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod notification_request;
 #[cfg(any(
     feature = "cosmos",
     feature = "dynamodb",
@@ -50,115 +52,121 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod url;
-#[cfg(any(feature = "etcd", feature = "postgres"))]
-mod watched;
 
 pub use backends::{BACKENDS, Backend, open};
 pub use check::{Check, Level};
 pub use examine::examine;
 pub use url::{has_secret, key_file, redacted};
 
-/// A database that keeps records. It decides nothing: it loads, swaps if unchanged, and finds.
+/// A database that keeps records. It takes no decisions: it loads, swaps if unchanged, and finds.
 ///
 /// Every answer carries the store's own time. A store must be linearizable for single records.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// What an engine needs to know to use it well.
+    /// Returns the properties that an engine needs in order to schedule calls.
     fn facts(&self) -> Facts;
 
-    /// The records under these names, in the same order. With no names it only tells the time.
+    /// Loads the records under these names, in the same order. With no names it only reads the store's time.
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>>;
 
-    /// Writes or deletes each record whose version still matches, in the same order; each stands alone. A write that
-    /// expects a version never inserts; one that expects none never overwrites. No name comes twice in a batch. A
-    /// loser gets the current record back.
+    /// Writes or deletes each record whose version still matches, and returns the results in the same order.
     ///
-    /// `Err` is about the whole batch: [`Error::Unavailable`] only when surely nothing was written.
+    /// The writes are independent. A write that expects a version never inserts; a write that expects none never
+    /// overwrites. A batch has no name twice. A write that conflicts returns the current record.
+    ///
+    /// An `Err` concerns the whole batch. It is [`Error::Unavailable`] only if certainly nothing was written.
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>>;
 
-    /// Records by prefix, state and availability, in pages: with a state oldest first, otherwise by name.
+    /// Finds records by prefix, state and availability, in pages: oldest first if a state is given, otherwise by
+    /// name.
     async fn find(&self, query: &Query) -> Result<Answer<Page>>;
 
-    /// A stream of names that may have changed, opened before anything is loaded. A hint, never a promise; without
-    /// one, the engine polls.
+    /// Returns a stream of names that may have changed. It is opened before anything is loaded.
+    ///
+    /// A hint, not a guarantee. Without it, the engine polls.
     fn changes(&self) -> Option<Changes> {
         None
     }
 
-    /// When this store last resumed a clock of its own after an interruption of unknown length, such as a reboot.
-    /// Holders outlive that, so each keeps a whole ttl from then on. `None` for a store whose clock runs elsewhere.
+    /// Returns when this store last resumed a clock of its own after an interruption of unknown length, such as a
+    /// reboot.
+    ///
+    /// Holders survive the interruption, so each gets a full ttl from that time. `None` if the store's clock runs
+    /// elsewhere.
     fn restarted_at(&self) -> Option<Time> {
         None
     }
 
-    /// Somebody watches all names: for the next minute [`changes`](Self::changes) should hint at every write of others,
-    /// not only at those that somebody may wait for. Called again while that is so.
+    /// Reports that a subscriber watches all names: for the next minute [`changes`](Self::changes) should include
+    /// every write of other processes, not only those that may free a name. Called repeatedly while that is so.
     fn watch(&self) {}
 
-    /// Sends the hints that are still queued, when an engine on it closes: so other processes hear of the changes of a
+    /// Sends the queued change notifications when an engine closes, so that other processes see the changes of a
     /// short-lived one.
     async fn close(&self) {}
 
-    /// Whether a call keeps its thread until it is answered. The engine then lets everybody who is ready come along.
+    /// Returns whether a call occupies its thread until it is answered. The engine then batches all operations that
+    /// are ready.
     fn blocks(&self) -> bool {
         false
     }
 
-    /// Whether a write costs so much, as a commit to a local disk does, that renewals should wait a moment for company, and
-    /// that whoever has company leaves the call to a thread of the engine's.
+    /// Returns whether commits are expensive enough (such as those to a local disk) that renewals should be batched,
+    /// and that batches should run on a dedicated thread of the engine.
     fn is_dear(&self) -> bool {
         false
     }
 
-    /// Whether its records lie in this process's memory. An engine then remembers few that are free:
-    /// looking again costs less.
+    /// Returns whether records are in this process's memory. An engine then caches few free records, because loading
+    /// them again is cheap.
     fn is_near(&self) -> bool {
         false
     }
 
-    /// Makes sure that tables, indexes and the like are there. Idempotent.
+    /// Creates missing tables, indexes and the like. Idempotent.
     async fn init(&self) -> Result<()> {
         Ok(())
     }
 
-    /// What makes leases safe or unsafe on this database as it is set up, each with its fix. Changes nothing. What
-    /// holds for every store is [`examine`]'s.
+    /// Checks the settings of this database that make leases safe or unsafe, each with its fix. Changes nothing.
+    ///
+    /// [`examine`] adds the checks that apply to every store.
     async fn check(&self) -> Result<Vec<Check>> {
         Ok(Vec::new())
     }
 }
 
-/// Names that may have changed. Ends when the store is closed.
+/// A stream of names that may have changed. It ends when the store is closed.
 pub type Changes = mpsc::Receiver<Name>;
 
-/// What an engine needs to know of a store.
+/// The properties of a store that an engine needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// What the store's clock may step by when another of its nodes answers.
+    /// How far the store's clock may step when another of its nodes answers.
     pub margin: Duration,
-    /// The most writes or names in one call.
+    /// The maximum number of writes or names in one call.
     pub batch: usize,
-    /// How many calls may be under way at once. One, where a second could only queue up behind the first.
+    /// The maximum number of concurrent calls. One if a second call would only queue behind the first.
     pub in_flight: usize,
-    /// How often to look at names that somebody waits for.
+    /// How often to poll names that have waiters.
     pub poll: Duration,
 }
 
-/// An answer of a store, with its time.
+/// A store's answer, with its time.
 #[derive(Clone, Debug)]
 pub struct Answer<T> {
-    /// What was asked for.
+    /// The result.
     pub value: T,
-    /// The store's time while it answered.
+    /// The store's time when it answered.
     pub stamp: Stamp,
 }
 
-/// A random 128-bit id chosen by the writer of a version. Never reused, so it *is* the version.
+/// A random 128-bit id chosen by the writer of a version. It is never reused, so it *is* the version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WriteId(pub u128);
 
 impl WriteId {
-    /// The id that [`Display`](fmt::Display) wrote like this: 32 hexadecimal digits.
+    /// Parses the 32 hexadecimal digits that [`Display`](fmt::Display) writes.
     pub fn parse(hex: &str) -> Option<Self> {
         (hex.len() == 32)
             .then(|| u128::from_str_radix(hex, 16).ok().map(Self))
@@ -178,26 +186,26 @@ impl fmt::Debug for WriteId {
     }
 }
 
-/// Which version of a record this is.
+/// The version of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The id of the write that made it.
+    /// The id of the write that created it.
     pub write: WriteId,
-    /// What the store wants to be told of it again: an ETag, a revision, where it lies. Nobody else reads it.
+    /// What the store needs in order to find the version again: an ETag, a revision, a row id. Opaque to callers.
     pub tag: Option<Text>,
 }
 
-/// A record as it is stored.
+/// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its version.
     pub version: Version,
-    /// The record, shared with whoever has read or written it.
+    /// The record, shared between readers and writers.
     pub record: Arc<Record>,
 }
 
 impl Stored {
-    /// A record that was read.
+    /// Wraps a record that was read.
     pub fn new(version: Version, record: Record) -> Self {
         let record = Arc::new(record);
         Self { version, record }
@@ -207,49 +215,50 @@ impl Stored {
 /// One write of a batch.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Which record.
+    /// The record's name.
     pub name: Name,
-    /// The version that it must still have; `None`: there must be none.
+    /// The version that the record must have; `None` if it must not exist.
     pub expect: Option<Version>,
-    /// What to put in its place, under which id; `None` deletes it.
+    /// The new record and its write id; `None` deletes the record.
     pub put: Option<(WriteId, Arc<Record>)>,
-    /// Whether the body differs from the expected version's. If not, it need not be moved.
+    /// Whether the body differs from the expected version's. If not, it need not be sent.
     pub body_changed: bool,
 }
 
-/// What became of one write.
+/// The result of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped {
-    /// It is durable. With the new version's tag.
+    /// The write is durable.
     Written {
-        /// The tag.
+        /// The tag of the new version.
         tag: Option<Text>,
     },
-    /// The version did not match. This is the current record.
+    /// The version did not match. Contains the current record.
     Conflict(Option<Stored>),
-    /// This one failed, whatever the others did: [`Error::Unavailable`] if surely nothing was written.
+    /// This write failed, independently of the others: [`Error::Unavailable`] if certainly nothing was written.
     Failed(Error),
 }
 
-/// Which records to find.
+/// A search for records.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Locks or gates.
     pub kind: Kind,
-    /// Names that start like this.
+    /// The prefix of the names.
     pub prefix: String,
-    /// Only items in this state, oldest `state.since` first (then by name).
+    /// Restricts the search to items in this state, oldest `state.since` first, then by name.
     pub state: Option<Text>,
-    /// Skip what is surely not wanted. A hint: the store may return more, since only the core knows what is live.
+    /// Restricts the search to free or held records. A hint: the store may return more, because only the core knows
+    /// which holders are live.
     pub availability: Option<Availability>,
-    /// Go on after a page.
+    /// Continues after an earlier page.
     pub cursor: Option<String>,
-    /// At most so many.
+    /// The maximum number of records.
     pub limit: usize,
 }
 
 impl Query {
-    /// All of a kind.
+    /// Finds all records of a kind.
     pub fn all(kind: Kind) -> Self {
         Self {
             kind,
@@ -262,12 +271,12 @@ impl Query {
     }
 }
 
-/// Whether records that somebody holds are wanted.
+/// Whether to find free or held records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Those without a holder whose expiry is at or after this.
+    /// Records without a holder that expires at or after this time.
     Free(Time),
-    /// Those with one.
+    /// Records with such a holder.
     Held(Time),
 }
 
@@ -276,11 +285,11 @@ pub enum Availability {
 pub struct Page {
     /// The records.
     pub records: Vec<(Name, Stored)>,
-    /// Where to go on; `None` at the end. Only the store that made it can read it.
+    /// Where the next page starts; `None` at the end. Only the store that created it can read it.
     pub cursor: Option<String>,
 }
 
-/// The latest expiry of any holder: what stores index for [`Availability`]. Zero when nobody holds it.
+/// Returns the latest expiry of any holder, which stores index for [`Availability`]. Zero if there is none.
 pub fn held_until(record: &Record) -> Time {
     record
         .holders

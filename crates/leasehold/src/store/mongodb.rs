@@ -1,28 +1,30 @@
 //! Leases in a MongoDB replica set.
 //!
 //! # Guarantee
-//! Linearizable, and kept through the loss of a primary: every write is acknowledged by a majority and in its journals,
-//! every read is linearizable and on the primary, whatever the URL or the database's defaults say. A standalone server,
-//! and a URL that asks for less, are refused. Time is the primary's own, told in the same round trip.
+//! Linearizable, and durable through the loss of a primary: every write is acknowledged by a majority and journaled
+//! there, every read is linearizable and on the primary, whatever the defaults of the URL or the database are. A
+//! standalone server, and a URL with weaker settings, are refused. The time is the primary's, read in the same round
+//! trip.
 //!
 //! # Stored form
-//! A document for each record, `_id` being `lock:NAME`: a field for everything, `owner`, `mode` and `expires` for people, exact
-//! lists as JSON, times in microseconds. `asked` is when a write last found another version than it expected.
+//! One document per record, with the `_id` `lock:NAME`: one field per value, `owner`, `mode` and `expires` for
+//! readers, exact lists as JSON, times in microseconds. `asked` is when a write last conflicted.
 //!
 //! # Set-up
-//! The collection and its index are made when they are not there; the role `readWrite` on the database is enough.
-//! MongoDB 4.4 or newer, as a replica set (one member will do) or behind `mongos`.
+//! The collection and its index are created if they are missing; the role `readWrite` on the database suffices.
+//! Requires MongoDB 4.4 or newer, as a replica set (one member suffices) or behind `mongos`.
 //!
 //! # Options
-//! `mongodb://[USER:PASSWORD@]HOST[:PORT],…/DATABASE?…`, or `mongodb+srv://` where the DNS has the hosts: `collection`
-//! (`leases`), `changes=off` (no change stream: poll), `margin` (250ms: what a new primary's clock may differ by), and the
-//! driver's usual ones.
+//! `mongodb://[USER:PASSWORD@]HOST[:PORT],…/DATABASE?…`, or `mongodb+srv://` for hosts in the DNS: `collection`
+//! (`leases`), `changes=off` (poll instead of a change stream), `margin` (250ms: how far a new primary's clock may
+//! differ), and the driver's usual ones.
 //!
 //! # Limits
-//! A batch is as many commands at once: documents of their own, no transaction. A name that nothing is stored under, but
-//! was expected to, costs a second round trip.
+//! A batch is sent as concurrent commands on separate documents, without a transaction. A write that expects a record
+//! where there is none costs a second round trip.
 //!
-//! Commands are never repeated by the driver (`retryWrites` in the URL changes nothing): the engine knows which may be.
+//! The driver never retries commands (`retryWrites` in the URL has no effect): the engine knows which ones may be
+//! retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,28 +49,28 @@ mod options;
 mod schema;
 
 use background::Background;
-use failure::Doubt;
-use options::Options;
+use failure::Ambiguity;
+use options::MongodbOptions;
 
-/// How long a command may take; below an engine's own limit.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// How often a write is sent that others made way for, or got in the way of, while it was under way.
+/// How long a command may take: less than the engine's own limit.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// How often a write that conflicts with concurrent ones is sent.
 const TRIES: usize = 5;
 
-/// Records in a MongoDB collection.
+/// A store in a MongoDB collection.
 pub struct Mongodb {
     database: Database,
-    options: Options,
-    /// Where the driver's own tasks run: they must outlive every command.
+    options: MongodbOptions,
+    /// Runs the driver's own tasks, which must outlive every command.
     background: Background,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let (options, server) = Options::parse(url).await?;
+    let (options, server) = MongodbOptions::parse(url).await?;
     let background = Background::start()?;
     let client = background
-        .within(|| Client::with_options(server))
-        .map_err(|error| failure::connecting(&error))?;
+        .enter(|| Client::with_options(server))
+        .map_err(|error| failure::while_connecting(&error))?;
     let store = Mongodb {
         database: client.database(&options.database),
         options,
@@ -79,37 +81,40 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 impl Mongodb {
-    /// Runs a command on the primary, once: the options keep the driver from repeating it.
-    async fn run(&self, command: Document, doubt: Doubt) -> Result<Document> {
+    /// Runs a command on the primary once: the options prevent the driver from retrying it.
+    async fn run(&self, command: Document, ambiguity: Ambiguity) -> Result<Document> {
         let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
         let running = self
             .database
             .run_command(command)
             .selection_criteria(primary);
-        match tokio::time::timeout(PATIENCE, running).await {
+        match tokio::time::timeout(CALL_TIMEOUT, running).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failure::answered(&error, doubt)),
-            Err(_) => Err(failure::lost("MongoDB does not answer".into(), doubt)),
+            Ok(Err(error)) => Err(failure::from_driver(&error, ambiguity)),
+            Err(_) => Err(failure::unanswered(
+                "MongoDB does not answer".into(),
+                ambiguity,
+            )),
         }
     }
 
-    /// Swaps one record; the server's time, where it told it.
+    /// Swaps one record. Returns the server's time if it answered.
     async fn swap_one(&self, write: &Write) -> (Swapped, Option<Stamp>) {
         let command = match commands::swap(&self.options.collection, write) {
             Ok(command) => command,
             Err(error) => return (Swapped::Failed(error), None),
         };
         for _ in 0..TRIES {
-            let answer = match self.run(command.clone(), Doubt::MayHaveWritten).await {
+            let answer = match self.run(command.clone(), Ambiguity::MayHaveWritten).await {
                 Ok(answer) => answer,
-                // Two that insert the same name at once: the one that lost finds it the next time.
-                Err(Error::Unavailable(why)) if why == failure::IN_THE_WAY => continue,
+                // Two concurrent inserts of a name: the one that failed finds the record next time.
+                Err(Error::Unavailable(why)) if why == failure::WRITE_CONFLICT => continue,
                 Err(error) => return (Swapped::Failed(error), None),
             };
             match commands::swapped(&answer, write) {
                 Ok(Some((swapped, stamp))) => return (swapped, Some(stamp)),
                 Err(error) => return (Swapped::Failed(error), None),
-                // Nothing was there. Only a linearizable read may say so.
+                // No record was found, which only a linearizable read can confirm.
                 Ok(None) => match self.load(std::slice::from_ref(&write.name)).await {
                     Ok(Answer { mut value, stamp }) => {
                         let current = value.pop().flatten();
@@ -123,12 +128,15 @@ impl Mongodb {
                 },
             }
         }
-        let problem = format!("`{}` is too busy in MongoDB", write.name);
+        let problem = format!(
+            "too many concurrent writes to `{}` in MongoDB: try again",
+            write.name
+        );
         (Swapped::Failed(Error::Unavailable(problem)), None)
     }
 
     async fn time(&self) -> Result<Stamp> {
-        let hello = self.run(doc! { "hello": 1 }, Doubt::None).await?;
+        let hello = self.run(doc! { "hello": 1 }, Ambiguity::None).await?;
         document::stamp(&hello, "localTime")
     }
 }
@@ -138,7 +146,7 @@ impl Store for Mongodb {
     fn facts(&self) -> Facts {
         Facts {
             margin: self.options.margin,
-            // So many of the largest records fit into one answer of 16 MB.
+            // This many of the largest records fit into one answer of 16 MB.
             batch: 32,
             in_flight: 4,
             poll: Duration::from_millis(if self.options.changes { 250 } else { 100 }),
@@ -147,7 +155,7 @@ impl Store for Mongodb {
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
         let command = commands::load(&self.options.collection, names);
-        let answer = self.run(command, Doubt::None).await?;
+        let answer = self.run(command, Ambiguity::None).await?;
         commands::loaded(&answer, names)
     }
 
@@ -166,7 +174,7 @@ impl Store for Mongodb {
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
         let search = Search::new(query)?;
         let command = commands::find(&self.options.collection, query, &search);
-        let answer = self.run(command, Doubt::None).await?;
+        let answer = self.run(command, Ambiguity::None).await?;
         let found = commands::found(&answer)?;
         let stamp = match found.stamp {
             Some(stamp) => stamp,
@@ -174,9 +182,9 @@ impl Store for Mongodb {
         };
         let mut query = query.clone();
         if let Some(cursor) = found.unfinished {
-            // More than one answer can hold: what is there makes a page, if a short one.
+            // One answer could not hold everything: return what is there as a shorter page.
             let kill = doc! { "killCursors": &self.options.collection, "cursors": [cursor] };
-            let _ = self.run(kill, Doubt::None).await;
+            let _ = self.run(kill, Ambiguity::None).await;
             query.limit = query.limit.min(found.records.len().saturating_sub(1));
         }
         let value = sql::page(found.records, &query);
@@ -186,7 +194,7 @@ impl Store for Mongodb {
     fn changes(&self) -> Option<Changes> {
         let collection = self.database.collection(&self.options.collection);
         let follow = || changes::follow(collection);
-        self.options.changes.then(|| self.background.within(follow))
+        self.options.changes.then(|| self.background.enter(follow))
     }
 
     async fn init(&self) -> Result<()> {
@@ -198,7 +206,7 @@ impl Store for Mongodb {
     }
 }
 
-/// The error of a batch of which nothing was answered: the one that leaves most open.
+/// Returns the error for a batch without any answer: an indeterminate one if there is one.
 fn all_failed(done: Vec<(Swapped, Option<Stamp>)>) -> Error {
     let mut errors = done.into_iter().filter_map(|(swapped, _)| match swapped {
         Swapped::Failed(error) => Some(error),
@@ -209,5 +217,5 @@ fn all_failed(done: Vec<(Swapped, Option<Stamp>)>) -> Error {
         .find(|error| matches!(error, Error::Indeterminate(_)))
         .filter(|_| !matches!(first, Some(Error::Indeterminate(_))))
         .or(first)
-        .unwrap_or_else(|| Error::Indeterminate("MongoDB did not tell its time".into()))
+        .unwrap_or_else(|| Error::Indeterminate("MongoDB did not report its time".into()))
 }

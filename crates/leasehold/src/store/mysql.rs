@@ -1,24 +1,26 @@
 //! Leases in a MariaDB or MySQL database.
 //!
 //! # Guarantee
-//! Linearizable, on the primary: a server that is read-only is refused. What was acknowledged is committed, and as
-//! durable as `innodb_flush_log_at_trx_commit` and `sync_binlog` make it; an asynchronous failover may forget the last
-//! moments. A row that somebody's transaction has locked delays nobody's other leases.
+//! Linearizable on the primary; a read-only server is refused. Acknowledged writes are committed, and as durable as
+//! `innodb_flush_log_at_trx_commit` and `sync_binlog` make them; an asynchronous failover may lose the last ones. A
+//! row locked by another transaction does not delay other leases.
 //!
 //! # Stored form
-//! A row of the table `leasehold_records` for each record: exact, names and states as bytes, lists as JSON, times in
-//! microseconds. The view `leasehold_leases` shows the same to people.
+//! One row of the table `leasehold_records` per record, in full: names and states as bytes, lists as JSON, times in
+//! microseconds. The view `leasehold_leases` shows the records in readable form.
 //!
 //! # Set-up
-//! The table and the view are made when they are not there and the user may create them. Otherwise an administrator
-//! runs `leasehold init` and grants select, insert, update and delete on the table. MariaDB 10.6 or newer, or MySQL 8.
+//! The table and the view are created if they are missing and the user has the right to. Otherwise an administrator
+//! runs `leasehold init` and grants select, insert, update and delete on the table. Requires MariaDB 10.6 or newer,
+//! or MySQL 8.
 //!
 //! # Options
 //! `mysql://USER:PASSWORD@HOST:PORT/DATABASE?…`: `ssl-mode` (disabled, required, verify_ca, verify_identity) and
 //! `ssl-ca`, `socket`, `connections` (8), `margin` (250ms). The password may be in `MYSQL_PWD` instead.
 //!
 //! # Limits
-//! No hints of changes: waiters poll. Each connection is set up when it is made, so a proxy must not share sessions.
+//! No change notifications: waiters poll. Each connection is configured when it is opened, so a proxy must not share
+//! sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,7 @@ use futures_util::future::join_all;
 use leasehold_core::{Name, Stamp};
 use tokio::time::Instant;
 
-use super::sql::{self, Stuck};
+use super::sql::{self, LockedRows};
 use super::{Answer, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::Result;
 
@@ -39,34 +41,34 @@ mod row;
 mod schema;
 mod statements;
 
-use options::Options;
+use options::MysqlOptions;
 use pool::Pool;
 use statements::Locks;
 
-/// How long a call may take; below an engine's own limit.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Connections for writes that wait for a lock.
+/// How long a call may take: less than the engine's own limit.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// The number of connections for writes that wait for a lock.
 const RESERVED: usize = 2;
-/// How long to leave a row alone that somebody has locked.
+/// The pause before retrying a locked row.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// Records in a MariaDB or MySQL database.
+/// A store in a MariaDB or MySQL database.
 pub struct Mysql {
-    /// For all calls, none of which waits for a row.
+    /// For calls that do not wait for locked rows.
     pool: Pool,
-    /// For writes that do.
+    /// For writes that wait for a locked row.
     reserved: Pool,
-    stuck: Stuck,
+    locked_rows: LockedRows,
     margin: Duration,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url)?;
-    let pool = |most| Pool::new(options.server.clone(), options.place(), most);
+    let options = MysqlOptions::parse(url)?;
+    let pool = |size| Pool::new(options.server.clone(), options.location(), size);
     let store = Mysql {
         pool: pool(options.connections),
         reserved: pool(RESERVED),
-        stuck: Stuck::default(),
+        locked_rows: LockedRows::default(),
         margin: options.margin,
     };
     store.init().await?;
@@ -74,8 +76,9 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 impl Mysql {
-    /// Sends writes as one transaction, in the order of names. No stamp where all was undone by somebody else's.
-    async fn together(
+    /// Sends writes as one transaction, in the order of names. Returns no stamp if another transaction caused a
+    /// rollback.
+    async fn send_batch(
         &self,
         pool: &Pool,
         writes: &[&Write],
@@ -83,7 +86,7 @@ impl Mysql {
         deadline: Instant,
     ) -> Result<(Vec<Option<Swapped>>, Option<Stamp>)> {
         let script = statements::swap(writes, locks)?;
-        match pool.ask(deadline, &script).await? {
+        match pool.query(deadline, &script).await? {
             None => Ok((writes.iter().map(|_| None).collect(), None)),
             Some(sets) => {
                 let answer = statements::swapped(&sets, writes).map_err(failure::after_commit)?;
@@ -92,28 +95,28 @@ impl Mysql {
         }
     }
 
-    /// Swaps one record that somebody is in the way of. With others waiting for its answer it looks again now and then;
-    /// otherwise it waits in line for the lock, on a connection for such.
-    async fn alone(
+    /// Swaps one record that another transaction has locked. As part of a batch, it retries now and then; otherwise
+    /// it waits for the lock on a reserved connection.
+    async fn swap_single(
         &self,
         write: &Write,
-        in_company: bool,
+        is_batched: bool,
         deadline: Instant,
     ) -> (Swapped, Option<Stamp>) {
-        let wait = self.stuck.wait_for(&write.name, in_company);
+        let wait = self.locked_rows.lock_wait(&write.name, is_batched);
         let until = deadline.min(Instant::now() + wait);
-        let (pool, locks) = match in_company {
+        let (pool, locks) = match is_batched {
             true => (&self.pool, Locks::Skip),
             false => (&self.reserved, Locks::Wait),
         };
         let mut stamp = None;
         while Instant::now() < until {
-            match self.together(pool, &[write], locks, deadline).await {
+            match self.send_batch(pool, &[write], locks, deadline).await {
                 Err(error) => return (Swapped::Failed(error), stamp),
-                Ok((mut fates, told)) => {
-                    stamp = told.or(stamp);
-                    if let Some(swapped) = fates.pop().flatten() {
-                        self.stuck.forget(&write.name);
+                Ok((mut outcomes, answered_at)) => {
+                    stamp = answered_at.or(stamp);
+                    if let Some(swapped) = outcomes.pop().flatten() {
+                        self.locked_rows.forget(&write.name);
                         return (swapped, stamp);
                     }
                 }
@@ -121,8 +124,8 @@ impl Mysql {
             tokio::time::sleep(PAUSE).await;
         }
         let error = self
-            .stuck
-            .note(&write.name, "information_schema.innodb_trx");
+            .locked_rows
+            .record_locked(&write.name, "information_schema.innodb_trx");
         (Swapped::Failed(error), stamp)
     }
 }
@@ -139,11 +142,11 @@ impl Store for Mysql {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        statements::load(&self.pool, Instant::now() + PATIENCE, names).await
+        statements::load(&self.pool, Instant::now() + CALL_TIMEOUT, names).await
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         if writes.is_empty() {
             let Answer { stamp, .. } = self.load(&[]).await?;
             return Ok(Answer {
@@ -154,16 +157,16 @@ impl Store for Mysql {
         let mut order: Vec<_> = (0..writes.len()).collect();
         order.sort_by(|a, b| writes[*a].name.cmp(&writes[*b].name));
         let sorted: Vec<_> = order.iter().map(|index| &writes[*index]).collect();
-        let (fates, stamp) = self
-            .together(&self.pool, &sorted, Locks::Skip, deadline)
+        let (outcomes, stamp) = self
+            .send_batch(&self.pool, &sorted, Locks::Skip, deadline)
             .await?;
-        let in_company = writes.len() > 1;
+        let is_batched = writes.len() > 1;
         let done = sorted
             .iter()
-            .zip(fates)
-            .map(async |(write, fate)| match fate {
+            .zip(outcomes)
+            .map(async |(write, outcome)| match outcome {
                 Some(swapped) => (swapped, None),
-                None => self.alone(write, in_company, deadline).await,
+                None => self.swap_single(write, is_batched, deadline).await,
             });
         let done = join_all(done).await;
         let stamp = done.iter().find_map(|(_, stamp)| *stamp).or(stamp);
@@ -183,14 +186,14 @@ impl Store for Mysql {
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
-        statements::find(&self.pool, Instant::now() + PATIENCE, query).await
+        statements::find(&self.pool, Instant::now() + CALL_TIMEOUT, query).await
     }
 
     async fn init(&self) -> Result<()> {
-        schema::init(&self.pool, Instant::now() + PATIENCE).await
+        schema::init(&self.pool, Instant::now() + CALL_TIMEOUT).await
     }
 
     async fn check(&self) -> Result<Vec<Check>> {
-        schema::check(&self.pool, Instant::now() + PATIENCE).await
+        schema::check(&self.pool, Instant::now() + CALL_TIMEOUT).await
     }
 }

@@ -1,27 +1,27 @@
 //! Leases in a PostgreSQL database.
 //!
 //! # Guarantee
-//! Linearizable, on the primary: a standby is refused. What was acknowledged is committed, and as durable as the
-//! server's `fsync` and `synchronous_commit` make it; an asynchronous failover may forget the last moments. A row that
-//! somebody's transaction has locked delays nobody's other leases.
+//! Linearizable on the primary; a standby is refused. Acknowledged writes are committed, and as durable as the
+//! server's `fsync` and `synchronous_commit` make them; an asynchronous failover may lose the last ones. A row locked
+//! by another transaction does not delay other leases.
 //!
 //! # Stored form
-//! A row of the table `leasehold_records` for each record: exact, with its lists as JSON and its times in
-//! microseconds. The view `leasehold_leases` shows the same to people. Processes that listen for hints have a row there,
-//! too, of the kind `listener`.
+//! One row of the table `leasehold_records` per record, in full, with its lists as JSON and its times in
+//! microseconds. The view `leasehold_leases` shows the records in readable form. Processes that listen for changes
+//! also have a row there, of the kind `listener`.
 //!
 //! # Set-up
-//! The table, its index and the view are made when they are not there and the user may create them. Otherwise an
-//! administrator runs `leasehold init` and grants select, insert, update and delete on the table. PostgreSQL 12 or
-//! newer, a database with the encoding UTF8.
+//! The table, its index and the view are created if they are missing and the user has the right to. Otherwise an
+//! administrator runs `leasehold init` and grants select, insert, update and delete on the table. Requires PostgreSQL
+//! 12 or newer and a database with the encoding UTF8.
 //!
 //! # Options
-//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`: `schema` (where the table is), `sslmode` and `sslrootcert` (as
-//! libpq has them), `changes=off` (no hints by `NOTIFY`: others then poll), `connections` (8), `margin` (250ms), and
-//! libpq's usual ones. The password may be in `PGPASSWORD` instead.
+//! `postgres://USER:PASSWORD@HOST:PORT/DATABASE?…`: `schema` (of the table), `sslmode` and `sslrootcert` (as in
+//! libpq), `changes=off` (no notifications by `NOTIFY`: other processes then poll), `connections` (8), `margin`
+//! (250ms), and libpq's usual ones. The password may be in `PGPASSWORD` instead.
 //!
 //! # Limits
-//! Behind PgBouncer in transaction mode everything works but hearing of changes, for which there is polling.
+//! Behind PgBouncer in transaction mode everything works except listening for changes, which is replaced by polling.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::sql::Stuck;
+use super::sql::LockedRows;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::Result;
 
@@ -52,29 +52,29 @@ mod tls;
 
 use changes::Notifier;
 use listeners::Audience;
-use options::Options;
+use options::PostgresOptions;
 use pool::Pool;
-use schema::Place;
+use schema::TableLocation;
 use statements::Statements;
 
-/// How long a call may take; below an engine's own limit.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Connections for writes that wait for a lock.
+/// How long a call may take: less than the engine's own limit.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// The number of connections for writes that wait for a lock.
 const RESERVED: usize = 2;
-/// Records in a PostgreSQL database.
+/// A store in a PostgreSQL database.
 pub struct Postgres {
-    /// For all calls, none of which waits for a row.
+    /// For calls that do not wait for locked rows.
     pool: Arc<Pool>,
-    /// For writes that do.
+    /// For writes that wait for a locked row.
     reserved: Pool,
     statements: Statements,
-    place: Place,
-    /// Unless hints are switched off.
+    location: TableLocation,
+    /// `None` if notifications are switched off.
     notifier: Option<Notifier>,
     server: Config,
     tls: MakeRustlsConnect,
     margin: Duration,
-    stuck: Stuck,
+    locked_rows: LockedRows,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
@@ -85,29 +85,36 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 impl Postgres {
     fn new(url: &str) -> Result<Self> {
-        let options = Options::parse(url)?;
+        let options = PostgresOptions::parse(url)?;
         let tls = options.trust.connector()?;
-        let pool = |most| Pool::new(options.server.clone(), tls.clone(), options.place(), most);
-        let place = Place::new(options.schema.clone());
+        let pool = |size| {
+            Pool::new(
+                options.server.clone(),
+                tls.clone(),
+                options.location(),
+                size,
+            )
+        };
+        let location = TableLocation::new(options.schema.clone());
         let main = Arc::new(pool(options.connections));
-        let statements = Statements::new(&place);
+        let statements = Statements::new(&location);
         let notifier = options
             .changes
-            .then(|| Notifier::start(main.clone(), &place, statements.mark()));
+            .then(|| Notifier::start(main.clone(), &location, statements.mark()));
         Ok(Self {
             reserved: pool(RESERVED),
             pool: main,
             statements,
-            place,
+            location,
             notifier,
             server: options.server.clone(),
             tls: tls.clone(),
             margin: options.margin,
-            stuck: Stuck::default(),
+            locked_rows: LockedRows::default(),
         })
     }
 
-    /// Notifies the audience of what was written.
+    /// Notifies the audience of the writes that succeeded.
     fn notify(&self, writes: &[Write], swapped: &[Swapped], audience: Audience) {
         let notifier = self.notifier.as_ref();
         let Some(notifier) = notifier.filter(|_| audience != Audience::None) else {
@@ -115,7 +122,7 @@ impl Postgres {
         };
         for (write, swapped) in writes.iter().zip(swapped) {
             let put = write.put.as_ref().map(|(_, record)| &**record);
-            if matches!(swapped, Swapped::Written { .. }) && changes::concerns(audience, put) {
+            if matches!(swapped, Swapped::Written { .. }) && changes::is_relevant(audience, put) {
                 notifier.notify(&write.name);
             }
         }
@@ -137,12 +144,12 @@ impl Store for Postgres {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         self.statements.load(&self.pool, deadline, names).await
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         if writes.is_empty() {
             let Answer { stamp, .. } = self.load(&[]).await?;
             return Ok(Answer {
@@ -156,7 +163,7 @@ impl Store for Postgres {
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         self.statements.find(&self.pool, deadline, query).await
     }
 
@@ -178,12 +185,12 @@ impl Store for Postgres {
     }
 
     async fn init(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        schema::init(&self.pool, &self.place, &self.statements, deadline).await
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        schema::init(&self.pool, &self.location, &self.statements, deadline).await
     }
 
     async fn check(&self) -> Result<Vec<Check>> {
-        let deadline = Instant::now() + PATIENCE;
-        check::check(&self.pool, &self.place, deadline).await
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        check::check(&self.pool, &self.location, deadline).await
     }
 }

@@ -1,28 +1,29 @@
-//! Leases in Redis, or in anything that speaks like it.
+//! Leases in Redis, or a compatible server.
 //!
 //! # Guarantee
-//! Linearizable on one primary: a batch is one script, and Redis runs one at a time. What was acknowledged is as durable
-//! as Redis is set up to be: on the disk with `appendfsync always`, on replicas with `?wait=N`. An asynchronous failover
-//! may forget, and then a fence may come twice. `leasehold doctor` says how it is.
+//! Linearizable on one primary: a batch is one script, and Redis runs one script at a time. The durability of
+//! acknowledged writes depends on the configuration: on disk with `appendfsync always`, on replicas with `?wait=N`.
+//! An asynchronous failover may lose writes, and then a fence may be granted twice. `leasehold doctor` reports the
+//! configuration.
 //!
 //! # Stored form
-//! A hash for each record, `leasehold:lock:NAME` (`HGETALL` shows it to people): the version, the record as JSON, and where it
-//! has them its body and its state. `leasehold:names:lock` is the sorted set of all names, `leasehold:state:lock:STATE` that of
-//! the work items in a state, oldest first. `leasehold:probe` holds nothing: a call that writes no record tries to write it,
-//! which a replica refuses and `WAIT` counts.
+//! One hash per record, `leasehold:lock:NAME` (readable with `HGETALL`): the version, the record as JSON and, if
+//! present, its body and its state. `leasehold:names:lock` is the sorted set of all names,
+//! `leasehold:state:lock:STATE` that of the work items in a state, oldest first. `leasehold:probe` contains no data:
+//! a call that writes no record writes to it, which a replica refuses and `WAIT` counts.
 //!
 //! # Set-up
-//! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info
-//! +wait`.
+//! None. The user needs `~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time
+//! +info +wait`.
 //!
 //! # Options
-//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS, then `prefix=` (`leasehold`), `changes=off` (poll
-//! instead of subscribing), `wait=N` and `wait_timeout=` (a write counts once N replicas have it), `margin=` (250ms: what the
-//! server's clock may step by unnoticed), and with TLS `ca=` (a file of certificates to trust; the system's otherwise), `cert=` and
-//! `key=` (files that show who we are).
+//! `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS, then `prefix=` (`leasehold`),
+//! `changes=off` (poll instead of subscribing), `wait=N` and `wait_timeout=` (a write is acknowledged once N replicas
+//! have it), `margin=` (250ms: how far the server's clock may step), and with TLS `ca=` (a file with trusted
+//! certificates; by default the system's), `cert=` and `key=` (files with the client's certificate and key).
 //!
 //! # Limits
-//! No Redis Cluster: a batch writes keys of many slots.
+//! No Redis Cluster: a batch writes keys of several slots.
 
 mod changes;
 mod check;
@@ -44,37 +45,37 @@ use super::sql::Search;
 use super::{Answer, Changes, Check, Facts, Page, Query, Store, Stored, Swapped, Write};
 use crate::host::{Host as _, Machine};
 use crate::{Error, Result};
-use changes::Teller;
+use changes::Publisher;
 use connection::{Connection, Script};
-use options::Options;
+use options::RedisOptions;
 use server::Server;
 
-/// Records in Redis.
+/// A store in Redis.
 pub struct Redis {
     connection: Connection,
-    options: Options,
+    options: RedisOptions,
     swap: Script,
     find: Script,
-    teller: Teller,
+    publisher: Publisher,
 }
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let options = Options::parse(url)?;
+    let options = RedisOptions::parse(url)?;
     let server = Server::new(options.server.clone(), options.tls.as_ref())?;
     let store = Redis {
         connection: Connection::new(server),
         options,
         swap: Script::new(include_str!("redis/swap.lua")),
         find: Script::new(include_str!("redis/find.lua")),
-        teller: Teller::new(&format!("{:016x}", Machine.random() as u64)),
+        publisher: Publisher::new(&format!("{:016x}", Machine.random() as u64)),
     };
-    store.refuse_what_is_unsafe().await?;
+    store.check_topology().await?;
     Ok(Arc::new(store))
 }
 
 impl Redis {
-    /// A replica or a cluster would answer, but not with the truth.
-    async fn refuse_what_is_unsafe(&self) -> Result<()> {
+    /// Refuses replicas and clusters, which would answer but violate the guarantee.
+    async fn check_topology(&self) -> Result<()> {
         let info = self.info().await?;
         if info.contains("role:slave") {
             return Err(Error::Denied(
@@ -97,26 +98,27 @@ impl Redis {
         Ok(row::text(answers.first().unwrap_or(&Value::Nil)).to_string())
     }
 
-    /// What makes Redis answer only once replicas have the write.
+    /// Returns the command that waits for replicas to have the write.
     fn waiting(&self) -> Option<Cmd> {
-        let (replicas, within) = self.options.wait?;
+        let (replicas, timeout) = self.options.wait?;
         let mut wait = redis::cmd("WAIT");
-        wait.arg(replicas).arg(within.as_millis() as u64);
+        wait.arg(replicas).arg(timeout.as_millis() as u64);
         Some(wait)
     }
 
-    /// Tells a script that a `WAIT` follows it.
-    fn wait_mark(&self) -> &'static str {
+    /// Returns the argument that tells a script that a `WAIT` follows.
+    fn wait_argument(&self) -> &'static str {
         match self.options.wait {
             Some(_) => "wait",
             None => "",
         }
     }
 
-    /// A write that a replica refuses. It follows a read, so that a demoted primary returns no outdated record.
+    /// Returns a write that a replica refuses. It follows a read, so that a demoted primary returns no outdated
+    /// record.
     ///
-    /// Without `?wait` it changes nothing. With it, it does: since Redis 7.2 `WAIT` counts the connection's own last write
-    /// only, and another connection may have written the record that was read.
+    /// With `?wait` it changes data: since Redis 7.2 `WAIT` counts only the connection's own last write, and another
+    /// connection may have written the record that was read.
     fn probe(&self) -> Cmd {
         let key = format!("{}:probe", self.options.prefix);
         match self.options.wait {
@@ -126,31 +128,31 @@ impl Redis {
     }
 
     fn check_replicas(&self, answer: Option<&Value>) -> Result<()> {
-        let (Some((replicas, within)), Some(answer)) = (self.options.wait, answer) else {
+        let (Some((replicas, timeout)), Some(answer)) = (self.options.wait, answer) else {
             return Ok(());
         };
         let reached = usize::from_redis_value(answer.clone()).unwrap_or_default();
         if reached < replicas {
             return Err(Error::Indeterminate(format!(
-                "only {reached} of {replicas} replicas were up to date within {within:?}"
+                "only {reached} of {replicas} replicas were up to date within {timeout:?}: check the replicas, or raise `wait_timeout` in the store URL"
             )));
         }
         Ok(())
     }
 
-    /// The same for what was read: nothing has happened.
+    /// Checks the replicas after a read: nothing has happened if they lag behind.
     fn check_replicas_for_read(&self, answer: Option<&Value>) -> Result<()> {
         let checked = self.check_replicas(answer);
         checked.map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 
-/// The parts of an array.
-fn parts(answer: Option<&Value>) -> Result<&[Value]> {
+/// Returns the elements of an array of at least two.
+fn array_elements(answer: Option<&Value>) -> Result<&[Value]> {
     match answer {
-        Some(Value::Array(parts)) if parts.len() >= 2 => Ok(parts),
+        Some(Value::Array(array_elements)) if array_elements.len() >= 2 => Ok(array_elements),
         other => Err(Error::Corrupt(format!(
-            "Redis answered something else: {other:?}"
+            "Redis returned an unexpected answer: {other:?}"
         ))),
     }
 }
@@ -175,7 +177,7 @@ impl Store for Redis {
                 .arg(row::key(&self.options.prefix, name));
         }
         commands.add_command(self.probe());
-        // A write that replicas do not have yet does not count, also when it is looked up later.
+        // A write that replicas do not have yet does not count, even if it is looked up later.
         let waits = self.waiting().is_some();
         if let Some(wait) = self.waiting() {
             commands.add_command(wait);
@@ -188,7 +190,7 @@ impl Store for Redis {
         answers.pop();
         let mut answers = answers.into_iter();
         let time = answers.next();
-        let time = parts(time.as_ref())?;
+        let time = array_elements(time.as_ref())?;
         let stamp = row::stamp(&time[0], &time[1])?;
         let value = names
             .iter()
@@ -204,14 +206,14 @@ impl Store for Redis {
             call.arg(row::key(&self.options.prefix, &write.name));
         }
         let mark = if self.options.changes {
-            &*self.teller.mark
+            &*self.publisher.mark
         } else {
             ""
         };
         call.arg(&self.options.prefix)
             .arg(mark)
-            .arg(self.teller.listening())
-            .arg(self.wait_mark());
+            .arg(self.publisher.own_subscribers())
+            .arg(self.wait_argument());
         for write in &writes {
             row::add(&mut call, write)?;
         }
@@ -220,18 +222,18 @@ impl Store for Redis {
             .run(&self.swap, call, self.waiting())
             .await?;
         self.check_replicas(answers.get(1))?;
-        let answer = parts(answers.first())?;
+        let answer = array_elements(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
         let written = |write: &Write| Swapped::Written {
             tag: write.put.as_ref().and_then(|(_, record)| row::tag(record)),
         };
         let mut value: Vec<_> = writes.iter().map(written).collect();
-        for loser in answer[2..].chunks_exact(2) {
-            let number = usize::from_redis_value(loser[0].clone()).unwrap_or_default();
+        for conflict in answer[2..].chunks_exact(2) {
+            let number = usize::from_redis_value(conflict[0].clone()).unwrap_or_default();
             let Some(index) = number.checked_sub(1).filter(|index| *index < writes.len()) else {
-                return Err(Error::Corrupt("Redis answered what was not asked".into()));
+                return Err(Error::Corrupt("Redis returned an unexpected answer".into()));
             };
-            value[index] = match row::stored(&writes[index].name, loser[1].clone()) {
+            value[index] = match row::stored(&writes[index].name, conflict[1].clone()) {
                 Ok(current) => Swapped::Conflict(current),
                 Err(corrupt) => Swapped::Failed(corrupt),
             };
@@ -261,11 +263,11 @@ impl Store for Redis {
             .arg(search.after)
             .arg(query.limit);
         call.arg(search.held.0.max(0)).arg(search.held.1);
-        call.arg(self.wait_mark());
+        call.arg(self.wait_argument());
         let found = self.connection.run(&self.find, call, self.waiting()).await;
-        let answers = found.map_err(connection::harmless)?;
+        let answers = found.map_err(connection::unambiguous)?;
         self.check_replicas_for_read(answers.get(1))?;
-        let answer = parts(answers.first())?;
+        let answer = array_elements(answers.first())?;
         let stamp = row::stamp(&answer[0], &answer[1])?;
         let mut page = Page::default();
         let (since, after) = (row::text(&answer[2]), row::text(&answer[3]));
@@ -284,7 +286,7 @@ impl Store for Redis {
 
     fn changes(&self) -> Option<Changes> {
         let server = self.connection.server().clone();
-        let follow = || changes::follow(server, &self.options.prefix, self.teller.clone());
+        let follow = || changes::follow(server, &self.options.prefix, self.publisher.clone());
         self.options.changes.then(follow)
     }
 
@@ -292,7 +294,7 @@ impl Store for Redis {
         let info = self.info().await?;
         let mut commands = Pipeline::new();
         commands.cmd("CONFIG").arg("GET").arg("appendfsync");
-        // Where it is not allowed, the checks say what they can without it.
+        // Without the right to read the configuration, the checks use INFO only.
         let config = self
             .connection
             .read(commands)

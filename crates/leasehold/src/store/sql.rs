@@ -1,4 +1,4 @@
-//! What the stores on SQL servers share: a record as columns, pages of records, and rows that somebody has locked.
+//! Shared by several stores: a record as columns, pages of records, and rows that other transactions have locked.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 use super::{Availability, Page, Query, Stored, Swapped, Version, Write, WriteId, held_until};
 use crate::{Error, Result};
 
-/// What a record's columns hold besides its name and version. Lists are JSON; times are microseconds.
+/// The columns of a record, without its name and version. Lists are JSON; times are microseconds.
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) fence: i64,
-    /// Only searched by, never read.
+    /// Only used in searches; never read back.
     pub(super) held_until: i64,
     pub(super) state: Option<String>,
     pub(super) state_since: Option<i64>,
@@ -27,7 +27,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// The columns of a record; the body is left to the caller, who may not need to move it.
+    /// Converts a record, without its body, which the caller may not need to send.
     pub(super) fn of(record: &Record) -> Result<Self> {
         let state = record.state.as_ref();
         Ok(Self {
@@ -43,17 +43,17 @@ impl Columns {
         })
     }
 
-    /// The record that these columns hold under this name and version.
+    /// Converts the columns to the record with this name and version.
     pub(super) fn stored(self, kind: &str, name: &str, write: WriteId) -> Result<(Name, Stored)> {
         let read = || {
-            let kind = Kind::parse(kind).ok_or("there is no such kind")?;
+            let kind = Kind::parse(kind).ok_or("unknown kind")?;
             let name = Name::new(kind, name)?;
             let version = Version { write, tag: None };
             Ok((name, Stored::new(version, self.record()?)))
         };
         read().map_err(|problem: Problem| {
             Error::Corrupt(format!(
-                "the record `{kind}` `{name}` makes no sense: {problem}"
+                "the record `{kind}` `{name}` is corrupt: {problem}"
             ))
         })
     }
@@ -62,27 +62,27 @@ impl Columns {
         let fence = u64::try_from(self.fence)?;
         let put = self.put.as_deref();
         let record = Record {
-            fence: Fence::new(fence).ok_or("the fence is beyond the highest")?,
+            fence: Fence::new(fence).ok_or("the fence is above the maximum")?,
             holders: serde_json::from_str(&self.holders)?,
             last: optional(self.last.as_deref())?,
             next: optional(self.next.as_deref())?,
             body: self.body.into(),
             state: state(self.state, self.state_since)?,
             put: put
-                .map(|hex| Hash::parse(hex).ok_or("put is no hash"))
+                .map(|hex| Hash::parse(hex).ok_or("`put` is not a hash"))
                 .transpose()?,
         };
         if !record.is_sound() {
-            return Err("its fences contradict each other".into());
+            return Err("its fences are inconsistent".into());
         }
         Ok(record)
     }
 }
 
-/// What keeps a record from making sense.
+/// Why a record is invalid.
 pub(super) type Problem = Box<dyn std::error::Error>;
 
-/// The state in its two columns.
+/// Reads the state from its two columns.
 pub(super) fn state(label: Option<String>, since: Option<i64>) -> Result<Option<State>, Problem> {
     match (label, since) {
         (None, None) => Ok(None),
@@ -90,11 +90,11 @@ pub(super) fn state(label: Option<String>, since: Option<i64>) -> Result<Option<
             label: label.into(),
             since: Time::from_micros(since.cast_unsigned()),
         })),
-        _ => Err("of state and state_since only one is there".into()),
+        _ => Err("only one of `state` and `state_since` is set".into()),
     }
 }
 
-/// A part of a record as JSON.
+/// Serializes a part of a record as JSON.
 pub(super) fn json(value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value)
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
@@ -104,18 +104,18 @@ fn optional<T: DeserializeOwned>(text: Option<&str>) -> Result<Option<T>, Proble
     Ok(text.map(serde_json::from_str).transpose()?)
 }
 
-/// A search as values to compare with.
+/// A query as the values of an SQL search.
 pub(super) struct Search<'q> {
-    /// Names from here on…
+    /// The first name…
     pub(super) from: &'q str,
-    /// …and before this, where there is anything after the prefix.
+    /// …and the end of the range, exclusive; `None` if the prefix has no upper bound.
     pub(super) to: Option<String>,
-    /// Go on after this name; with a state, after this age and name.
+    /// Continue after this name; for a search by state, after this time and name.
     pub(super) after: &'q str,
     pub(super) since: i64,
-    /// `held_until` from here to there.
+    /// The range of `held_until`.
     pub(super) held: (i64, i64),
-    /// One more than a page, to see whether there is a next one.
+    /// One more than the page size, to detect a next page.
     pub(super) limit: i64,
 }
 
@@ -143,7 +143,7 @@ impl<'q> Search<'q> {
     }
 }
 
-/// The page that a search of one more than its limit found.
+/// Builds the page from the records of a [`Search`], which include one more if there is a next page.
 pub(super) fn page(mut records: Vec<(Name, Stored)>, query: &Query) -> Page {
     let more = records.len() > query.limit;
     records.truncate(query.limit);
@@ -163,19 +163,21 @@ fn parse_state_cursor(cursor: &str) -> Result<(i64, &str)> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((since.parse().ok()?, name)))
-        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }
 
-/// A time to compare with: one beyond all integers may be any late one.
+/// Converts a time to a bound of a comparison. Times beyond the integer range are clamped.
 fn as_bound(time: Time) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The first text after all those with this prefix, where there is one.
+/// Returns the first text after all texts with this prefix, if there is one.
 fn end_of(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
-        // In UTF-8 the order of bytes is the order of characters; ranges of them skip the surrogates.
+        // In UTF-8, byte order is character order. Character ranges skip the surrogates.
         if let Some(next) = (last..=char::MAX).nth(1) {
             end.push(next);
             return Some(end);
@@ -184,19 +186,20 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// What a write that did not write means, where this was there; `None`: somebody is in the way.
-pub(super) fn lost(write: &Write, current: Option<Stored>) -> Option<Swapped> {
+/// Returns the result of a write that did not happen while this record was current; `None` if another transaction
+/// blocked it.
+pub(super) fn unwritten_result(write: &Write, current: Option<Stored>) -> Option<Swapped> {
     let found = current.as_ref().map(|stored| stored.version.write);
     let expected = write.expect.as_ref().map(|version| version.write);
     match (found == expected, &write.put) {
         (false, _) => Some(Swapped::Conflict(current)),
-        // Nothing was to be deleted, and nothing is there.
+        // A delete of a record that is already absent.
         (true, None) if expected.is_none() => Some(Swapped::Written { tag: None }),
         (true, _) => None,
     }
 }
 
-/// The error of a batch of which nothing was answered: the one that leaves most open.
+/// Returns the error for a batch without any answer: an indeterminate one if there is one.
 pub(super) fn all_failed(swapped: Vec<Swapped>) -> Error {
     let mut errors: Vec<_> = swapped
         .into_iter()
@@ -209,41 +212,41 @@ pub(super) fn all_failed(swapped: Vec<Swapped>) -> Error {
         .iter()
         .position(|error| matches!(error, Error::Indeterminate(_)));
     match errors.is_empty() {
-        true => Error::Indeterminate("the database did not tell its time".into()),
+        true => Error::Indeterminate("the database did not report its time".into()),
         false => errors.swap_remove(open.unwrap_or(0)),
     }
 }
 
-/// How long a write waits for somebody else's lock while others wait for its answer, and while none do.
-pub(super) const WAIT_IN_COMPANY: Duration = Duration::from_millis(100);
-const WAIT_ALONE: Duration = Duration::from_millis(1_500);
-/// How long a row that stayed locked is not waited for in company again.
-const STUCK: Duration = Duration::from_secs(2);
+/// How long a write waits for a lock of another transaction if it is part of a batch, and if it is not.
+pub(super) const BATCH_LOCK_WAIT: Duration = Duration::from_millis(100);
+const SINGLE_LOCK_WAIT: Duration = Duration::from_millis(1_500);
+/// How long writes in a batch do not wait for a row that was recently found locked.
+const LOCKED_ROW_MEMORY: Duration = Duration::from_secs(2);
 
-/// Rows that were locked for long, and when that was last seen.
+/// Rows that other transactions held locked, and when that was last observed.
 #[derive(Default)]
-pub(super) struct Stuck(Mutex<HashMap<Name, Instant>>);
+pub(super) struct LockedRows(Mutex<HashMap<Name, Instant>>);
 
-impl Stuck {
-    /// How long to wait for a record that somebody is in the way of.
-    pub(super) fn wait_for(&self, name: &Name, in_company: bool) -> Duration {
+impl LockedRows {
+    /// Returns how long to wait for a locked record.
+    pub(super) fn lock_wait(&self, name: &Name, is_batched: bool) -> Duration {
         let seen = self.rows().get(name).copied();
-        let is_stuck = seen.is_some_and(|seen| seen.elapsed() < STUCK);
-        match (in_company, is_stuck) {
-            (false, _) => WAIT_ALONE,
-            (true, false) => WAIT_IN_COMPANY,
+        let is_locked = seen.is_some_and(|seen| seen.elapsed() < LOCKED_ROW_MEMORY);
+        match (is_batched, is_locked) {
+            (false, _) => SINGLE_LOCK_WAIT,
+            (true, false) => BATCH_LOCK_WAIT,
             (true, true) => Duration::ZERO,
         }
     }
 
-    /// This one stays locked; the error that says so.
-    pub(super) fn note(&self, name: &Name, see: &str) -> Error {
+    /// Notes that the row is still locked, and returns the error.
+    pub(super) fn record_locked(&self, name: &Name, see: &str) -> Error {
         let now = Instant::now();
         let mut rows = self.rows();
-        rows.retain(|_, seen| now - *seen < STUCK);
+        rows.retain(|_, seen| now - *seen < LOCKED_ROW_MEMORY);
         rows.insert(name.clone(), now);
         Error::Unavailable(format!(
-            "`{name}` is locked by another transaction in the database: see {see}"
+            "`{name}` is locked by another transaction in the database: find it in {see}"
         ))
     }
 
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_before_the_next_text() {
+    fn prefix_range_ends_before_the_next_text() {
         for (prefix, end) in [("a", "b"), ("a\u{10FFFF}", "b"), ("\u{D7FF}", "\u{E000}")] {
             assert_eq!(end_of(prefix).as_deref(), Some(end));
         }

@@ -1,27 +1,27 @@
 //! Leases in a SQLite file that the processes of one machine share.
 //!
 //! # Guarantee
-//! Linearizable, over all processes that have the file open. What was acknowledged is on the disk: write-ahead log,
-//! `synchronous=FULL`, one transaction for each batch. The store's time never runs backwards, whatever the wall
-//! clock does and however often the machine boots. After a reboot every holder keeps a whole ttl.
+//! Linearizable across all processes that have the file open. Acknowledged writes are on the disk: write-ahead log,
+//! `synchronous=FULL`, one transaction for each batch. The store's time never runs backwards, whatever the wall clock
+//! does and however often the machine reboots. After a reboot every holder gets a full ttl.
 //!
 //! # Stored form
-//! A row of the table `records` for each record: exact, with its lists as JSON. The view `leases` shows the same to
-//! people: `sqlite3 leases.db 'select * from leases'`. The one row of `clock` says whose boot clock the time counts
-//! from, and how far it has come.
+//! One row of the table `records` per record, in full, with its lists as JSON. The view `leases` shows the records in
+//! readable form: `sqlite3 leases.db 'select * from leases'`. The single row of `clock` identifies the boot clock
+//! that the store's time follows, and keeps the time's high-water mark.
 //!
 //! # Set-up
-//! None: a missing file is made, readable for its owner only. Its folder must exist. A file of another program, or
-//! of a newer Leasehold, is left alone and refused.
+//! None: a missing file is created, readable for its owner only. Its folder must exist. A file of another program, or
+//! of a newer Leasehold, is refused and left unchanged.
 //!
 //! # Options
-//! None. `sqlite:PATH`, relative or absolute; `sqlite:///PATH` is absolute too. The path is taken as it stands,
-//! without percent-decoding, and cannot contain `?`.
+//! None. `sqlite:PATH`, relative or absolute; `sqlite:///PATH` is absolute too. The path is taken literally, without
+//! percent-decoding, and cannot contain `?`.
 //!
 //! # Limits
-//! One machine: not for network file systems, and not for two machines that take turns. All processes share one
-//! time namespace. One commit at a time, by whichever process. A short commit runs on the thread that asks for it, which in
-//! company is one of the engine's: a disk that hangs keeps that thread until it answers, once.
+//! One machine: not for network file systems, and not for several machines that use the file in turn. All processes
+//! must be in one time namespace. One process commits at a time. Short commits run on the calling thread, or on the
+//! engine's writer thread for a batch: a disk that hangs blocks that thread once, until it answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,29 +36,29 @@ use crate::{Error, Result};
 
 mod check;
 mod clock;
+mod connection_queue;
 mod failure;
 mod file;
-mod lane;
 mod row;
 mod statements;
 
 #[doc(hidden)]
 pub use clock::Boot;
 use clock::StoreClock;
+use connection_queue::{Ambiguity, ConnectionQueue};
 use file::File;
-use lane::Lane;
 
-/// The most records that a caller's own thread reads or writes: a few milliseconds' worth.
-const FEW: usize = 128;
-/// After so many changed pages, about, the log is copied to the file…
-const LOG_PAGES: usize = 2_048;
-/// …and after so many copies it begins anew.
-const LOG_COPIES: usize = 8;
+/// The maximum number of records that a call handles on the caller's thread: a few milliseconds.
+const INLINE_RECORDS: usize = 128;
+/// The log is checkpointed after about this many changed pages…
+const PAGES_PER_CHECKPOINT: usize = 2_048;
+/// …and reset after this many checkpoints.
+const CHECKPOINTS_PER_RESET: usize = 8;
 
-/// Records in a SQLite file.
+/// A store in a SQLite file.
 ///
-/// A short call is run on the thread that asks for it, because a commit to a fast disk takes less time than handing it
-/// to another thread does. One that takes long is handed over.
+/// Short calls run on the caller's thread, because a commit to a fast disk takes less time than a switch to another
+/// thread. Slow calls run on the connection's own thread.
 ///
 /// ```
 /// use leasehold::store::{Store as _, sqlite::Sqlite};
@@ -74,16 +74,16 @@ const LOG_COPIES: usize = 8;
 /// # }).unwrap();
 /// ```
 pub struct Sqlite {
-    /// Swaps: the only connection that writes.
-    writer: Lane,
-    /// Loads: never behind a commit, nor behind a long search.
-    reader: Lane,
+    /// Swaps. The only connection that writes.
+    writer: ConnectionQueue,
+    /// Loads, which therefore wait neither for a commit nor for a long search.
+    reader: ConnectionQueue,
     /// Searches.
-    finder: Lane,
-    /// Copies the log to the file, which may take a slow disk seconds.
-    copier: Lane,
-    /// About how many pages the log has got since it was opened.
-    logged: AtomicUsize,
+    finder: ConnectionQueue,
+    /// Checkpoints the log, which may take seconds on a slow disk.
+    checkpointer: ConnectionQueue,
+    /// The approximate number of pages written to the log since the store was opened.
+    logged_pages: AtomicUsize,
     clock: Arc<StoreClock>,
     file: Arc<File>,
 }
@@ -92,7 +92,7 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(Sqlite::open(path_of(url)?).await?))
 }
 
-/// The path that a URL names.
+/// Returns the path that a URL names.
 fn path_of(url: &str) -> Result<PathBuf> {
     let rest = url.strip_prefix("sqlite:").unwrap_or(url);
     let path = match rest.strip_prefix("//") {
@@ -122,50 +122,57 @@ fn path_of(url: &str) -> Result<PathBuf> {
 }
 
 impl Sqlite {
-    /// Opens this file; makes it if it is not there.
+    /// Opens this file, and creates it if it does not exist.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_on(path, Boot::current()?).await
     }
 
-    /// The same on a machine of a test's own, to see it boot and its clocks step.
+    /// Opens the file on a simulated machine, so that tests can reboot it and step its clocks.
     #[doc(hidden)]
     pub async fn open_on(path: impl AsRef<Path>, boot: Boot) -> Result<Self> {
         let path = path.as_ref().to_owned();
         tokio::task::spawn_blocking(move || Self::open_blocking(&path, boot))
             .await
             .unwrap_or_else(|died| {
-                Err(Error::Unavailable(format!("opening was cut short: {died}")))
+                Err(Error::Unavailable(format!(
+                    "opening the SQLite file was interrupted: {died}"
+                )))
             })
     }
 
     fn open_blocking(path: &Path, boot: Boot) -> Result<Self> {
         let (file, mut first) = File::open(path)?;
-        let clock = StoreClock::adopt(&file, &mut first, boot)?;
+        let clock = StoreClock::open(&file, &mut first, boot)?;
         Ok(Self {
-            writer: Lane::spawn("sqlite-writer", lane::Doubt::MayHaveWritten, first)?,
-            reader: Lane::spawn("sqlite-reader", lane::Doubt::None, file.connect()?)?,
-            finder: Lane::spawn("sqlite-finder", lane::Doubt::None, file.connect()?)?,
-            copier: Lane::spawn("sqlite-copier", lane::Doubt::None, file.connect()?)?,
-            logged: AtomicUsize::new(0),
+            writer: ConnectionQueue::spawn("sqlite-writer", Ambiguity::MayHaveWritten, first)?,
+            reader: ConnectionQueue::spawn("sqlite-reader", Ambiguity::None, file.connect()?)?,
+            finder: ConnectionQueue::spawn("sqlite-finder", Ambiguity::None, file.connect()?)?,
+            checkpointer: ConnectionQueue::spawn(
+                "sqlite-checkpt",
+                Ambiguity::None,
+                file.connect()?,
+            )?,
+            logged_pages: AtomicUsize::new(0),
             clock: Arc::new(clock),
             file: Arc::new(file),
         })
     }
 
-    /// So many records are to be written, each on a page of its own. Has the log copied to the file when there is much in it, beside the writer. Now
-    /// and then the writer stands still for what it has added meanwhile, since only then does the log begin anew.
-    fn count_logged(&self, records: usize) {
-        let before = self.logged.fetch_add(records, Ordering::Relaxed);
-        let copies = (before + records) / LOG_PAGES;
-        if copies == before / LOG_PAGES {
+    /// Counts records that are about to be written, each on a page of its own. Checkpoints the log when it has grown,
+    /// concurrently with the writer. Now and then the writer checkpoints the rest itself, because the log is reset
+    /// only when all of it has been copied.
+    fn note_writes(&self, records: usize) {
+        let before = self.logged_pages.fetch_add(records, Ordering::Relaxed);
+        let checkpoints = (before + records) / PAGES_PER_CHECKPOINT;
+        if checkpoints == before / PAGES_PER_CHECKPOINT {
             return;
         }
-        let begins_anew = copies.is_multiple_of(LOG_COPIES);
-        let writer = self.writer.queue();
-        self.copier.queue().put(move |connection| {
-            file::copy_log(connection);
-            if begins_anew {
-                writer.put(file::copy_log);
+        let resets_log = checkpoints.is_multiple_of(CHECKPOINTS_PER_RESET);
+        let writer = self.writer.sender();
+        self.checkpointer.sender().send(move |connection| {
+            file::checkpoint_log(connection);
+            if resets_log {
+                writer.send(file::checkpoint_log);
             }
         });
     }
@@ -193,9 +200,9 @@ impl Store for Sqlite {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        if names.len() <= FEW {
+        if names.len() <= INLINE_RECORDS {
             let load = |connection: &mut _| statements::load(&self.file, connection, names);
-            if let Some(Ok(records)) = self.reader.here(load) {
+            if let Some(Ok(records)) = self.reader.try_inline(load) {
                 return Ok(self.answer(records));
             }
         }
@@ -209,12 +216,13 @@ impl Store for Sqlite {
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        self.count_logged(writes.len());
-        if writes.len() <= FEW {
+        self.note_writes(writes.len());
+        if writes.len() <= INLINE_RECORDS {
             let swap =
                 |connection: &mut _| statements::swap(&self.file, &self.clock, connection, &writes);
-            match self.writer.here(swap) {
-                // Nothing was written, perhaps because another process has the lock: the thread can wait for it.
+            match self.writer.try_inline(swap) {
+                // Nothing was written, perhaps because another process holds the lock. The connection's thread can
+                // wait for it.
                 None | Some(Err(Error::Unavailable(_))) => {}
                 Some(swapped) => return swapped.map(|swapped| self.answer(swapped)),
             }
@@ -276,24 +284,26 @@ mod tests {
         }
     }
 
-    /// How many pages the log has.
+    /// Returns the number of pages in the log.
     fn pages(connection: &mut rusqlite::Connection) -> Result<u32> {
         let pages = connection.query_row("pragma wal_checkpoint(passive)", [], |row| row.get(1));
         Ok(pages.expect("it has a log"))
     }
 
     #[tokio::test]
-    async fn the_log_is_copied_to_the_file_and_begins_anew() {
+    async fn log_is_checkpointed_and_reset() {
         let folder = tempfile::tempdir().unwrap();
         let store = Sqlite::open(folder.path().join("leases.db")).await.unwrap();
-        // The last of these is the one after which it is to begin anew.
+        // Write until the log is to be reset.
         let mut numbers = 0..;
-        while store.logged.load(Ordering::Relaxed) < LOG_COPIES * LOG_PAGES {
+        while store.logged_pages.load(Ordering::Relaxed)
+            < CHECKPOINTS_PER_RESET * PAGES_PER_CHECKPOINT
+        {
             let writes = numbers.by_ref().take(100).map(write);
             store.swap(writes.collect()).await.unwrap();
         }
-        // Both have done what was asked of them: the one has asked the other.
-        store.copier.run(|_| Ok(())).await.unwrap();
+        // Wait for the checkpointer, and then for the writer's job that it queued.
+        store.checkpointer.run(|_| Ok(())).await.unwrap();
         store.writer.run(|_| Ok(())).await.unwrap();
         store.swap(vec![write(1_000_000)]).await.unwrap();
         let pages = store.writer.run(pages).await.unwrap();
@@ -301,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_paths_as_they_stand() {
+    fn url_path_is_taken_literally() {
         for (url, path) in [
             ("sqlite:leases.db", "leases.db"),
             ("sqlite:./a b/%20#é.db", "./a b/%20#é.db"),
@@ -313,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_name_no_path_say_what_to_write_instead() {
+    fn url_without_a_path_is_refused_with_a_hint() {
         for (url, hint) in [
             ("sqlite:", "sqlite:leases.db"),
             ("sqlite://leases.db", "sqlite:leases.db"),

@@ -1,13 +1,13 @@
-//! What holds for the URL of every store and service: what of it may be shown, handed on, and must be percent-encoded.
+//! Rules for the URLs of all stores and services: redaction, secrets and percent-encoding.
 
 use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
-/// Refuses a URL whose parts cannot be told apart. No error repeats any part of it.
+/// Refuses a URL that is ambiguous. No error repeats any part of it.
 ///
-/// A `#` would cut off whatever follows it, and some drivers drop that in silence. An `@` in the options is most likely
-/// the end of a password with a `?`.
+/// A `#` starts a fragment, which some drivers silently drop. An `@` in the options most likely belongs to a password
+/// that contains a `?`.
 pub(crate) fn check(url: &str) -> Result<()> {
     if is_plain_path(url) {
         return Ok(());
@@ -15,19 +15,19 @@ pub(crate) fn check(url: &str) -> Result<()> {
     let options = url.split_once('?').map_or("", |(_, options)| options);
     if url.contains('#') {
         return Err(Error::invalid(
-            "the store URL has a fragment: write `#` as `%23` in a user, a password or an option, and leave anything else \
-             from `#` on out",
+            "the store URL has a fragment: write `#` as `%23` in a user, a password or an option, and remove anything else \
+             from `#` on",
         ));
     }
     if options.contains('@') {
         return Err(Error::invalid(
-            "the store URL has an `@` after a `?`: write `?` as `%3F` and `@` as `%40` in a user, a password or an option",
+            "the store URL has an `@` after a `?`: in a user, a password or an option, write `?` as `%3F` and `@` as `%40`",
         ));
     }
     Ok(())
 }
 
-/// Returns the URL without what may be a secret: user and password, and the values of its options.
+/// Returns the URL without parts that may be secret: user and password, and the values of its options.
 ///
 /// ```
 /// use leasehold::store::redacted;
@@ -43,7 +43,7 @@ pub fn redacted(url: &str) -> String {
         };
     }
     let (scheme, rest) = url.split_at(url.find(':').map_or(0, |colon| colon + 1));
-    // A malformed password may have any character in it, so all up to the last `@` counts as one.
+    // A malformed password may contain any character, so everything up to the last `@` is treated as one.
     let (user, place) = match rest.rsplit_once('@') {
         Some((_, place)) => ("//…@", place),
         None => ("", rest),
@@ -55,7 +55,7 @@ pub fn redacted(url: &str) -> String {
     format!("{scheme}{user}{place}{options}")
 }
 
-/// Whether the URL has a password, or an option that is one.
+/// Returns whether the URL has a password, or an option with a secret value.
 ///
 /// ```
 /// use leasehold::store::has_secret;
@@ -96,7 +96,7 @@ pub fn key_file(url: &str) -> Option<String> {
     Some(percent_decode_str(path).decode_utf8().ok()?.into_owned())
 }
 
-/// Whether the value of this option is a secret. (Elsewhere `key` is the path of a file.)
+/// Returns whether the value of this option is a secret. For other schemes, `key` is the path of a file.
 fn is_secret(scheme: &str, option: &str) -> bool {
     match scheme {
         "azblob" => matches!(option, "key" | "sas"),
@@ -106,7 +106,8 @@ fn is_secret(scheme: &str, option: &str) -> bool {
     }
 }
 
-/// Whether all of the URL is a path, which may have any character. One that names a host is mistaken for another store's.
+/// Returns whether the whole URL is a path, which may contain any character. With a host it is invalid, and may
+/// contain a secret.
 fn is_plain_path(url: &str) -> bool {
     url.strip_prefix("sqlite:")
         .is_some_and(|path| !path.starts_with("//") || path.starts_with("///"))

@@ -1,5 +1,5 @@
-//! Another way to an Azurite than the store's: by signed URLs and plain HTTP.
-#![allow(dead_code, reason = "each test uses its own part of it")]
+//! Direct access to Azurite, with signed URLs and plain HTTP.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,8 +14,8 @@ pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 /// Azurite may take several seconds for an answer on a busy machine.
 pub(crate) const SLOW: &str = "&timeout=60s";
 
-/// The store URL of a container that no other test has, and the port of its server.
-pub(crate) async fn place(container: &str) -> (String, u16) {
+/// Returns the store URL of a container that no other test uses, and the port of its server.
+pub(crate) async fn container_url(container: &str) -> (String, u16) {
     let server = shared("azblob").await.expect("installed");
     let url = server.url().replace("/leases?", &format!("/{container}?"));
     (url + SLOW, server.port())
@@ -30,7 +30,7 @@ pub(crate) async fn names(store: &dyn Store, query: &Query) -> Vec<String> {
     names.collect()
 }
 
-/// The key in a store URL.
+/// Returns the key in a store URL.
 pub(crate) fn key_of(url: &str) -> String {
     let (_, key) = url.split_once("key=").expect("it has one");
     let (key, _) = key.split_once('&').unwrap_or((key, ""));
@@ -40,29 +40,29 @@ pub(crate) fn key_of(url: &str) -> String {
         .into_owned()
 }
 
-/// The same place for somebody else.
+/// Returns the same URL with another credential.
 pub(crate) fn with(url: &str, credential: &str) -> String {
-    let (place, _) = url.split_once("&key=").expect("it has one");
-    format!("{place}&{credential}{SLOW}")
+    let (container_url, _) = url.split_once("&key=").expect("it has one");
+    format!("{container_url}&{credential}{SLOW}")
 }
 
-/// A shared access signature that allows this much in a container.
+/// Returns a shared access signature with these rights to a container.
 pub(crate) fn sas(url: &str, container: &str, rights: &str) -> String {
     let (expiry, version) = ("2099-01-01T00:00:00Z", "2020-12-06");
-    let place = format!("/blob/{ACCOUNT}/{container}");
+    let container_url = format!("/blob/{ACCOUNT}/{container}");
     let signed =
-        [rights, "", expiry, &place, "", "", "", version, "c"].join("\n") + &"\n".repeat(7);
+        [rights, "", expiry, &container_url, "", "", "", version, "c"].join("\n") + &"\n".repeat(7);
     let signature = hmac_sha256(&signed, &key_of(url).into()).expect("a good key");
     let signature = utf8_percent_encode(&signature, NON_ALPHANUMERIC);
     format!("sv={version}&sr=c&sp={rights}&se={expiry}&sig={signature}")
 }
 
-/// A signature as an option of a store URL.
+/// Returns a signature as an option of a store URL.
 pub(crate) fn as_option(sas: &str) -> String {
     format!("sas={}", utf8_percent_encode(sas, NON_ALPHANUMERIC))
 }
 
-/// What the server answers, headers included. `path` is what follows the account.
+/// Returns the server's answer, including headers. `path` is relative to the account.
 pub(crate) fn http(port: u16, method: &str, path: &str, headers: &str, body: &str) -> String {
     let mut connection = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     let length = body.len();

@@ -1,18 +1,18 @@
-//! A Cosmos DB of a test's own making, for what no emulator does.
+//! A scripted Cosmos DB server, for answers that no emulator gives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
-/// What is answered to a request, by its method and path and by its headers in lower case: the status, more headers (each
-/// with its line end), and the body. The others are answered as by a good container that is empty.
+/// Returns status, additional headers (each with a line break) and body for a request, given its method and path, and
+/// its headers in lower case; `None` for the answer of a valid, empty container.
 pub(crate) type Script = fn(&str, &str) -> Option<(u16, &'static str, &'static str)>;
 
-/// A good account.
+/// A valid account.
 const ACCOUNT: &str = r#"{"enableMultipleWriteLocations":false,"readableLocations":[{}],"userConsistencyPolicy":{"defaultConsistencyLevel":"Session"}}"#;
-/// A good container.
+/// A valid container.
 const CONTAINER: &str = r#"{"partitionKey":{"paths":["/id"]}}"#;
 
-/// Starts it; its store URL. `date` is what its answers say.
+/// Starts the server and returns its store URL. `date` is the `Date` header of its answers.
 pub(crate) fn scripted(date: &'static str, script: Script) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -25,7 +25,7 @@ pub(crate) fn scripted(date: &'static str, script: Script) -> String {
     format!("cosmos://emulator/d/c?endpoint=http://127.0.0.1:{port}&key=c2VjcmV0")
 }
 
-/// Answers until the client goes away.
+/// Answers until the client disconnects.
 fn serve(mut connection: TcpStream, date: &str, script: Script) -> std::io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
     loop {

@@ -1,13 +1,13 @@
-//! A DynamoDB of a test's own making, for what no emulator does.
+//! A scripted DynamoDB server, for answers that no emulator gives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// What is answered to an operation: the status and the body. The others are those of a good table.
+/// Returns status and body for an operation; `None` for the answer of a valid table.
 pub(crate) type Script = fn(&str) -> Option<(u16, &'static str)>;
 
-/// The description of a table, with something added.
+/// Returns the description of a table, with an addition.
 macro_rules! table {
     ($more:literal) => {
         concat!(
@@ -23,10 +23,10 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// A good table of one region.
+/// A valid table of one region.
 pub(crate) const GOOD: &str = table!("");
 
-/// Starts it; its store URL. `date` is what its answers say.
+/// Starts the server and returns its store URL. `date` is the `Date` header of its answers.
 pub(crate) fn scripted(date: &'static str, script: Script) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -40,7 +40,7 @@ pub(crate) fn scripted(date: &'static str, script: Script) -> String {
     format!("dynamodb://leasehold?region=us-east-1&endpoint=http://127.0.0.1:{port}")
 }
 
-/// Answers until the client goes away.
+/// Answers until the client disconnects.
 fn serve(connection: TcpStream, date: &str, script: Script) -> std::io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
     let mut connection = connection;

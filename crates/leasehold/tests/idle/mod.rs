@@ -1,4 +1,4 @@
-//! A server that closes an idle connection just when the client uses it again: the request is lost, on a healthy network.
+//! A server that closes an idle connection just when the client reuses it: the request is lost on a healthy network.
 
 use leasehold::Client;
 use leasehold::Error;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use crate::records::{create, load_one, record, replace};
 
-/// The store repeats reads. A write may have happened: the engine looks it up, and the operation succeeds.
-pub(crate) async fn costs_no_caller_anything(url: &str, proxy: &Proxy) {
+/// Checks that the store retries reads, and that the engine resolves ambiguous writes, so that operations succeed.
+pub(crate) async fn operations_succeed(url: &str, proxy: &Proxy) {
     let store = store::open(url).await.expect("it opens");
     let name = Name::lock("idle").expect("a valid name");
     let written = store.swap(vec![create(&name, record(1, ""))]).await;
     assert!(written.is_ok(), "{written:?}");
 
     proxy.cut_on_next_use();
-    let current = load_one(&*store, &name).await.expect("it is there");
+    let current = load_one(&*store, &name).await.expect("the record exists");
     proxy.cut_on_next_use();
     let found = store.find(&Query::all(Kind::Lock)).await;
     assert_eq!(found.expect("it finds").value.records.len(), 1);
@@ -35,12 +35,12 @@ pub(crate) async fn costs_no_caller_anything(url: &str, proxy: &Proxy) {
     let lease = client.lease("held").acquire().await.expect("it is free");
     for body in ["one", "two"] {
         proxy.cut_on_next_use();
-        lease.update(body).await.expect("it goes on");
+        lease.update(body).await.expect("it succeeds");
         proxy.cut_on_next_use();
         let shown = engine.show(lease.name()).await.expect("it answers");
         assert_eq!(&*shown.expect("a record").record.body, body);
     }
     proxy.cut_on_next_use();
-    lease.release().await.expect("it goes on");
+    lease.release().await.expect("it succeeds");
     client.close().await;
 }

@@ -12,12 +12,12 @@ use leasehold::store::{self, Store};
 use leasehold::{Acquired, ClaimRequest, Client, Hold, Lease, Leases as _, PutRequest};
 use leasehold_testbed::Server;
 
-/// Names of each sort: enough for several calls to be under way at the step.
+/// The number of names of each kind: enough for several concurrent calls at the step.
 const NAMES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The server's clock steps by 0.4 s, more than its margin, and by 5 s, more than a ttl, either way.
-pub(crate) async fn its_clock_steps(scheme: &str) {
+/// Steps the server's clock by 0.4 s, more than its margin, and by 5 s, more than a ttl, in both directions.
+pub(crate) async fn clock_steps(scheme: &str) {
     tokio::join!(
         steps_by(scheme, 5.0),
         steps_by(scheme, -5.0),
@@ -26,8 +26,8 @@ pub(crate) async fn its_clock_steps(scheme: &str) {
     );
 }
 
-/// The server's clock runs too fast or too slowly, by nearly as much as chrony makes it.
-pub(crate) async fn its_clock_is_slewed(scheme: &str) {
+/// Runs the server's clock too fast and too slowly, by almost as much as chrony slews it.
+pub(crate) async fn clock_is_slewed(scheme: &str) {
     tokio::join!(runs_at(scheme, 1.08), runs_at(scheme, 0.92));
 }
 
@@ -48,13 +48,13 @@ async fn steps_by(scheme: &str, step: f64) {
 async fn runs_at(scheme: &str, rate: f64) {
     let server = Server::builder(scheme).slewed_clock(rate);
     let server = server.start().await.expect("installed");
-    // So long that the clock is off by more than the margin when it ends.
+    // Long enough for the clock to be off by more than the margin at the end.
     let ttl = Duration::from_secs(8);
     let fleet = Fleet::start(&server, ttl, format!("rate {rate}")).await;
     fleet.check().await;
 }
 
-/// By how many seconds the server's clock is ahead of this machine's boot clock: by so many at least, and at most.
+/// Returns bounds, in seconds, for how far the server's clock is ahead of this machine's boot clock.
 async fn ahead(clock: &dyn Store) -> [f64; 2] {
     let sent = Machine.boot_time();
     let stamp = clock.load(&[]).await.expect("the store answers").stamp;
@@ -67,7 +67,7 @@ async fn ahead(clock: &dyn Store) -> [f64; 2] {
     ]
 }
 
-/// Leases and items of a holder, and a contender that was connected before the server's clock was off.
+/// The leases and items of a holder, and a contender that connected before the clock was off.
 struct Fleet {
     how: String,
     ttl: Duration,
@@ -108,7 +108,7 @@ impl Fleet {
         }
         fleet.items = claim(&holder, ttl).await.into_iter().collect();
         assert_eq!(fleet.items.len(), NAMES);
-        // The contender knows all of them, by the clock as it was.
+        // The contender observes all of them before the clock is off.
         let all = fleet.kept.iter().map(Lease::name);
         for name in all.chain(fleet.left.keys()) {
             let granted = ask(&fleet.contender, name, ttl).await;
@@ -118,20 +118,20 @@ impl Fleet {
         fleet
     }
 
-    /// No holder that believes is overlapped. One that renews keeps its lease; what a dead one held is granted again
-    /// within two ttls.
+    /// Checks that no live holder is overlapped, that a renewed lease is kept, and that orphaned leases are granted
+    /// again within two ttls.
     async fn check(&self) {
-        let refused = join_all(self.kept.iter().map(|lease| self.refused(lease)));
+        let refused = join_all(self.kept.iter().map(|lease| self.stays_refused(lease)));
         let left = self.left.iter();
-        let taken = join_all(left.map(|(name, deadline)| self.taken_after(name, *deadline)));
-        tokio::join!(refused, taken, self.claimed_again());
+        let taken = join_all(left.map(|(name, deadline)| self.granted_after(name, *deadline)));
+        tokio::join!(refused, taken, self.reclaimed_after_expiry());
         let steps = self.contender.measures().steps.get();
         println!("{}: {steps} steps were counted", self.how);
-        assert!(steps > 0, "{}: it was not noticed", self.how);
+        assert!(steps > 0, "{}: the step was not noticed", self.how);
     }
 
-    /// A lease that its holder renews is refused to others for longer than it could last without that.
-    async fn refused(&self, lease: &Lease) {
+    /// Checks that a renewed lease is refused to contenders for longer than it would last without renewals.
+    async fn stays_refused(&self, lease: &Lease) {
         let (how, name) = (&self.how, lease.name());
         let until = Machine.boot_time() + self.ttl * 3 / 2;
         while Machine.boot_time() < until {
@@ -142,8 +142,8 @@ impl Fleet {
         }
     }
 
-    /// A lease that its holder does not renew is refused to others for as long as the holder believes, and then granted.
-    async fn taken_after(&self, name: &Name, deadline: BootTime) {
+    /// Checks that a lease that is not renewed is refused until its holder's deadline, and then granted.
+    async fn granted_after(&self, name: &Name, deadline: BootTime) {
         while ask(&self.contender, name, self.ttl).await.is_none() {
             self.check_not_late(name, deadline);
             tokio::time::sleep(PAUSE).await;
@@ -151,8 +151,8 @@ impl Fleet {
         self.check_not_early(name, deadline);
     }
 
-    /// Items of a dead worker are all claimed again, none while the worker believes.
-    async fn claimed_again(&self) {
+    /// Checks that items of a dead worker are all claimed again, but not before the worker's deadline.
+    async fn reclaimed_after_expiry(&self) {
         let mut items = self.items.clone();
         while let Some((name, deadline)) = items.first_key_value() {
             self.check_not_late(name, *deadline);
@@ -179,7 +179,7 @@ impl Fleet {
     }
 }
 
-/// Asks for a lease that is not renewed; `None` if another holds it.
+/// Tries to acquire a lease that is not renewed; `None` if it is held.
 async fn ask(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
     let answer = super::ask(engine, name, ttl, Duration::ZERO).await;
     match answer.expect("the store answers") {
@@ -188,7 +188,7 @@ async fn ask(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
     }
 }
 
-/// Claims all items that are free, with what was put into them; until when each is held.
+/// Claims all free items, and returns the deadline of each.
 async fn claim(engine: &Engine, ttl: Duration) -> Vec<(Name, BootTime)> {
     let request = ClaimRequest {
         state: "REQUESTED".into(),

@@ -1,12 +1,8 @@
-//! What every store on a server stands: each store has a test file that calls these.
+//! Outage tests for every store on a server; each store has a test file that calls them.
 //!
-//! Faults on real servers: killed under load, cut off, with clocks that step. And what a fleet pays: hand-overs from one
-//! engine to another, round trips.
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test uses its own part of it"
-)]
+//! They cover faults of real servers (killed under load, cut off, clocks that step), hand-offs between engines, and
+//! round trips.
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,21 +14,21 @@ use leasehold::{AcquireRequest, Acquired, Client, Error, Holding, Leases as _, R
 use leasehold_testbed::{Cluster, Proxy, Server};
 
 use crate::records::{create, record};
-use crate::witness::{Crew, Shift};
+use crate::workers::{RunningWorkers, WorkerPool};
 
 mod clock;
-mod patient;
+mod rarely_polled;
 mod trips;
 mod waiters;
 
-pub(crate) use clock::{its_clock_is_slewed, its_clock_steps};
+pub(crate) use clock::{clock_is_slewed, clock_steps};
 pub(crate) use trips::Trips;
-pub(crate) use waiters::waiters_elsewhere;
+pub(crate) use waiters::hand_off_between_engines;
 
-/// Within which callers are told that a server is away.
-const TOLD: Duration = Duration::from_secs(8);
-/// Within which work goes on once it is back.
-const RESUMED: Duration = Duration::from_secs(5);
+/// How long callers may wait for an error while a server is down.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long it may take until work continues after a recovery.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 async fn engine(url: &str) -> Engine {
     Engine::start(store::open(url).await.expect("opens"))
@@ -44,12 +40,12 @@ fn name(text: &str) -> Name {
     Name::lock(text).expect("a good name")
 }
 
-/// Asks for a lease by a nonce of its own.
+/// Acquires a lease with a fresh nonce.
 async fn ask(engine: &Engine, name: &Name, ttl: Duration, wait: Duration) -> Result<Acquired> {
     let request = AcquireRequest {
         name: name.clone(),
         nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
-        owner: "somebody".into(),
+        owner: "test".into(),
         ttl,
         mode: Mode::Exclusive,
         fence: None,
@@ -66,12 +62,12 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
     );
 }
 
-/// Asks a store that is away for a lease; what the caller is told in the end.
-async fn ask_in_vain(engine: &Engine, text: &str) -> Error {
-    let asked = Instant::now();
+/// Tries to acquire a lease while the store is unavailable, and returns the error.
+async fn acquire_fails(engine: &Engine, text: &str) -> Error {
+    let started = Instant::now();
     let answer = ask(engine, &name(text), Duration::from_secs(60), Duration::ZERO).await;
-    assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
-    let error = answer.expect_err("it is away");
+    assert!(started.elapsed() < ERROR_TIMEOUT, "{:?}", started.elapsed());
+    let error = answer.expect_err("the store is unavailable");
     assert!(
         matches!(error, Error::Unavailable(_) | Error::Indeterminate(_)),
         "{error:?}"
@@ -79,77 +75,84 @@ async fn ask_in_vain(engine: &Engine, text: &str) -> Error {
     error
 }
 
-/// Asks a store that is away what it knows. Reading has done nothing, whatever became of it.
-async fn look_in_vain(engine: &Engine) {
-    let asked = Instant::now();
-    let error = engine.show(&name("job")).await.expect_err("it is away");
+/// Reads while the store is unavailable. A failed read is never indeterminate.
+async fn read_fails(engine: &Engine) {
+    let started = Instant::now();
+    let error = engine
+        .show(&name("job"))
+        .await
+        .expect_err("the store is unavailable");
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
+    assert!(started.elapsed() < ERROR_TIMEOUT, "{:?}", started.elapsed());
 }
 
-/// The workers go on, by themselves.
-async fn resumes(shift: &mut Shift) {
+/// Checks that the workers continue without intervention.
+async fn resumes(workers: &mut RunningWorkers) {
     let back = Instant::now();
-    shift.acknowledged(8).await;
-    assert!(back.elapsed() < RESUMED, "{:?}", back.elapsed());
+    workers.acknowledged(8).await;
+    assert!(back.elapsed() < RECOVERY_TIMEOUT, "{:?}", back.elapsed());
 }
 
-/// Nothing acknowledged is lost, no fence comes twice, callers are answered in time, and work goes on by itself.
+/// Checks that nothing acknowledged is lost, no fence is granted twice, callers get errors in time, and work
+/// continues by itself.
 pub(crate) async fn killed_under_load(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     let store = store::open(&server.url()).await.expect("opens");
     let engine = Arc::new(Engine::start(store.clone()).await.expect("starts"));
-    let mut crew = Crew::new(8);
+    let mut pool = WorkerPool::new(8);
     for _ in 0..3 {
-        let mut shift = crew.start(engine.clone()).await;
-        shift.acknowledged(100).await;
+        let mut workers = pool.start(engine.clone()).await;
+        workers.acknowledged(100).await;
         server.kill().await;
         tokio::join!(
-            ask_in_vain(&engine, "while it is down"),
-            look_in_vain(&engine)
+            acquire_fails(&engine, "while it is down"),
+            read_fails(&engine)
         );
-        // By now every connection has turned out to be dead: what nobody takes was not sent.
+        // All connections have failed by now, so a write is certainly not sent.
         let write = create(&name("later"), record(1, ""));
-        let told = store.swap(vec![write]).await.expect_err("it is away");
-        assert!(matches!(told, Error::Unavailable(_)), "{told:?}");
+        let error = store
+            .swap(vec![write])
+            .await
+            .expect_err("the store is unavailable");
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
         server.restart().await;
-        resumes(&mut shift).await;
-        crew.end(shift).await;
+        resumes(&mut workers).await;
+        pool.end(workers).await;
     }
-    crew.check(&*engine).await;
+    pool.check(&*engine).await;
 }
 
-/// The same when three nodes lose their leader and get it back, and when they lose their majority.
+/// Does the same with three nodes that lose their leader and then their majority.
 pub(crate) async fn leader_killed_under_load(scheme: &str) {
     let cluster = Cluster::start(scheme, 3).await.expect("installed");
     let engine = Arc::new(engine(&cluster.url()).await);
-    let mut crew = Crew::new(8);
+    let mut pool = WorkerPool::new(8);
     for _ in 0..2 {
-        let mut shift = crew.start(engine.clone()).await;
-        shift.acknowledged(50).await;
+        let mut workers = pool.start(engine.clone()).await;
+        workers.acknowledged(50).await;
         let killed = cluster.kill_leader().await;
         cluster.leader().await;
-        resumes(&mut shift).await;
+        resumes(&mut workers).await;
         killed.restart().await;
-        crew.end(shift).await;
+        pool.end(workers).await;
     }
-    let mut shift = crew.start(engine.clone()).await;
-    shift.acknowledged(50).await;
+    let mut workers = pool.start(engine.clone()).await;
+    workers.acknowledged(50).await;
     let killed = [cluster.kill_leader().await, cluster.kill_leader().await];
     tokio::join!(
-        ask_in_vain(&engine, "without a majority"),
-        look_in_vain(&engine)
+        acquire_fails(&engine, "without a majority"),
+        read_fails(&engine)
     );
     killed[0].restart().await;
     cluster.leader().await;
-    resumes(&mut shift).await;
+    resumes(&mut workers).await;
     killed[1].restart().await;
-    crew.end(shift).await;
-    crew.check(&*engine).await;
+    pool.end(workers).await;
+    pool.check(&*engine).await;
 }
 
-/// A network that swallows everything: a lease is reported as lost before anybody else can have it, callers are told in
-/// time, and work goes on by itself when it is over.
+/// Drops all network traffic: a lease is reported lost before it can be granted again, callers get errors in time,
+/// and work continues by itself afterwards.
 pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
     let server = Server::start(scheme).await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
@@ -169,13 +172,13 @@ pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
         lease.lost().await;
         Machine.boot_time()
     };
-    // It was sent on the connection that there is, so nobody can tell.
-    let (lost, told, ()) = tokio::join!(
+    // It was sent on the existing connection, so its outcome is unknown.
+    let (lost, error, ()) = tokio::join!(
         lost,
-        ask_in_vain(&behind, "meanwhile"),
-        look_in_vain(&behind)
+        acquire_fails(&behind, "meanwhile"),
+        read_fails(&behind)
     );
-    assert!(matches!(told, Error::Indeterminate(_)), "{told:?}");
+    assert!(matches!(error, Error::Indeterminate(_)), "{error:?}");
     assert!(lost < cut + ttl, "cut off at {cut}, lost at {lost}");
     let (taken, next) = next.await.expect("no panic");
     assert!(lost < taken, "lost at {lost}, taken at {taken}");
@@ -187,7 +190,7 @@ pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
     proxy.forward();
     let back = Instant::now();
     while let Err(error) = behind.show(&name("job")).await {
-        assert!(back.elapsed() < RESUMED, "{error:?}");
+        assert!(back.elapsed() < RECOVERY_TIMEOUT, "{error:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

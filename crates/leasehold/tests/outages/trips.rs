@@ -1,4 +1,4 @@
-//! Round trips, counted by a proxy between an engine and its server.
+//! Counts round trips with a proxy between an engine and its server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{name, release};
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// An engine behind a proxy, and another one that reaches the same store directly.
+/// An engine behind a proxy, and another one with a direct connection to the same store.
 pub(crate) struct Trips {
     counted: Engine,
     other: Engine,
@@ -19,14 +19,14 @@ pub(crate) struct Trips {
 }
 
 impl Trips {
-    /// By URLs of the same store: through the proxy, and without it. The store must send nothing by itself.
-    pub(crate) async fn between(counted: &str, proxy: Proxy, other: &str) -> Self {
+    /// Opens the same store by two URLs: through the proxy, and directly. The store must not send anything by itself.
+    pub(crate) async fn new(counted: &str, proxy: Proxy, other: &str) -> Self {
         let trips = Self {
             counted: super::engine(counted).await,
             other: super::engine(other).await,
             proxy,
         };
-        // The first calls may set up more connections than one.
+        // The first calls may open several connections.
         for _ in 0..2 {
             let fence = granted(&trips.counted, &name("warm")).await;
             release(&trips.counted, &name("warm"), fence).await;
@@ -34,9 +34,9 @@ impl Trips {
         trips
     }
 
-    /// What one operation costs, whatever it is.
-    pub(crate) async fn one_by_one(&self) {
-        let (new, strange) = (name("new"), name("strange"));
+    /// Checks the cost of single operations.
+    pub(crate) async fn check_single_operations(&self) {
+        let (new, foreign) = (name("new"), name("foreign"));
         let fence = self
             .cost("a new name", 1, granted(&self.counted, &new))
             .await;
@@ -51,36 +51,36 @@ impl Trips {
             .await;
         release(&self.counted, &new, fence).await;
 
-        let theirs = granted(&self.other, &strange).await;
+        let other_fence = granted(&self.other, &foreign).await;
         self.cost(
             "a refusal, of a new name",
             1,
-            refused(&self.counted, &strange),
+            refused(&self.counted, &foreign),
         )
         .await;
-        self.cost("a refusal", 1, refused(&self.counted, &strange))
+        self.cost("a refusal", 1, refused(&self.counted, &foreign))
             .await;
-        release(&self.other, &strange, theirs).await;
+        release(&self.other, &foreign, other_fence).await;
         let fence = self
             .cost(
-                "a name that others used",
+                "a name used by another engine",
                 2,
-                granted(&self.counted, &strange),
+                granted(&self.counted, &foreign),
             )
             .await;
-        release(&self.counted, &strange, fence).await;
-        let theirs = granted(&self.other, &name("theirs")).await;
-        release(&self.other, &name("theirs"), theirs).await;
+        release(&self.counted, &foreign, fence).await;
+        let other_fence = granted(&self.other, &name("theirs")).await;
+        release(&self.other, &name("theirs"), other_fence).await;
         self.cost(
-            "a name that only others used",
+            "a name used only by another engine",
             2,
             granted(&self.counted, &name("theirs")),
         )
         .await;
     }
 
-    /// What a batch of 64 costs.
-    pub(crate) async fn sixty_four(&self) {
+    /// Checks the cost of a batch of 64.
+    pub(crate) async fn check_batch(&self) {
         let mut batch = Vec::new();
         for number in 0..64 {
             let name = name(&format!("batch {number}"));

@@ -7,33 +7,41 @@ use leasehold::core::{Fence, Name};
 use leasehold::engine::Engine;
 use leasehold_testbed::Server;
 
-use super::patient::{POLL, Patient};
+use super::rarely_polled::{POLL, RarelyPolled};
 use super::{ask, engine, release};
 
-const HAND_OVERS: usize = 21;
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time enough for a waiter to have looked at the store for itself. If it has not, it is served all the same.
-const LINED_UP: Duration = Duration::from_millis(20);
+const HAND_OFFS: usize = 21;
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
+/// Enough time for a waiter to read the store itself. It is served even if it has not.
+const WAITER_SETTLES: Duration = Duration::from_millis(20);
 
-/// A waiter is served by a release through another engine, by hints or by polling.
+/// Checks that a waiter is served by a release through another engine, by notifications and by polling.
 ///
-/// On a quiet machine hints take some milliseconds. What is asserted holds on a busy one, too: most of those who would look by
-/// themselves after a second at the earliest are served within half of one.
-pub(crate) async fn waiters_elsewhere(server: Server) {
+/// On a quiet machine a notification takes some milliseconds. The assertion also holds on a busy one: most waiters,
+/// which would poll after a second at the earliest, are served within half a second.
+pub(crate) async fn hand_off_between_engines(server: Server) {
     let url = server.url();
-    let patient = [Patient::engine(&url).await, Patient::engine(&url).await];
-    let hinted = Pair::of(patient, "hinted");
-    let joint = if url.contains('?') { '&' } else { '?' };
-    let url = format!("{url}{joint}changes=off");
+    let notified = [
+        RarelyPolled::engine(&url).await,
+        RarelyPolled::engine(&url).await,
+    ];
+    let notified = Pair::of(notified, "notified");
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let url = format!("{url}{separator}changes=off");
     let polled = Pair::of([engine(&url).await, engine(&url).await], "polled");
-    let (mut by_hint, mut by_poll) = (Vec::new(), Vec::new());
-    for _ in 0..HAND_OVERS {
-        by_hint.push(hinted.hand_over().await);
-        by_poll.push(polled.hand_over().await);
+    let (mut by_notification, mut by_poll) = (Vec::new(), Vec::new());
+    for _ in 0..HAND_OFFS {
+        by_notification.push(notified.hand_off().await);
+        by_poll.push(polled.hand_off().await);
     }
-    let (by_hint, by_poll) = (median(by_hint), median(by_poll));
-    println!("{url}: handed over in {by_hint:?} by hints, {by_poll:?} by polling (medians)");
-    assert!(by_hint < POLL / 4, "{by_hint:?} by hints");
+    let (by_notification, by_poll) = (median(by_notification), median(by_poll));
+    println!(
+        "{url}: hand-off took {by_notification:?} by notification, {by_poll:?} by polling (medians)"
+    );
+    assert!(
+        by_notification < POLL / 4,
+        "{by_notification:?} by notification"
+    );
 }
 
 /// Two engines that share a store, and a name.
@@ -49,17 +57,17 @@ impl Pair {
         Self { here, there, name }
     }
 
-    /// How long it takes from the release by one to the grant by the other.
-    async fn hand_over(&self) -> Duration {
-        let fence = take(&self.here, &self.name).await;
+    /// Returns how long it takes from the release by one engine to the grant by the other.
+    async fn hand_off(&self) -> Duration {
+        let fence = acquire(&self.here, &self.name).await;
         let waiting = tokio::spawn({
             let (there, name) = (self.there.clone(), self.name.clone());
-            async move { (take(&there, &name).await, Instant::now()) }
+            async move { (acquire(&there, &name).await, Instant::now()) }
         });
         while self.there.waiters(&self.name) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(LINED_UP).await;
+        tokio::time::sleep(WAITER_SETTLES).await;
         let released = Instant::now();
         release(&self.here, &self.name, fence).await;
         let (next, granted) = waiting.await.expect("no panic");
@@ -69,11 +77,11 @@ impl Pair {
     }
 }
 
-async fn take(engine: &Engine, name: &Name) -> Fence {
-    let answer = ask(engine, name, Duration::from_secs(60), PATIENCE).await;
+async fn acquire(engine: &Engine, name: &Name) -> Fence {
+    let answer = ask(engine, name, Duration::from_secs(60), WAIT_LIMIT).await;
     match answer.expect("the store answers") {
         Acquired::Granted(hold) => hold.grant.fence,
-        Acquired::Held(held) => panic!("`{name}` was never handed over: {held:?}"),
+        Acquired::Held(held) => panic!("`{name}` was never handed off: {held:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where each backend keeps what the tests write, and how the suite runs on it.
+//! Locates the backends of the conformance suite, and runs the suite on them.
 #![allow(unreachable_pub)]
 
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-/// Cases at once, on however few cores: most of the time they wait, for a lease to expire or for a server.
+/// The number of concurrent cases, even on few cores: they mostly wait for a lease to expire or for a server.
 const THREADS: usize = 8;
 
-/// Runs these cases on every backend of the table, by what a case is called there and where it runs.
+/// Runs these cases on every backend of the table. Each case has its name on that backend.
 pub fn run_suite(
     cases: impl Iterator<Item = (String, Case)> + Clone,
     place: impl Fn(Arc<dyn Place>) -> Arc<dyn Place>,
@@ -34,7 +34,8 @@ pub fn run_suite(
                 }
                 Err(missing) => {
                     let missing = Failed::from(missing);
-                    Trial::test(name, move || Err(missing)).with_ignored_flag(!all_are_needed())
+                    Trial::test(name, move || Err(missing))
+                        .with_ignored_flag(!missing_backend_is_a_failure())
                 }
             });
         }
@@ -55,9 +56,9 @@ fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
 
 /// Where the cases of a backend run.
 enum Found {
-    /// All in one place, each under a prefix of its own.
+    /// All in one database, each with its own prefix.
     Together(Arc<dyn Place>),
-    /// Each in a container of its own of the blob store: a search without a prefix lists all blobs of one.
+    /// Each in its own container of the blob store, because a search without a prefix lists all blobs of a container.
     Apart,
 }
 
@@ -70,7 +71,7 @@ impl Found {
     }
 }
 
-/// Where the cases of a backend run; otherwise what is missing.
+/// Returns where the cases of a backend run, or what is missing.
 fn at(scheme: &str, folder: &TempDir) -> Result<Found, String> {
     let place: Arc<dyn Place> = match scheme {
         "memory" => Arc::new(Once(OnceCell::new())),
@@ -87,12 +88,12 @@ fn at(scheme: &str, folder: &TempDir) -> Result<Found, String> {
     Ok(Found::Together(place))
 }
 
-/// Whether a backend that is not there is a failure.
-fn all_are_needed() -> bool {
+/// Returns whether a missing backend is a failure.
+fn missing_backend_is_a_failure() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
-/// A database: each store that is opened has connections of its own.
+/// A database. Each opened store has its own connections.
 struct Url(String);
 
 #[async_trait]
@@ -102,7 +103,7 @@ impl Place for Url {
     }
 }
 
-/// A server of this process's own, or the one that `LEASEHOLD_TEST_<SCHEME>` names.
+/// A server of this process, or the one in `LEASEHOLD_TEST_<SCHEME>`.
 struct Server(String);
 
 #[async_trait]
@@ -113,9 +114,9 @@ impl Place for Server {
     }
 }
 
-/// How long Azurite may take to answer: on a busy machine several seconds. How soon a caller learns that a store does not
-/// answer is tested where the store is not the bottleneck.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long Azurite may take to answer: several seconds on a busy machine. Error timeouts are tested on stores that
+/// are not the bottleneck.
+const AZURITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A container of the blob store.
 struct Container(String);
@@ -126,17 +127,17 @@ impl Place for Container {
         let url = leasehold_testbed::url("azblob").await;
         let url = url.expect("it is installed");
         let url = url.replace("/leases?", &format!("/{}?", self.0));
-        store::open(&format!("{url}&timeout={}s", PATIENCE.as_secs())).await
+        store::open(&format!("{url}&timeout={}s", AZURITE_TIMEOUT.as_secs())).await
     }
 
     fn config(&self) -> Config {
         let mut config = Config::default();
-        config.timeout = PATIENCE;
+        config.timeout = AZURITE_TIMEOUT;
         config
     }
 }
 
-/// This process's memory: each `memory:` would be a store of its own.
+/// This process's memory, opened once because each `memory:` is a separate store.
 struct Once(OnceCell<Arc<dyn Store>>);
 
 #[async_trait]

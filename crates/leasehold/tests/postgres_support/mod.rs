@@ -1,10 +1,6 @@
-//! What the tests of the PostgreSQL store share.
+//! Shared by the tests of the PostgreSQL store.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test uses its own part of it"
-)]
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +15,8 @@ use leasehold::store::{self, Store};
 mod records;
 pub(crate) use records::*;
 
-/// A schema of a test's own on the server that the tests of this process share.
-pub(crate) struct Ground {
+/// A schema of a single test, on the server that the tests of this process share.
+pub(crate) struct Fixture {
     /// The store URL.
     pub(crate) url: String,
     /// The table, as SQL writes it.
@@ -29,13 +25,13 @@ pub(crate) struct Ground {
     admin: String,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let server = leasehold_testbed::shared("postgres").await.unwrap();
         Self::on(server.port())
     }
 
-    /// On another server, or behind something on this port.
+    /// Creates a schema on another server, or through a proxy on this port.
     pub(crate) fn on(port: u16) -> Self {
         let schema = format!("t{:016x}", Machine.random() as u64);
         let admin = format!("postgres://postgres@127.0.0.1:{port}/leasehold");
@@ -51,14 +47,14 @@ impl Ground {
         self.open_with("").await
     }
 
-    /// With more options.
+    /// Opens the store with more options.
     pub(crate) async fn open_with(&self, options: &str) -> Arc<dyn Store> {
         store::open(&format!("{}{options}", self.url))
             .await
             .unwrap()
     }
 
-    /// A session as a user of the database would have it.
+    /// Opens a session like a user of the database.
     pub(crate) async fn session(&self) -> tokio_postgres::Client {
         session(&self.admin).await
     }
@@ -108,7 +104,7 @@ pub(crate) async fn acquire(
     Ok(reply.take().0)
 }
 
-/// The fence of a lease that must be granted.
+/// Returns the fence of a lease that must be granted.
 pub(crate) async fn grant(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Fence {
     match acquire(engine, name, nonce, wait).await {
         Ok(Outcome::Granted(grant)) => grant.fence,

@@ -1,6 +1,6 @@
-//! Records and writes that the tests of several stores work with.
+//! Records and writes for the tests of several stores.
 
-#![allow(dead_code, reason = "each test uses its own part of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use leasehold::core::{
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{Query, Store, Stored, Swapped, Version, Write, WriteId};
 
-/// What became of a write, where the database has no tags of its own.
+/// The result of a write, for databases without tags.
 pub(crate) const WRITTEN: Swapped = Swapped::Written { tag: None };
 
 pub(crate) fn write_id() -> WriteId {
@@ -22,7 +22,7 @@ pub(crate) fn version(write: WriteId) -> Version {
     Version { write, tag: None }
 }
 
-/// A record that nobody holds.
+/// Returns a record without holders.
 pub(crate) fn record(fence: u64, body: &str) -> Record {
     Record {
         fence: Fence::new(fence).unwrap(),
@@ -50,7 +50,7 @@ pub(crate) fn holder(fence: u64, owner: &str, mode: Mode, expires_at: Time) -> H
     }
 }
 
-/// A record with everything that a record can have.
+/// Returns a record with every field set.
 pub(crate) fn full_record() -> Record {
     let at = Time::from_micros(1_700_000_000_123_456);
     let mut broken = holder(7, "b", Mode::Shared { limit: Some(4) }, at);
@@ -83,7 +83,7 @@ pub(crate) fn full_record() -> Record {
     }
 }
 
-/// A write that creates.
+/// Returns a write that creates a record.
 pub(crate) fn create(name: &Name, record: Record) -> Write {
     Write {
         name: name.clone(),
@@ -93,7 +93,7 @@ pub(crate) fn create(name: &Name, record: Record) -> Write {
     }
 }
 
-/// A write in place of a stored version.
+/// Returns a write that replaces a stored version.
 pub(crate) fn replace(name: &Name, stored: &Stored, record: Record) -> Write {
     Write {
         name: name.clone(),
@@ -115,13 +115,13 @@ pub(crate) async fn load_one(store: &dyn Store, name: &Name) -> Option<Stored> {
     records.remove(0)
 }
 
-/// A record is the same however it is read: as what a write lost to, in a listing, and by another store of the database.
-pub(crate) async fn comes_back_exactly(store: &dyn Store, another: &dyn Store, name: &Name) {
+/// Checks that a record is the same in a conflict, in a listing, and read by another store on the database.
+pub(crate) async fn record_round_trips(store: &dyn Store, another: &dyn Store, name: &Name) {
     let write = create(name, full_record());
     let (id, record) = write.put.clone().unwrap();
     assert_eq!(swap_one(store, write.clone()).await, WRITTEN);
     let Swapped::Conflict(Some(current)) = swap_one(store, write).await else {
-        panic!("a second insert must lose");
+        panic!("a second insert must conflict");
     };
     assert_eq!((current.version, &current.record), (version(id), &record));
     let page = store.find(&Query::all(Kind::Lock)).await.unwrap().value;
@@ -130,8 +130,12 @@ pub(crate) async fn comes_back_exactly(store: &dyn Store, another: &dyn Store, n
     assert_eq!((found.version, found.record), (version(id), record));
 }
 
-/// A record that makes no sense is reported by its name, and another one in the same batch is written.
-pub(crate) async fn holds_up_no_other(store: &dyn Store, bad: &Name, good: &Name) {
+/// Checks that a corrupt record is reported by name, and that another write in the same batch succeeds.
+pub(crate) async fn corrupt_record_does_not_block_others(
+    store: &dyn Store,
+    bad: &Name,
+    good: &Name,
+) {
     let error = store.load(std::slice::from_ref(bad)).await.unwrap_err();
     assert!(
         matches!(&error, Error::Corrupt(why) if why.contains(&format!("`{bad}`"))),

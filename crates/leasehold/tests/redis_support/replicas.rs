@@ -10,7 +10,7 @@ use leasehold_testbed::{Proxy, Server};
 use crate::records::{create, record, replace};
 use crate::redis_support::ask;
 
-/// A replica that is up to date with its primary.
+/// Starts a replica, and waits until it is up to date.
 pub(crate) async fn replica_of(scheme: &str, primary: &Server) -> Server {
     let replica = Server::builder(scheme)
         .arg("--replicaof")
@@ -32,8 +32,8 @@ pub(crate) async fn replication_says(server: &Server, words: &str) {
     }
 }
 
-/// With `?wait=1` a write that no replica has is never confirmed, neither by reading or finding it nor by a conflict with
-/// it, also on a connection that did not write it.
+/// Checks that with `?wait=1` a write that no replica has is never confirmed, neither by a read, a search nor a
+/// conflict, and also not on another connection.
 pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
     let primary = Server::start(scheme).await.expect("installed");
     let replica = replica_of(scheme, &primary).await;
@@ -54,29 +54,29 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
         "{written:?}"
     );
     for _ in 0..2 {
-        // The next call makes a new connection, which has written nothing.
+        // The next call opens a new connection, which has written nothing.
         proxy.cut();
         loop {
             let loaded = store.load(std::slice::from_ref(&name)).await;
-            let told = loaded.expect_err("no replica has it").to_string();
+            let message = loaded.expect_err("no replica has it").to_string();
             // A connection that was cut first reports another error.
-            if told.contains("replicas") {
+            if message.contains("replicas") {
                 break;
             }
         }
         proxy.cut();
         loop {
             let found = store.find(&Query::all(Kind::Lock)).await;
-            let told = found.expect_err("no replica has it").to_string();
-            if told.contains("replicas") {
+            let message = found.expect_err("no replica has it").to_string();
+            if message.contains("replicas") {
                 break;
             }
         }
         proxy.cut();
         loop {
             let conflict = store.swap(vec![create(&name, record(9, ""))]).await;
-            let told = conflict.expect_err("no replica has it").to_string();
-            if told.contains("replicas") {
+            let message = conflict.expect_err("no replica has it").to_string();
+            if message.contains("replicas") {
                 break;
             }
         }
@@ -86,11 +86,11 @@ pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
     assert_eq!(second.record.fence.get(), 2);
 }
 
-/// The record, once the replica has it.
+/// Returns the record once the replica has it.
 async fn confirmed(store: &dyn Store, name: &Name) -> Stored {
     loop {
         match store.load(std::slice::from_ref(name)).await {
-            Ok(mut loaded) => return loaded.value.remove(0).expect("it is there"),
+            Ok(mut loaded) => return loaded.value.remove(0).expect("the record exists"),
             Err(error) => assert!(matches!(error, Error::Unavailable(_)), "{error:?}"),
         }
     }

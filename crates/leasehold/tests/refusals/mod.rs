@@ -1,7 +1,7 @@
-//! What every store owes to whoever has set something up wrongly: an error in time that says what to do, and no secret,
-//! neither in the error nor in a log.
+//! Configuration errors of every store: an error in time that names the fix, and contains no secret, neither in the
+//! error nor in a log.
 
-#![allow(dead_code, reason = "each test uses its own part of it")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io;
 use std::net::TcpListener;
@@ -15,10 +15,10 @@ use tracing_subscriber::filter::LevelFilter;
 /// Stands in the URLs of these tests wherever a password does.
 pub(crate) const SECRET: &str = "s3cret";
 
-/// How long anybody may have to wait for an error: an engine waits no longer for a store.
+/// How long an error may take: an engine waits no longer for a store.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// The error of opening this URL.
+/// Returns the error of opening this URL.
 pub(crate) async fn refused(url: &str) -> Error {
     let log = Log::default();
     let listening = tracing_subscriber::fmt()
@@ -35,51 +35,52 @@ pub(crate) async fn refused(url: &str) -> Error {
     let Err(error) = opened.unwrap_or_else(|_| panic!("no error in time: {url}")) else {
         panic!("{url} can be opened");
     };
-    for told in [error.to_string(), format!("{error:?}"), log.text()] {
-        assert!(!told.contains(SECRET), "{url}: {told}");
+    for message in [error.to_string(), format!("{error:?}"), log.text()] {
+        assert!(!message.contains(SECRET), "{url}: {message}");
     }
     error
 }
 
-/// The error is that the set-up must be mended, and it says how.
+/// Asserts that the error requires a configuration change, and names it.
 #[track_caller]
 pub(crate) fn denied(error: &Error, hint: &str) {
     assert!(
         matches!(error, Error::Denied(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
+        "{error:?} should contain `{hint}`"
     );
 }
 
-/// The error is that nothing has happened, and it says why.
+/// Asserts that the error says that nothing has happened, and why.
 #[track_caller]
 pub(crate) fn unavailable(error: &Error, hint: &str) {
     assert!(
         matches!(error, Error::Unavailable(why) if why.contains(hint)),
-        "{error:?} should say `{hint}`"
+        "{error:?} should contain `{hint}`"
     );
 }
 
-/// A host that says nothing, one where nobody is, and one that there is not: given `HOST:PORT`, a URL that leads there.
-pub(crate) async fn nobody_is_there(url: impl Fn(&str) -> String) {
+/// Checks a host that does not answer, a closed port, and a host that does not exist. `url` returns a URL for
+/// `HOST:PORT`.
+pub(crate) async fn unreachable_hosts_are_reported(url: impl Fn(&str) -> String) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = silent.local_addr().unwrap().to_string();
-    unavailable(&refused(&url(&place)).await, "");
+    let address = silent.local_addr().unwrap().to_string();
+    unavailable(&refused(&url(&address)).await, "");
     drop(silent);
-    unavailable(&refused(&url(&place)).await, "cannot be reached");
+    unavailable(&refused(&url(&address)).await, "cannot connect");
     let nowhere = refused(&url("no-such-host.invalid:1")).await;
-    unavailable(&nowhere, "cannot be reached");
+    unavailable(&nowhere, "cannot connect");
 }
 
-/// How bad the line of a check-up is that has this word.
+/// Returns the level of the check that contains this word.
 #[track_caller]
 pub(crate) fn level(checks: &[Check], word: &str) -> Level {
     let found = checks.iter().find(|check| check.what.contains(word));
     found
-        .unwrap_or_else(|| panic!("nothing says `{word}`: {checks:?}"))
+        .unwrap_or_else(|| panic!("no check contains `{word}`: {checks:?}"))
         .level
 }
 
-/// What was logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

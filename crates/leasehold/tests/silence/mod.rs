@@ -1,4 +1,4 @@
-//! A network that swallows everything, as a store sees it.
+//! A network that drops all traffic, at the level of a store.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,16 @@ use leasehold_testbed::Proxy;
 
 use crate::records::{create, load_one, record, replace, swap_one};
 
-/// No call hangs, each says what it knows, and all is well as soon as the network is.
-pub(crate) async fn is_told_in_time(store: &dyn Store, proxy: &Proxy) {
+/// Checks that no call hangs, that each error is as unambiguous as possible, and that calls succeed once the network
+/// is back.
+pub(crate) async fn fails_in_time(store: &dyn Store, proxy: &Proxy) {
     let bound = Duration::from_secs(5);
     let name = Name::lock("a").expect("a good name");
     swap_one(store, create(&name, record(1, ""))).await;
-    let current = load_one(store, &name).await.expect("it is there");
+    let current = load_one(store, &name).await.expect("the record exists");
     proxy.blackhole();
     let started = Instant::now();
-    // It goes out by the connection that there is, so nobody can tell.
+    // It is sent on the existing connection, so its outcome is unknown.
     let swapped = store
         .swap(vec![replace(&name, &current, record(2, ""))])
         .await;

@@ -1,4 +1,4 @@
-//! A machine that a test boots, and whose clocks it moves.
+//! A simulated machine, which a test boots and whose clocks it moves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use leasehold::store::sqlite::{Boot, Sqlite};
 
 pub(crate) const SECOND: u64 = 1_000_000;
 pub(crate) const HOUR: u64 = 3_600 * SECOND;
-/// Some day in 2026.
+/// A day in 2026.
 pub(crate) const TODAY: u64 = 1_790_000_000 * SECOND;
 
 /// A boot clock that a test moves.
@@ -27,14 +27,14 @@ impl Host for BootClock {
     }
 }
 
-/// A machine that a test boots.
+/// A simulated machine.
 pub(crate) struct Booted {
     id: String,
     pub(crate) clock: Arc<BootClock>,
 }
 
 impl Booted {
-    /// Booted this long ago.
+    /// Creates a machine that was booted this long ago.
     pub(crate) fn ago(uptime: u64) -> Self {
         Self {
             id: format!("boot-{:x}", Machine.random()),
@@ -55,7 +55,7 @@ impl Booted {
         }
     }
 
-    /// A process that opens the file while the wall clock shows this.
+    /// Opens the file in a process of this machine, with this wall clock.
     pub(crate) async fn open(&self, path: &Path, wall: u64) -> Result<Sqlite> {
         Sqlite::open_on(path, self.boot(wall, "time:[1]")).await
     }

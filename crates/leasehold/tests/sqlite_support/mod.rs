@@ -1,10 +1,6 @@
-//! What the tests of the SQLite store share.
+//! Shared by the tests of the SQLite store.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test uses its own part of it"
-)]
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +16,7 @@ mod records;
 pub(crate) use machine::*;
 pub(crate) use records::*;
 
-/// A folder of this test's own, deleted at its end.
+/// A temporary folder, deleted when dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -49,7 +45,7 @@ pub(crate) async fn open(path: impl AsRef<Path>) -> Arc<Sqlite> {
     Arc::new(Sqlite::open(path).await.unwrap())
 }
 
-/// Runs the `sqlite3` that people use.
+/// Runs the `sqlite3` command.
 pub(crate) fn sqlite3(path: &Path, sql: &str) -> String {
     let output = std::process::Command::new("sqlite3")
         .args(["-cmd", ".timeout 5000"])
@@ -62,11 +58,11 @@ pub(crate) fn sqlite3(path: &Path, sql: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The tag of a version that was written: the number of its row.
+/// Returns the tag of a written version: its row id.
 #[track_caller]
 pub(crate) fn row_of(swapped: &Swapped) -> Option<Text> {
     match swapped {
         Swapped::Written { tag } => tag.clone(),
-        other => panic!("it is not written: {other:?}"),
+        other => panic!("it was not written: {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Writes that land while their answers stall, as every store on a server may see them.
+//! Writes that land while their answers stall, for every store on a server.
 
 use std::time::{Duration, Instant};
 
@@ -12,42 +12,42 @@ use leasehold::{
 use leasehold_testbed::Proxy;
 
 const TTL: Duration = Duration::from_secs(120);
-/// Within which a write reaches the server, on a busy machine too.
-const LANDED: Duration = Duration::from_secs(30);
+/// How long a write may take to reach the server, even on a busy machine.
+const LANDING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where records are.
-pub(crate) struct Place {
+/// The store to test.
+pub(crate) struct Target {
     pub(crate) scheme: &'static str,
-    /// Of the URL of the engine whose answers stall.
+    /// URL options of the engine whose answers stall.
     pub(crate) options: &'static str,
-    /// Further options that make its driver notice sooner, if it has any.
-    pub(crate) hasty: &'static str,
-    /// Of the URL of the other engine: its store waits for as long as a slow server needs.
-    pub(crate) patient: &'static str,
+    /// Further options with which its driver notices sooner, if it has any.
+    pub(crate) short_timeouts: &'static str,
+    /// URL options of the other engine, whose store tolerates a slow server.
+    pub(crate) long_timeouts: &'static str,
 }
 
-/// A write that landed unanswered is not run again, and not reported as refused.
-pub(crate) async fn landed_writes_are_not_repeated(place: Place) {
+/// Checks that a write that landed unanswered is neither repeated nor reported as refused.
+pub(crate) async fn landed_writes_are_not_repeated(target: Target) {
     for stall in [Stall::UntilNoticed, Stall::SevenSeconds] {
         tokio::join!(
-            put_is_not_repeated(&place, stall),
-            break_spares_the_next_holder(&place, stall),
-            update_is_not_refused(&place, stall),
+            put_is_not_repeated(&target, stall),
+            break_spares_the_next_holder(&target, stall),
+            update_is_not_refused(&target, stall),
         );
     }
 }
 
-/// For how long answers stall.
+/// How long answers stall.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
-    /// Until the engine has seen a call fail, and before it answers its caller.
+    /// Until the engine has seen a call fail, but before it answers its caller.
     UntilNoticed,
-    /// For longer than an engine waits, with the timeouts that a user has.
+    /// Longer than an engine waits, with default timeouts.
     SevenSeconds,
 }
 
 /// Two engines on one server. The answers to one of them can be stalled.
-struct Site {
+struct Setup {
     proxy: Proxy,
     behind: Engine,
     other: Engine,
@@ -55,19 +55,19 @@ struct Site {
     name: Name,
 }
 
-impl Site {
-    async fn new(place: &Place, stall: Stall, name: &str) -> Self {
-        let server = leasehold_testbed::shared(place.scheme).await.unwrap();
+impl Setup {
+    async fn new(target: &Target, stall: Stall, name: &str) -> Self {
+        let server = leasehold_testbed::shared(target.scheme).await.unwrap();
         let proxy = Proxy::to(server.port()).await;
-        let hasty = match stall {
-            Stall::UntilNoticed => place.hasty,
+        let short_timeouts = match stall {
+            Stall::UntilNoticed => target.short_timeouts,
             Stall::SevenSeconds => "",
         };
-        let url = server.url_at(proxy.port()) + place.options + hasty;
+        let url = server.url_at(proxy.port()) + target.options + short_timeouts;
         Self {
             proxy,
             behind: engine(&url, Config::default()).await,
-            other: engine(&(server.url() + place.patient), patient()).await,
+            other: engine(&(server.url() + target.long_timeouts), observer_config()).await,
             stall,
             name: Name::lock(format!("{name} {stall:?}")).unwrap(),
         }
@@ -85,7 +85,7 @@ impl Site {
         let began = Instant::now();
         let calling = tokio::spawn(call);
         while self.seen().await == before {
-            assert!(began.elapsed() < LANDED, "nothing was written");
+            assert!(began.elapsed() < LANDING_TIMEOUT, "nothing was written");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let done = meanwhile.await;
@@ -117,10 +117,10 @@ impl Site {
     }
 }
 
-/// The limits of an engine that only looks on.
-fn patient() -> Config {
+/// Returns the limits of an engine that only observes.
+fn observer_config() -> Config {
     let mut config = Config::default();
-    config.timeout = LANDED;
+    config.timeout = LANDING_TIMEOUT;
     config
 }
 
@@ -164,12 +164,12 @@ fn assert_indeterminate<T: std::fmt::Debug>(answer: &Result<T>, stall: Stall) {
     );
 }
 
-async fn put_is_not_repeated(place: &Place, stall: Stall) {
-    let site = Site::new(place, stall, "put").await;
+async fn put_is_not_repeated(target: &Target, stall: Stall) {
+    let setup = Setup::new(target, stall, "put").await;
     // A first write may take more than one round trip: Redis, for example, has to be sent the script.
     let first = Name::lock(format!("first write {stall:?}")).unwrap();
-    acquire(&site.behind, &first).await;
-    let (engine, name) = (site.behind.clone(), site.name.clone());
+    acquire(&setup.behind, &first).await;
+    let (engine, name) = (setup.behind.clone(), setup.name.clone());
     let put = async move {
         let request = PutRequest {
             name,
@@ -180,20 +180,20 @@ async fn put_is_not_repeated(place: &Place, stall: Stall) {
         engine.put(request).await
     };
     let finish = async {
-        let fence = acquire(&site.other, &site.name).await;
-        let finished = site.other.update(update(&site.name, fence, "DONE")).await;
+        let fence = acquire(&setup.other, &setup.name).await;
+        let finished = setup.other.update(update(&setup.name, fence, "DONE")).await;
         assert_eq!(finished, Ok(Updated::Completed));
     };
-    let (answer, ()) = site.unanswered(put, finish).await;
-    assert_eq!(site.state().await, "DONE", "{stall:?}");
+    let (answer, ()) = setup.unanswered(put, finish).await;
+    assert_eq!(setup.state().await, "DONE", "{stall:?}");
     assert_indeterminate(&answer, stall);
 }
 
-async fn break_spares_the_next_holder(place: &Place, stall: Stall) {
-    let site = Site::new(place, stall, "break").await;
-    // By the same engine, so that it has the record and need not load it.
-    acquire(&site.behind, &site.name).await;
-    let (engine, name) = (site.behind.clone(), site.name.clone());
+async fn break_spares_the_next_holder(target: &Target, stall: Stall) {
+    let setup = Setup::new(target, stall, "break").await;
+    // Acquired by the same engine, which therefore need not load the record.
+    acquire(&setup.behind, &setup.name).await;
+    let (engine, name) = (setup.behind.clone(), setup.name.clone());
     let break_now = async move {
         let how = BreakRequest::Force {
             fence: None,
@@ -202,30 +202,33 @@ async fn break_spares_the_next_holder(place: &Place, stall: Stall) {
         };
         engine.break_lease(&name, how).await
     };
-    let next = acquire(&site.other, &site.name);
-    let (answer, fence) = site.unanswered(break_now, next).await;
+    let next = acquire(&setup.other, &setup.name);
+    let (answer, fence) = setup.unanswered(break_now, next).await;
     let renewal = RenewRequest {
-        name: site.name.clone(),
+        name: setup.name.clone(),
         fence,
         ttl: None,
     };
-    let renewed = site.other.renew(vec![renewal], TTL).await;
+    let renewed = setup.other.renew(vec![renewal], TTL).await;
     assert!(renewed[0].is_ok(), "{stall:?}: {renewed:?}");
     assert_indeterminate(&answer, stall);
 }
 
-async fn update_is_not_refused(place: &Place, stall: Stall) {
-    let site = Site::new(place, stall, "update").await;
-    let fence = acquire(&site.behind, &site.name).await;
-    let (engine, name) = (site.behind.clone(), site.name.clone());
+async fn update_is_not_refused(target: &Target, stall: Stall) {
+    let setup = Setup::new(target, stall, "update").await;
+    let fence = acquire(&setup.behind, &setup.name).await;
+    let (engine, name) = (setup.behind.clone(), setup.name.clone());
     let finish = async move { engine.update(update(&name, fence, "DONE")).await };
-    // The record remembers how its last holder ended, which is no longer this one.
+    // The record remembers only how the next holder ended.
     let next = async {
-        let fence = acquire(&site.other, &site.name).await;
-        let released = site.other.release(&site.name, Holding::Fence(fence)).await;
+        let fence = acquire(&setup.other, &setup.name).await;
+        let released = setup
+            .other
+            .release(&setup.name, Holding::Fence(fence))
+            .await;
         assert_eq!(released, Ok(true));
     };
-    let (answer, ()) = site.unanswered(finish, next).await;
-    assert_eq!(site.state().await, "DONE", "{stall:?}");
+    let (answer, ()) = setup.unanswered(finish, next).await;
+    assert_eq!(setup.state().await, "DONE", "{stall:?}");
     assert_indeterminate(&answer, stall);
 }

@@ -1,4 +1,4 @@
-//! The connection to Azure: where it is, who asks, and how long to wait.
+//! The Azure client: endpoint, credentials and timeouts.
 
 use std::sync::Arc;
 
@@ -10,43 +10,43 @@ use azure_storage_blob::{
 use leasehold_core::Stamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{self, Doubt, Refusal};
-use super::options::{Credential, Options};
-use super::signing::Signing;
-use super::transport::{Witness, transport};
+use super::failure::{self, Ambiguity, Refusal};
+use super::options::{AzBlobOptions, Credential};
+use super::signing::SharedKeySigner;
+use super::transport::{RequestTrace, transport};
 use crate::store::azure;
 use crate::{Error, Result};
 
-/// The two things of Azure's that are asked.
+/// The SDK's clients.
 pub(super) struct Clients {
     pub(super) container: BlobContainerClient,
-    /// The account, of which `leasehold doctor` wants to know.
+    /// The account, for `leasehold doctor`.
     pub(super) service: BlobServiceClient,
 }
 
 impl Clients {
-    pub(super) fn new(options: &Options) -> Result<Self> {
-        let wire = transport(&options.endpoint)?;
+    pub(super) fn new(options: &AzBlobOptions) -> Result<Self> {
+        let transport = transport(&options.endpoint)?;
         let mut endpoint = options.endpoint.clone();
         let mut client = ClientOptions {
-            // Whether a write that was repeated had been done before, nobody could tell for sure.
+            // After a retry, it would be unknown whether the first attempt wrote.
             retry: RetryOptions::none(),
-            transport: Some(wire.clone()),
+            transport: Some(transport.clone()),
             ..ClientOptions::default()
         };
         let mut token: Option<Arc<dyn TokenCredential>> = None;
         match &options.credential {
-            Credential::Key(key) => client.per_try_policies.push(Arc::new(Signing {
+            Credential::Key(key) => client.per_try_policies.push(Arc::new(SharedKeySigner {
                 account: options.account.clone(),
                 key: key.clone(),
             })),
             Credential::Sas(sas) => endpoint.set_query(Some(sas.secret())),
             Credential::Entra => {
-                token = Some(azure::identity(|name| std::env::var(name).ok(), wire)?);
+                token = Some(azure::identity(|name| std::env::var(name).ok(), transport)?);
             }
-            Credential::Cli => token = Some(azure::logged_in()?),
+            Credential::Cli => token = Some(azure::developer_identity()?),
         }
-        let unusable = |_| Error::invalid("the `endpoint` in the store URL cannot be used");
+        let unusable = |_| Error::invalid("the `endpoint` in the store URL is invalid");
         let service = BlobServiceClientOptions {
             client_options: client.clone(),
             ..BlobServiceClientOptions::default()
@@ -55,9 +55,9 @@ impl Clients {
             client_options: client,
             ..BlobContainerClientOptions::default()
         };
-        let place = container_url(&endpoint, &options.container);
+        let url = container_url(&endpoint, &options.container);
         Ok(Self {
-            container: BlobContainerClient::new(place, token.clone(), Some(container))
+            container: BlobContainerClient::new(url, token.clone(), Some(container))
                 .map_err(unusable)?,
             service: BlobServiceClient::new(endpoint, token, Some(service)).map_err(unusable)?,
         })
@@ -72,57 +72,62 @@ fn container_url(endpoint: &Url, container: &str) -> Url {
     url
 }
 
-/// What Azure answered, and when.
-pub(super) struct Answered<T> {
+/// Azure's answer, with its time.
+pub(super) struct TimedAnswer<T> {
     pub(super) value: std::result::Result<T, Refusal>,
     pub(super) stamp: Stamp,
 }
 
-impl<T> Answered<T> {
-    /// What was asked for, or what a refusal means.
-    pub(super) fn or_error(self, doubt: Doubt) -> Result<(T, Stamp)> {
-        let value = self.value.map_err(|refusal| refusal.into_error(doubt))?;
+impl<T> TimedAnswer<T> {
+    /// Returns the value, or the error for a refusal.
+    pub(super) fn or_error(self, ambiguity: Ambiguity) -> Result<(T, Stamp)> {
+        let value = self
+            .value
+            .map_err(|refusal| refusal.into_error(ambiguity))?;
         Ok((value, self.stamp))
     }
 }
 
-/// Asks once. An error means that there was no answer.
-pub(super) async fn ask<T, F>(
+/// Sends a request once. An error means that there was no answer.
+pub(super) async fn send<T, F>(
     deadline: Instant,
-    doubt: Doubt,
+    ambiguity: Ambiguity,
     request: impl FnOnce(ClientMethodOptions<'static>) -> F,
-) -> Result<Answered<T>>
+) -> Result<TimedAnswer<T>>
 where
     F: Future<Output = azure_core::Result<T>>,
 {
-    let witness = Witness::default();
+    let trace = RequestTrace::default();
     let method = ClientMethodOptions {
-        context: Context::new().with_value(witness.clone()),
+        context: Context::new().with_value(trace.clone()),
     };
     let value = match timeout_at(deadline, request(method)).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(failure::of(error, &witness, doubt)?),
-        Err(_) if witness.was_sent() => {
-            return Err(failure::lost("Azure did not answer in time".into(), doubt));
+        Ok(Err(error)) => Err(failure::of(error, &trace, ambiguity)?),
+        Err(_) if trace.was_sent() => {
+            return Err(failure::unanswered(
+                "Azure did not answer in time".into(),
+                ambiguity,
+            ));
         }
         Err(_) => {
             return Err(Error::Unavailable(
-                "Azure could not be asked in time".into(),
+                "timed out before the request to Azure was sent".into(),
             ));
         }
     };
-    match witness.stamp() {
-        Some(stamp) => Ok(Answered { value, stamp }),
-        None if doubt == Doubt::MayHaveWritten => Err(Error::Indeterminate(
-            "Azure answered, but told no time".into(),
+    match trace.stamp() {
+        Some(stamp) => Ok(TimedAnswer { value, stamp }),
+        None if ambiguity == Ambiguity::MayHaveWritten => Err(Error::Indeterminate(
+            "Azure answered without a time".into(),
         )),
         None => Err(Error::Denied(
-            "the answers of Azure have no `Date`, by which leases expire: what is at the `endpoint`?".into(),
+            "the answers of Azure have no `Date` header, which leases require: check the `endpoint` in the store URL".into(),
         )),
     }
 }
 
-/// The later of two stamps: a holder that counts by it lets go the sooner.
+/// Returns the later of two stamps, with which a holder's deadline is earlier.
 pub(super) fn later(one: Option<Stamp>, other: Option<Stamp>) -> Option<Stamp> {
     [one, other]
         .into_iter()

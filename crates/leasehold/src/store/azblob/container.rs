@@ -1,43 +1,47 @@
-//! The container, and making it.
+//! Creates the container.
 
 use azure_storage_blob::models::BlobContainerClientCreateOptions;
 
 use super::AzBlob;
-use super::client::ask;
-use super::failure::Doubt;
+use super::client::send;
+use super::failure::Ambiguity;
 use super::load::NO_RECORD;
 use crate::{Error, Result};
 
 impl AzBlob {
-    /// Makes the container if there is none, and refuses one that cannot be read.
+    /// Creates the container if it is missing, and refuses one that cannot be read.
     pub(super) async fn prepare(&self) -> Result<()> {
         match self.download(NO_RECORD, self.deadline()).await?.value {
             Ok(_) => Ok(()),
-            Err(refusal) if refusal.is_absence() => Ok(()),
-            Err(refusal) if refusal.code == "ContainerNotFound" => self.make().await,
-            Err(refusal) => Err(refusal.into_error(Doubt::None)),
+            Err(refusal) if refusal.is_not_found() => Ok(()),
+            Err(refusal) if refusal.code == "ContainerNotFound" => self.create().await,
+            Err(refusal) => Err(refusal.into_error(Ambiguity::None)),
         }
     }
 
-    async fn make(&self) -> Result<()> {
-        let made = ask(self.deadline(), Doubt::None, |method_options| async move {
-            let options = BlobContainerClientCreateOptions {
-                method_options,
-                ..BlobContainerClientCreateOptions::default()
-            };
-            self.clients.container.create(Some(options)).await
-        });
-        let Err(refusal) = made.await?.value else {
+    async fn create(&self) -> Result<()> {
+        let answer = send(
+            self.deadline(),
+            Ambiguity::None,
+            |method_options| async move {
+                let options = BlobContainerClientCreateOptions {
+                    method_options,
+                    ..BlobContainerClientCreateOptions::default()
+                };
+                self.clients.container.create(Some(options)).await
+            },
+        );
+        let Err(refusal) = answer.await?.value else {
             return Ok(());
         };
-        // Somebody else was faster.
+        // Another process has created it.
         if refusal.code == "ContainerAlreadyExists" {
             return Ok(());
         }
         let (account, container) = (&self.options.account, &self.options.container);
-        match refusal.into_error(Doubt::None) {
+        match refusal.into_error(Ambiguity::None) {
             Error::Denied(why) => Err(Error::Denied(format!(
-                "there is no container `{container}`, and it cannot be made: {why}; or let somebody who may run `az storage \
+                "the container `{container}` does not exist, and cannot be created: {why}; or ask an administrator to run `az storage \
                  container create --account-name {account} --name {container}`"
             ))),
             other => Err(other),

@@ -1,4 +1,4 @@
-//! A record as the content and the metadata of a blob, and back.
+//! Converts a record to the content and metadata of a blob and back.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use leasehold_core::{Kind, Name, Record, State, Text, Time};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::store::json::Shown;
+use crate::store::json::ReadableRecord;
 use crate::store::{Stored, Version, WriteId, held_until};
 use crate::{Error, Result};
 
-/// What metadata takes as it is. The rest could not be in a header, or would lose its spaces there.
+/// Characters that are encoded in metadata: headers cannot contain them, or would lose spaces.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -19,52 +19,53 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b':');
 
-/// What people find in a blob.
+/// The content of a blob.
 #[derive(Serialize, Deserialize)]
 struct Content<'a> {
     kind: String,
     name: String,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    readable: ReadableRecord<'a>,
 }
 
-/// A record as the content of its blob.
+/// Converts a record to the content of its blob.
 pub(super) fn write(name: &Name, id: WriteId, record: &Record) -> Result<String> {
     let content = Content {
         kind: name.kind().as_str().to_owned(),
         name: name.as_str().to_owned(),
-        shown: Shown::new(id, record),
+        readable: ReadableRecord::new(id, record),
     };
     serde_json::to_string(&content)
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
 }
 
-/// The record in a blob of this name, and its version.
+/// Reads the record, and its version, in the blob of this name.
 pub(super) fn read(name: &Name, content: &[u8], etag: Option<Text>) -> Result<Stored> {
     let corrupt =
-        |problem: &str| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}"));
+        |problem: &str| Error::Corrupt(format!("the record {name:?} is corrupt: {problem}"));
     let content: Content<'_> =
         serde_json::from_slice(content).map_err(|error| corrupt(&error.to_string()))?;
     if (&*content.kind, &*content.name) != (name.kind().as_str(), name.as_str()) {
-        return Err(corrupt("the blob is that of another name"));
+        return Err(corrupt("the blob belongs to another name"));
     }
-    let (write, record) = content.shown.read().map_err(corrupt)?;
+    let (write, record) = content.readable.read().map_err(corrupt)?;
     let tag = Some(etag.ok_or_else(|| corrupt("the blob has no ETag"))?);
     let version = Version { write, tag };
     Ok(Stored::new(version, record))
 }
 
-/// An ETag as a condition takes it: headers have it in quotes, listings may not.
+/// Returns an ETag in quotes, as conditions require it: headers contain it in quotes, listings may not.
 pub(super) fn quoted(etag: &Etag) -> Text {
     let bare = etag.as_ref().trim_matches('"');
     format!("\"{bare}\"").into()
 }
 
-/// So long a record is in the metadata as a whole, so that a listing brings it along. Azure takes 8 KiB of metadata.
-const SMALL: usize = 2_048;
+/// The maximum length of a record that is stored in the metadata, so that listings include it. Azure allows 8 KiB of
+/// metadata.
+const MAX_INLINE: usize = 2_048;
 
-/// JSON as a header takes it: in ASCII, and without spaces, which a signature might lose.
-fn in_ascii(json: &str) -> String {
+/// Converts JSON for a header: to ASCII, and without spaces, which signing might drop.
+fn to_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
@@ -85,13 +86,13 @@ const SINCE: &str = "state_since";
 const HELD_UNTIL: &str = "held_until";
 const CONTENT: &str = "content";
 
-/// The metadata of a record: by what it is found, and all of it if it is small.
+/// Returns the metadata of a record: what searches need, and the whole record if it is small.
 pub(super) fn metadata(name: &Name, record: &Record, content: &str) -> HashMap<String, String> {
     let encoded = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
     let number = |time: Time| time.as_micros().to_string();
     let mut metadata = HashMap::from([(NAME.to_owned(), encoded(name.as_str()))]);
     let mut set = |key: &str, value: String| {
-        // Metadata has no empty values.
+        // Metadata values cannot be empty.
         if !value.is_empty() {
             metadata.insert(key.to_owned(), value);
         }
@@ -103,25 +104,25 @@ pub(super) fn metadata(name: &Name, record: &Record, content: &str) -> HashMap<S
         set(STATE, encoded(label));
         set(SINCE, number(*since));
     }
-    let content = in_ascii(content);
-    if content.len() <= SMALL {
+    let content = to_ascii(content);
+    if content.len() <= MAX_INLINE {
         set(CONTENT, content);
     }
     metadata
 }
 
-/// What a listing tells of a record: enough to choose by.
+/// A record in a listing, with enough fields to match a query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: Name,
     pub(super) state: Option<State>,
     pub(super) held_until: Time,
-    /// All of it, if it is small.
+    /// The whole record, if it is small.
     pub(super) stored: Option<Stored>,
 }
 
 impl Entry {
-    /// `None` for a blob that another program made.
+    /// Reads an entry; `None` for a blob of another program.
     pub(super) fn read(
         kind: Kind,
         metadata: &HashMap<String, String>,
@@ -138,7 +139,7 @@ impl Entry {
         };
         let name = Name::new(kind, decoded(NAME)?).ok()?;
         let content = metadata.get(CONTENT);
-        // What makes no sense is read from the blob, whose error says so.
+        // A corrupt record is read again from the blob, which reports the error.
         let stored = content.and_then(|content| read(&name, content.as_bytes(), etag).ok());
         Some(Self {
             state: time(SINCE).map(state),
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_keeps_every_text() {
+    fn metadata_round_trips_any_text() {
         let name = Name::lock(" a\u{e9}🔒%+\"<&>  b ").expect("a good name");
         for label in ["", "REQUESTED", " a b ", "%", "é\n🔒"] {
             let record = Record {
@@ -178,7 +179,7 @@ mod tests {
             let mut values = metadata.values();
             assert!(values.all(|value| !value.is_empty() && value.bytes().all(is_printed)));
             let tag: Option<Text> = Some("\"0x1\"".into());
-            let entry = Entry::read(Kind::Lock, &metadata, tag.clone()).expect("it is ours");
+            let entry = Entry::read(Kind::Lock, &metadata, tag.clone()).expect("it is a record");
             let version = Version { write: id, tag };
             assert_eq!((entry.name, &entry.state), (name.clone(), &record.state));
             assert_eq!(entry.stored, Some(Stored::new(version, record)));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_is_the_same_wherever_it_was_read() {
+    fn etag_is_the_same_from_headers_and_listings() {
         for etag in ["0x8D", "\"0x8D\""] {
             assert_eq!(&*quoted(&Etag::from(etag)), "\"0x8D\"");
         }

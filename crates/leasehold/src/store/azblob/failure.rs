@@ -1,111 +1,117 @@
-//! What Azure's errors mean to a caller.
+//! Classifies Azure's errors.
 
 use std::error::Error as StdError;
 
 use azure_core::error::ErrorKind;
 use azure_storage_blob::StorageError;
 
-use super::transport::Witness;
+use super::transport::RequestTrace;
 use crate::Error;
 
-/// What a request that was sent and not answered may have done.
+/// Whether a request that was sent and not answered is ambiguous.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Nothing: it only reads.
+pub(super) enum Ambiguity {
+    /// It only reads.
     None,
     /// It may have written.
     MayHaveWritten,
 }
 
-/// In place of the code that every refusal of Azure's own has.
+/// Stands for a missing error code, which every refusal of Azure itself has.
 const NO_CODE: &str = "no code";
 
-/// What Azure answered instead of what was asked for.
+/// A refusal from Azure.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: u16,
-    /// Azure's word for it, which does not change.
+    /// The error code.
     pub(super) code: String,
-    said: String,
+    message: String,
 }
 
 impl Refusal {
-    /// Whether there is no such blob, though there is a container.
-    pub(super) fn is_absence(&self) -> bool {
+    /// Returns whether the blob is missing in an existing container.
+    pub(super) fn is_not_found(&self) -> bool {
         (self.status, &*self.code) == (404, "BlobNotFound")
     }
 
-    /// Whether a condition was not met: the version does not match.
+    /// Returns whether a condition failed because the version did not match.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(
             (self.status, &*self.code),
             (409, "BlobAlreadyExists") | (412, "ConditionNotMet" | "TargetConditionNotMet")
-        ) || self.is_absence()
+        ) || self.is_not_found()
     }
 
-    pub(super) fn into_error(self, doubt: Doubt) -> Error {
-        let Self { status, code, said } = self;
-        let told = format!("Azure: {said} ({code}, {status})");
-        let denied = |mend: &str| Error::Denied(format!("{told}: {mend}"));
+    pub(super) fn into_error(self, ambiguity: Ambiguity) -> Error {
+        let Self {
+            status,
+            code,
+            message,
+        } = self;
+        let description = format!("Azure: {message} ({code}, {status})");
+        let denied = |fix: &str| Error::Denied(format!("{description}: {fix}"));
         match &*code {
             "ContainerNotFound" => {
-                denied("run `leasehold init`, or mend account and container in the store URL")
+                denied("run `leasehold init`, or fix account and container in the store URL")
             }
             "AuthenticationFailed"
             | "InvalidAuthenticationInfo"
             | "NoAuthenticationInformation" => denied(
-                "mend the key or the shared access signature, which may have run out, or this machine's clock",
+                "fix the key or the shared access signature, which may have expired, or this machine's clock",
             ),
             "KeyBasedAuthenticationNotPermitted" => {
-                denied("the account takes no keys: use `?auth=entra`")
+                denied("the account does not accept keys: use `?auth=entra`")
             }
             "AuthorizationFailure" | "AuthorizationSourceIPMismatch" => denied(
-                "mend the key or the shared access signature, and let this machine through the account's firewall",
+                "fix the key or the shared access signature, and allow this machine in the account's firewall",
             ),
             "LeaseIdMissing" | "LeaseIdMismatchWithBlobOperation" | "LeaseLost" => denied(
-                "another program has leased the blob: `az storage blob lease break`; these leases need none of Azure's",
+                "another program has leased the blob: run `az storage blob lease break`; Leasehold does not use Azure's leases",
             ),
             "BlobImmutableDueToPolicy" | "BlobImmutableDueToLegalHold" => {
                 denied("use a container without immutability policy and legal hold")
             }
-            "InvalidBlobType" => {
-                denied("it was made by another program: use a container of its own")
-            }
-            "RequestBodyTooLarge" | "MetadataTooLarge" => Error::invalid(told),
+            "InvalidBlobType" => denied(
+                "the blob was created by another program: use a separate container for leases",
+            ),
+            "RequestBodyTooLarge" | "MetadataTooLarge" => Error::invalid(description),
             _ if status == 401 || status == 403 => denied(
                 "allow reading, writing, deleting and listing blobs: `racwdl` in a shared access signature, or the role \
                  Storage Blob Data Contributor",
             ),
-            // Whatever went wrong inside may have gone wrong after the write. An answer without a code is not Azure's:
-            // a proxy's, whose request may have arrived.
-            _ if status >= 500 || status == 408 || code == NO_CODE => lost(told, doubt),
-            // Too much at once, or something else that was refused: then nothing was written.
-            _ => Error::Unavailable(told),
+            // An internal error may occur after the write. An answer without a code is a proxy's, not Azure's, and
+            // the request may have arrived.
+            _ if status >= 500 || status == 408 || code == NO_CODE => {
+                unanswered(description, ambiguity)
+            }
+            // Throttling, or another refusal: nothing was written.
+            _ => Error::Unavailable(description),
         }
     }
 }
 
-/// What became of a request that failed: an answer, or none.
+/// Classifies the failure of a request: returns Azure's refusal, or an error if there was no answer.
 pub(super) fn of(
     error: azure_core::Error,
-    witness: &Witness,
-    doubt: Doubt,
+    trace: &RequestTrace,
+    ambiguity: Ambiguity,
 ) -> Result<Refusal, Error> {
     match error.kind() {
         ErrorKind::HttpResponse { status, .. } => Ok(refusal((*status).into(), error)),
         ErrorKind::Connection => Err(unreachable(&error)),
-        ErrorKind::Credential if never_connected(&error) => Err(unreachable(&error)),
+        ErrorKind::Credential if is_connect_error(&error) => Err(unreachable(&error)),
         ErrorKind::Credential => Err(Error::Denied(format!(
-            "Entra ID gives no token: {}: mend the AZURE_… variables, give this machine an identity, or `az login`",
+            "Entra ID did not issue a token: {}: fix the AZURE_… variables, give this machine an identity, or run `az login`",
             cause(&error)
         ))),
-        _ if !witness.was_sent() => Err(Error::Unavailable(format!(
-            "Azure could not be asked: {}",
+        _ if !trace.was_sent() => Err(Error::Unavailable(format!(
+            "cannot send the request to Azure: {}",
             cause(&error)
         ))),
-        _ => Err(lost(
+        _ => Err(unanswered(
             format!("Azure did not answer: {}", cause(&error)),
-            doubt,
+            ambiguity,
         )),
     }
 }
@@ -115,35 +121,37 @@ fn refusal(status: u16, error: azure_core::Error) -> Refusal {
         ErrorKind::HttpResponse { error_code, .. } => error_code.clone(),
         _ => None,
     };
-    let said = StorageError::try_from(error)
+    let message = StorageError::try_from(error)
         .ok()
-        .and_then(|said| said.message);
-    // What follows are ids and times.
-    let said = said.as_deref().and_then(|said| said.lines().next());
+        .and_then(|message| message.message);
+    // The following lines are ids and times.
+    let message = message
+        .as_deref()
+        .and_then(|message| message.lines().next());
     Refusal {
         status,
         code: code.unwrap_or_else(|| NO_CODE.into()),
-        said: said.unwrap_or("no reason given").to_owned(),
+        message: message.unwrap_or("no reason given").to_owned(),
     }
 }
 
-/// An answer that did not come.
-pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
-    match doubt {
-        Doubt::None => Error::Unavailable(problem),
-        Doubt::MayHaveWritten => Error::Indeterminate(problem),
+/// Returns the error for an answer that did not arrive.
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
+    match ambiguity {
+        Ambiguity::None => Error::Unavailable(problem),
+        Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
     }
 }
 
 fn unreachable(error: &azure_core::Error) -> Error {
     Error::Unavailable(format!(
-        "Azure cannot be reached: {}: are the account and the `endpoint` (http or https) in the store URL right?",
+        "cannot connect to Azure: {}: check the account and the `endpoint` (http or https) in the store URL",
         cause(error)
     ))
 }
 
-/// Whether there was no connection to send anything over.
-fn never_connected(error: &(dyn StdError + 'static)) -> bool {
+/// Returns whether connecting failed, so that nothing was sent.
+fn is_connect_error(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|error| {
         error
             .downcast_ref::<hyper_util::client::legacy::Error>()
@@ -151,7 +159,7 @@ fn never_connected(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// What happened at the bottom of it.
+/// Returns the root cause of an error.
 fn cause(error: &(dyn StdError + 'static)) -> String {
     causes(error).last().unwrap_or(error).to_string()
 }
@@ -170,12 +178,12 @@ mod tests {
         Refusal {
             status,
             code: code.into(),
-            said: "no".into(),
+            message: "no".into(),
         }
     }
 
     #[test]
-    fn only_a_write_that_surely_failed_is_unavailable() {
+    fn write_is_unavailable_only_if_it_certainly_failed() {
         for (status, code, written) in [
             (429, "TooManyRequests", false),
             (409, "ContainerBeingDeleted", false),
@@ -186,16 +194,16 @@ mod tests {
             (404, NO_CODE, true),
             (499, NO_CODE, true),
         ] {
-            let write = refusal(status, code).into_error(Doubt::MayHaveWritten);
+            let write = refusal(status, code).into_error(Ambiguity::MayHaveWritten);
             assert_eq!(matches!(write, Error::Indeterminate(_)), written, "{code}");
-            let read = refusal(status, code).into_error(Doubt::None);
+            let read = refusal(status, code).into_error(Ambiguity::None);
             assert!(matches!(read, Error::Unavailable(_)), "{code}");
         }
     }
 
     #[test]
-    fn what_must_be_mended_says_how() {
-        for (status, code, mend) in [
+    fn denied_errors_contain_the_fix() {
+        for (status, code, fix) in [
             (404, "ContainerNotFound", "leasehold init"),
             (403, "AuthenticationFailed", "clock"),
             (403, "AuthorizationPermissionMismatch", "racwdl"),
@@ -205,9 +213,9 @@ mod tests {
         ] {
             let refusal = refusal(status, code);
             assert!(!refusal.is_conflict(), "{code}");
-            let error = refusal.into_error(Doubt::MayHaveWritten);
+            let error = refusal.into_error(Ambiguity::MayHaveWritten);
             assert!(matches!(error, Error::Denied(_)), "{code}");
-            assert!(error.to_string().contains(mend), "{error}");
+            assert!(error.to_string().contains(fix), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Searches: a listing brings the metadata of the blobs, by which they are chosen; and all of a record that is small.
+//! Finds records by listing blobs: the metadata contains what searches need, and the whole record if it is small.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +11,20 @@ use futures_util::TryStreamExt as _;
 use leasehold_core::{Stamp, Time};
 use tokio::time::Instant;
 
-use super::client::{ask, later};
+use super::client::{later, send};
 use super::content::Entry;
-use super::failure::Doubt;
-use super::load::told;
+use super::failure::Ambiguity;
+use super::load::require_stamp;
 use super::{AzBlob, content, names};
 use crate::store::{Answer, Availability, Page, Query, Stored};
 use crate::{Error, Result};
 
-/// So many records in one answer: each that is large is a request.
-const MOST: usize = 200;
-/// So many blobs in one listing, which is what Azure gives at most.
-const LISTED: usize = 5_000;
-/// So many where few may be wanted, or all: the next page may have to list them again.
-const SIFTED: usize = 1_000;
+/// The maximum number of records in one answer, because each large one is a separate request.
+const MAX_RECORDS: usize = 200;
+/// The number of blobs in one listing, Azure's maximum.
+const MAX_LISTED: usize = 5_000;
+/// The number of blobs in one listing for a filtered search: the next page may have to list them again.
+const MAX_FILTERED: usize = 1_000;
 
 impl AzBlob {
     pub(super) async fn search(&self, query: &Query) -> Result<Answer<Page>> {
@@ -34,65 +34,66 @@ impl AzBlob {
         }
     }
 
-    /// In the order of names, which is that of blobs.
+    /// Finds records in the order of names, which is that of blobs.
     async fn find_by_name(&self, query: &Query) -> Result<Answer<Page>> {
         let deadline = self.deadline();
-        let limit = query.limit.clamp(1, MOST);
-        let mut place = match query.cursor.as_deref() {
-            None => Some(Place::default()),
-            Some(cursor) => Some(Place::parse(cursor)?),
+        let limit = query.limit.clamp(1, MAX_RECORDS);
+        let mut position = match query.cursor.as_deref() {
+            None => Some(Position::default()),
+            Some(cursor) => Some(Position::parse(cursor)?),
         };
         let (mut found, mut stamp) = (Vec::new(), None);
-        while let Some(from) = place.take() {
-            // What is not sifted is listed as it fits, so that the next page begins where Azure can go on.
-            let most = match query.availability {
+        while let Some(from) = position.take() {
+            // An unfiltered search lists what fits, so that the next page starts where Azure can continue.
+            let count = match query.availability {
                 None => limit - found.len(),
-                Some(_) => SIFTED,
+                Some(_) => MAX_FILTERED,
             };
             let marker = from.marker.clone();
-            let listed = self.list(query, marker, most, deadline).await?;
+            let listed = self.list(query, marker, count, deadline).await?;
             stamp = later(stamp, Some(listed.stamp));
-            let mut entries = listed
-                .entries
-                .into_iter()
-                .filter(|entry| is_wanted(entry, query) && names::blob(&entry.name) > from.after);
+            let mut entries = listed.entries.into_iter().filter(|entry| {
+                matches_query(entry, query) && names::blob(&entry.name) > from.after
+            });
             found.extend(entries.by_ref().take(limit - found.len()));
-            place = match (entries.next(), found.last()) {
-                (Some(_), Some(last)) => Some(Place {
+            position = match (entries.next(), found.last()) {
+                (Some(_), Some(last)) => Some(Position {
                     after: names::blob(&last.name),
                     marker: from.marker,
                 }),
-                _ => listed.next.map(Place::at),
+                _ => listed.next.map(Position::at),
             };
             // A search that lists much and finds little ends early.
             if found.len() == limit || Instant::now() + self.options.timeout / 2 > deadline {
                 break;
             }
         }
-        let cursor = place.map(|place| place.to_string());
+        let cursor = position.map(|position| position.to_string());
         self.page(found, cursor, deadline, stamp).await
     }
 
-    /// Oldest first: all that there are have to be listed, and the first ones are kept.
+    /// Finds items, oldest first: lists all blobs and keeps the first matches.
     async fn find_by_state(&self, query: &Query, state: &str) -> Result<Answer<Page>> {
         let deadline = self.deadline();
-        let limit = query.limit.clamp(1, MOST);
+        let limit = query.limit.clamp(1, MAX_RECORDS);
         let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
         let mut first: BTreeMap<(Time, String), Entry> = BTreeMap::new();
         let (mut marker, mut stamp) = (None, None);
         loop {
-            let listed = self.list(query, marker.take(), LISTED, deadline).await?;
+            let listed = self
+                .list(query, marker.take(), MAX_LISTED, deadline)
+                .await?;
             stamp = later(stamp, Some(listed.stamp));
             for entry in listed.entries {
                 let since = entry.state.as_ref().filter(|it| &*it.label == state);
-                let Some(since) = since.filter(|_| is_wanted(&entry, query)) else {
+                let Some(since) = since.filter(|_| matches_query(&entry, query)) else {
                     continue;
                 };
-                let place = (since.since, entry.name.as_str().to_owned());
-                if after.as_ref().is_none_or(|after| place > *after) {
-                    first.insert(place, entry);
+                let position = (since.since, entry.name.as_str().to_owned());
+                if after.as_ref().is_none_or(|after| position > *after) {
+                    first.insert(position, entry);
                 }
-                // One more than a page, to see whether there is a next one.
+                // One more than a page, to detect a next one.
                 if first.len() > limit + 1 {
                     first.pop_last();
                 }
@@ -103,8 +104,7 @@ impl AzBlob {
             }
             if Instant::now() >= deadline {
                 return Err(Error::Unavailable(
-                    "the container has too many blobs to list them all in time: ask with a prefix"
-                        .into(),
+                    "the container has too many blobs to list in time: search with a prefix".into(),
                 ));
             }
         }
@@ -115,7 +115,8 @@ impl AzBlob {
         self.page(entries, cursor, deadline, stamp).await
     }
 
-    /// The records of these entries. What is too large for a listing is read, and left out if it has moved on.
+    /// Returns the records of these entries. Records that are too large for a listing are read, and omitted if their
+    /// state has changed.
     async fn page(
         &self,
         entries: Vec<Entry>,
@@ -141,25 +142,25 @@ impl AzBlob {
         };
         Ok(Answer {
             value: page,
-            stamp: told(later(stamp, own))?,
+            stamp: require_stamp(later(stamp, own))?,
         })
     }
 
-    /// The next blobs that begin like the query's prefix.
+    /// Lists the next blobs with the query's prefix.
     async fn list(
         &self,
         query: &Query,
         marker: Option<String>,
-        most: usize,
+        count: usize,
         deadline: Instant,
     ) -> Result<Listed> {
         let is_first = marker.is_none();
         let prefix = names::prefix(query.kind, &query.prefix);
-        let answered = ask(deadline, Doubt::None, |method| async move {
+        let answer = send(deadline, Ambiguity::None, |method| async move {
             let options = BlobContainerClientListBlobsOptions {
                 include: Some(vec![ListBlobsIncludeItem::Metadata]),
                 marker,
-                maxresults: i32::try_from(most).ok(),
+                maxresults: i32::try_from(count).ok(),
                 method_options: PagerOptions {
                     context: method.context,
                     ..PagerOptions::default()
@@ -178,13 +179,13 @@ impl AzBlob {
                 |page| page.into_model(),
             )
         });
-        let answered = answered.await?;
-        if let (Err(refusal), false) = (&answered.value, is_first)
+        let answer = answer.await?;
+        if let (Err(refusal), false) = (&answer.value, is_first)
             && refusal.status == 400
         {
-            return Err(wrong_cursor());
+            return Err(foreign_cursor());
         }
-        let (page, stamp) = answered.or_error(Doubt::None)?;
+        let (page, stamp) = answer.or_error(Ambiguity::None)?;
         let entries = page.blob_items.into_iter().filter_map(|item| {
             let etag = item.properties?.etag.as_ref().map(content::quoted);
             let entry = Entry::read(query.kind, &item.metadata?.values?, etag)?;
@@ -205,14 +206,14 @@ struct Listed {
     stamp: Stamp,
 }
 
-/// Where a page by name begins: in the listing that Azure goes on with at this marker, after this blob.
+/// The start of a page by name: after this blob, in the listing that Azure continues at this marker.
 #[derive(Default)]
-struct Place {
+struct Position {
     marker: Option<String>,
     after: String,
 }
 
-impl Place {
+impl Position {
     fn at(marker: String) -> Self {
         Self {
             marker: Some(marker),
@@ -221,8 +222,8 @@ impl Place {
     }
 
     fn parse(cursor: &str) -> Result<Self> {
-        // Names of blobs have no spaces here.
-        let (after, marker) = cursor.split_once(' ').ok_or_else(wrong_cursor)?;
+        // Encoded blob names contain no spaces.
+        let (after, marker) = cursor.split_once(' ').ok_or_else(foreign_cursor)?;
         Ok(Self {
             marker: Some(marker.to_owned()).filter(|marker| !marker.is_empty()),
             after: after.to_owned(),
@@ -230,15 +231,15 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marker = self.marker.as_deref().unwrap_or_default();
         write!(f, "{} {marker}", self.after)
     }
 }
 
-/// Whether a record has the prefix, and is not surely unwanted.
-fn is_wanted(entry: &Entry, query: &Query) -> bool {
+/// Returns whether a record has the prefix, and may match the availability.
+fn matches_query(entry: &Entry, query: &Query) -> bool {
     entry.name.as_str().starts_with(&query.prefix)
         && match query.availability {
             None => true,
@@ -252,9 +253,9 @@ fn parse_cursor(cursor: &str) -> Result<(Time, String)> {
     let parts = parts.and_then(|(since, name)| Some((since.parse().ok()?, name.to_owned())));
     parts
         .map(|(since, name)| (Time::from_micros(since), name))
-        .ok_or_else(wrong_cursor)
+        .ok_or_else(foreign_cursor)
 }
 
-fn wrong_cursor() -> Error {
-    Error::invalid("that cursor was not made by this store: start without one")
+fn foreign_cursor() -> Error {
+    Error::invalid("invalid cursor: it is not from this store; start without a cursor")
 }

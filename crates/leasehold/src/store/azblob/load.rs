@@ -1,4 +1,4 @@
-//! Loading blobs as they are now.
+//! Loads blobs.
 
 use azure_storage_blob::models::BlobClientDownloadOptions;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -6,21 +6,21 @@ use leasehold_core::{Name, Stamp, Text};
 use tokio::time::Instant;
 
 use super::AzBlob;
-use super::client::{Answered, ask, later};
+use super::client::{TimedAnswer, later, send};
 use super::content;
-use super::failure::Doubt;
+use super::failure::Ambiguity;
 use super::names;
 use crate::store::Stored;
 use crate::{Error, Result};
 
-/// How many requests of one call are under way at once, each on a connection of its own.
-pub(super) const AT_ONCE: usize = 32;
+/// How many requests of one call run concurrently, each on its own connection.
+pub(super) const MAX_CONCURRENT: usize = 32;
 
-/// A blob that no name has: whoever looks for it learns the time, and whether there is a container.
+/// A blob that no name has. Reading it returns the time, and shows whether the container exists.
 pub(super) const NO_RECORD: &str = "time";
 
 impl AzBlob {
-    /// The records under these names, in their order, and the time; no time where there are no names.
+    /// Loads the records under these names, in order. Returns no time without names.
     pub(super) async fn records(
         &self,
         names: impl IntoIterator<Item = Name>,
@@ -28,7 +28,7 @@ impl AzBlob {
     ) -> Result<(Vec<Option<Stored>>, Option<Stamp>)> {
         let answers: Vec<_> = stream::iter(names)
             .map(|name| async move { self.record(&name, deadline).await })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT)
             .try_collect()
             .await?;
         let stamp = answers
@@ -38,27 +38,27 @@ impl AzBlob {
         Ok((records, stamp))
     }
 
-    /// The record under a name.
+    /// Loads the record under a name.
     pub(super) async fn record(
         &self,
         name: &Name,
         deadline: Instant,
     ) -> Result<(Option<Stored>, Stamp)> {
-        let answered = self.download(&names::blob(name), deadline).await?;
-        let Answered { value, stamp } = answered;
+        let answer = self.download(&names::blob(name), deadline).await?;
+        let TimedAnswer { value, stamp } = answer;
         let record = match value {
             Ok((body, etag)) => Some(content::read(name, &body, etag)?),
-            Err(refusal) if refusal.is_absence() => None,
-            Err(refusal) => return Err(refusal.into_error(Doubt::None)),
+            Err(refusal) if refusal.is_not_found() => None,
+            Err(refusal) => return Err(refusal.into_error(Ambiguity::None)),
         };
         Ok((record, stamp))
     }
 
-    /// Only the time.
+    /// Reads only the time.
     pub(super) async fn time(&self, deadline: Instant) -> Result<Stamp> {
-        let Answered { value, stamp } = self.download(NO_RECORD, deadline).await?;
+        let TimedAnswer { value, stamp } = self.download(NO_RECORD, deadline).await?;
         match value {
-            Err(refusal) if !refusal.is_absence() => Err(refusal.into_error(Doubt::None)),
+            Err(refusal) if !refusal.is_not_found() => Err(refusal.into_error(Ambiguity::None)),
             _ => Ok(stamp),
         }
     }
@@ -67,9 +67,9 @@ impl AzBlob {
         &self,
         blob: &str,
         deadline: Instant,
-    ) -> Result<Answered<(Vec<u8>, Option<Text>)>> {
+    ) -> Result<TimedAnswer<(Vec<u8>, Option<Text>)>> {
         let blob = self.clients.container.blob_client(blob);
-        ask(deadline, Doubt::None, |method_options| async move {
+        send(deadline, Ambiguity::None, |method_options| async move {
             let options = BlobClientDownloadOptions {
                 method_options,
                 ..BlobClientDownloadOptions::default()
@@ -82,7 +82,7 @@ impl AzBlob {
     }
 }
 
-/// The time that an answer must tell.
-pub(super) fn told(stamp: Option<Stamp>) -> Result<Stamp> {
-    stamp.ok_or_else(|| Error::Unavailable("Azure was asked nothing".into()))
+/// Returns the time of an answer, or an error if there was none.
+pub(super) fn require_stamp(stamp: Option<Stamp>) -> Result<Stamp> {
+    stamp.ok_or_else(|| Error::Unavailable("no request was sent to Azure".into()))
 }

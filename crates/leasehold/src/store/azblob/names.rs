@@ -1,31 +1,31 @@
-//! Names of blobs: readable, all different, and in the order of the names that they stand for.
+//! Encodes names as blob names: readable, injective, and in the same order.
 //!
-//! Letters, digits and most marks are as they are. What Azure, a URL or XML might mangle is the two hexadecimal digits of
-//! each of its bytes behind a marker. Which marker depends on where the byte stands among the others, and no marker
-//! stands for itself: so blobs sort as names do, byte for byte, and a prefix stays a prefix.
+//! Letters, digits and most punctuation are unchanged. Bytes that Azure, a URL or XML might change are written as a
+//! marker and two hexadecimal digits. The marker depends on the byte's position in the order of bytes, and markers
+//! themselves are encoded: so blobs sort like names, byte for byte, and a prefix stays a prefix.
 
 use leasehold_core::{Hash, Kind, Name};
 
-/// Azure takes 1,024 characters, those of the kind included.
-const LONGEST: usize = 1_000;
-/// What is left of a longer one, before a hash of all of it.
-const KEPT: usize = 900;
-/// What begins that hash. Behind this marker there is a digit otherwise.
-const HASHED: &str = "~~";
+/// The maximum length. Azure allows 1,024 characters, including the kind.
+const MAX_LENGTH: usize = 1_000;
+/// How much of a longer name is kept before the hash.
+const KEPT_LENGTH: usize = 900;
+/// Introduces the hash. Elsewhere this marker is followed by a digit.
+const HASH_MARKER: &str = "~~";
 
-/// The blob that a record is in.
+/// Returns the blob name of a record.
 pub(super) fn blob(name: &Name) -> String {
     let (folder, text) = (folder(name.kind()), encoded(name.as_str()));
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_LENGTH {
         return format!("{folder}{text}");
     }
     let hash = Hash::of(&[name.as_str().as_bytes()]);
-    format!("{folder}{}{HASHED}{hash}", beginning(name.as_str()))
+    format!("{folder}{}{HASH_MARKER}{hash}", truncated(name.as_str()))
 }
 
-/// What the blobs of all names with this prefix begin with; those of others may, too.
+/// Returns the common prefix of the blobs of all names with this prefix. Blobs of other names may have it too.
 pub(super) fn prefix(kind: Kind, prefix: &str) -> String {
-    format!("{}{}", folder(kind), beginning(prefix))
+    format!("{}{}", folder(kind), truncated(prefix))
 }
 
 fn folder(kind: Kind) -> String {
@@ -36,16 +36,16 @@ fn encoded(text: &str) -> String {
     text.bytes().map(code).collect()
 }
 
-/// As many whole codes as are kept of a long name.
-fn beginning(text: &str) -> String {
-    let mut begun = String::new();
+/// Returns as many whole codes as are kept of a long name.
+fn truncated(text: &str) -> String {
+    let mut truncated = String::new();
     for code in text.bytes().map(code) {
-        if begun.len() + code.len() > KEPT {
+        if truncated.len() + code.len() > KEPT_LENGTH {
             break;
         }
-        begun.push_str(&code);
+        truncated.push_str(&code);
     }
-    begun
+    truncated
 }
 
 fn code(byte: u8) -> String {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn people_recognize_names() {
+    fn encoded_names_are_readable() {
         for (name, expected) in [
             ("nightly-report_7", "lock/nightly-report_7"),
             ("orders/42", "lock/orders.2F42"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn blobs_sort_as_names_do() {
+    fn blobs_sort_like_names() {
         let characters: Vec<char> = (' '..='~').chain("é\u{e000}\u{fffd}🔒".chars()).collect();
         let mut names: Vec<String> = characters.iter().map(char::to_string).collect();
         for one in &characters {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_fit_and_stay_apart() {
+    fn long_names_fit_and_stay_distinct() {
         let long = "🔒".repeat(127);
         let blobs = ["", "a", "b", "🔓"].map(|end| lock(&format!("{long}{end}")));
         for (index, blob) in blobs.iter().enumerate() {

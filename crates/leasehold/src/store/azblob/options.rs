@@ -1,4 +1,4 @@
-//! What an `azblob://` URL says.
+//! The options of an `azblob://` URL.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::{Error, Result, duration};
 
 const KNOWN: &str = "`auth`, `endpoint`, `key`, `margin`, `poll`, `sas` and `timeout`";
 
-/// Who asks.
+/// The credentials.
 #[derive(Debug)]
 pub(super) enum Credential {
-    /// Whoever has a key of the account.
+    /// A key of the account.
     Key(Secret),
-    /// Whoever has a shared access signature, which goes with every URL.
+    /// A shared access signature, which is added to every URL.
     Sas(Secret),
-    /// Who this process is to Entra ID: a service principal, a workload, or a machine.
+    /// This process's identity in Entra ID: a service principal, a workload, or a machine.
     Entra,
-    /// Who has logged in with `az` or `azd`.
+    /// The login of `az` or `azd`.
     Cli,
 }
 
-/// What a URL says.
+/// The options of a URL.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct AzBlobOptions {
     pub(super) account: String,
     pub(super) container: String,
-    /// The account's blobs: `https://ACCOUNT.blob.core.windows.net`, or another place.
+    /// The blob endpoint of the account: `https://ACCOUNT.blob.core.windows.net`, or another one.
     pub(super) endpoint: Url,
     pub(super) credential: Credential,
     pub(super) margin: Duration,
@@ -37,17 +37,17 @@ pub(super) struct Options {
     pub(super) timeout: Duration,
 }
 
-impl Options {
-    /// Reads a URL, and what of the credentials is in the environment. No error repeats a secret.
+impl AzBlobOptions {
+    /// Parses a URL, and reads missing credentials from the environment. No error repeats a secret.
     pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let form = || {
             Error::invalid(
-                "the store URL is not of the form `azblob://ACCOUNT/CONTAINER`, each of 3 and more small letters and digits",
+                "the store URL is not of the form `azblob://ACCOUNT/CONTAINER`, each of at least 3 lowercase letters and digits",
             )
         };
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let place = place.strip_prefix("azblob://").ok_or_else(form)?;
-        let (account, container) = place.split_once('/').ok_or_else(form)?;
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let base = base.strip_prefix("azblob://").ok_or_else(form)?;
+        let (account, container) = base.split_once('/').ok_or_else(form)?;
         let container = container.strip_suffix('/').unwrap_or(container);
         if !is_account(account) || !is_container(container) {
             return Err(form());
@@ -55,7 +55,7 @@ impl Options {
         let mut endpoint = format!("https://{account}.blob.core.windows.net");
         let (mut auth, mut key, mut sas) = (None, None, None);
         let (mut margin, mut poll) = (Duration::from_secs(2), Duration::from_millis(250));
-        // Below an engine's own limit.
+        // Less than the engine's own limit.
         let mut timeout = Duration::from_secs(4);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (option, raw) = pair.split_once('=').unwrap_or((pair, ""));
@@ -73,7 +73,7 @@ impl Options {
                 "timeout" => timeout = duration::parse(&value)?.max(Duration::from_millis(100)),
                 unknown => {
                     return Err(Error::invalid(format!(
-                        "`azblob:` has no option `{unknown}`: there are {KNOWN}"
+                        "`azblob:` has no option `{unknown}`: use {KNOWN}"
                     )));
                 }
             }
@@ -81,7 +81,7 @@ impl Options {
         if auth.is_none() && key.is_none() && sas.is_none() {
             key = environment("AZURE_STORAGE_KEY").filter(|key| !key.is_empty());
             sas = environment("AZURE_STORAGE_SAS_TOKEN").filter(|sas| !sas.is_empty());
-            // As Azure's own tools choose.
+            // The precedence is that of Azure's own tools.
             sas = sas.filter(|_| key.is_none());
         }
         let endpoint = parse_endpoint(&endpoint)?;
@@ -108,7 +108,7 @@ fn credential(
         (None, Some(key), None) => match azure_core::base64::decode(&key) {
             Ok(bytes) if !bytes.is_empty() => Ok(Credential::Key(key.into())),
             _ => Err(Error::invalid(
-                "the key of the storage account is not base64: copy it as Azure shows it",
+                "the key of the storage account is not base64: copy it from Azure unchanged",
             )),
         },
         (None, None, Some(sas)) => {
@@ -116,13 +116,13 @@ fn credential(
             match sas.contains("sig=") && !sas.contains(char::is_whitespace) {
                 true => Ok(Credential::Sas(sas.to_owned().into())),
                 false => Err(Error::invalid(
-                    "the shared access signature is not of the form `sv=…&sig=…`: in a store URL it is percent-encoded as a \
+                    "the shared access signature is not of the form `sv=…&sig=…`: in a store URL, percent-encode it as a \
                      whole",
                 )),
             }
         }
         (Some("entra" | "cli"), None, None) if endpoint.scheme() != "https" => Err(Error::invalid(
-            "Entra ID gives its tokens to `https` endpoints only",
+            "`auth=entra` and `auth=cli` require an `https` endpoint",
         )),
         (Some("entra"), None, None) => Ok(Credential::Entra),
         (Some("cli"), None, None) => Ok(Credential::Cli),
@@ -131,7 +131,7 @@ fn credential(
              workload or machine) or `?auth=cli` (`az login`) to the store URL",
         )),
         (Some("entra" | "cli"), ..) | (None, ..) => Err(Error::invalid(
-            "of `auth`, `key` and `sas` in the store URL only one can be used",
+            "`auth`, `key` and `sas` in the store URL exclude each other: use only one",
         )),
         (Some(_), ..) => Err(Error::invalid(
             "`auth` in the store URL is `entra` or `cli`",
@@ -139,7 +139,7 @@ fn credential(
     }
 }
 
-/// What Azure allows.
+/// Returns whether Azure allows this name.
 fn is_account(name: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (3..=24).contains(&name.len()) && name.bytes().all(legal)
@@ -175,12 +175,12 @@ fn parse_endpoint(text: &str) -> Result<Url> {
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Options> {
-        Options::parse(url, |_| None)
+    fn parse(url: &str) -> Result<AzBlobOptions> {
+        AzBlobOptions::parse(url, |_| None)
     }
 
     #[test]
-    fn urls_name_a_container_and_who_asks() {
+    fn options_and_credentials_are_read_from_the_url() {
         let options = parse("azblob://acme/leases?key=c2VjcmV0").unwrap();
         assert_eq!((&*options.account, &*options.container), ("acme", "leases"));
         assert_eq!(
@@ -204,16 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_has_what_the_url_has_not() {
+    fn credentials_of_the_environment_are_the_default() {
         let set = |name: &str| (name == "AZURE_STORAGE_SAS_TOKEN").then(|| "sig=x".to_owned());
-        let options = Options::parse("azblob://acme/leases", set).unwrap();
+        let options = AzBlobOptions::parse("azblob://acme/leases", set).unwrap();
         assert!(matches!(options.credential, Credential::Sas(_)));
-        let options = Options::parse("azblob://acme/leases?key=c2VjcmV0", set).unwrap();
+        let options = AzBlobOptions::parse("azblob://acme/leases?key=c2VjcmV0", set).unwrap();
         assert!(matches!(options.credential, Credential::Key(_)));
     }
 
     #[test]
-    fn wrong_urls_say_what_to_write_instead() {
+    fn invalid_url_is_refused_with_a_hint() {
         for (url, hint) in [
             ("azblob:acme/leases", "azblob://ACCOUNT/CONTAINER"),
             ("azblob://acme", "azblob://ACCOUNT/CONTAINER"),

@@ -1,4 +1,4 @@
-//! Requests signed with a key of the account, which the SDK leaves to its users.
+//! Signs requests with a key of the account, which the SDK does not support.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request};
 use azure_core::time::{OffsetDateTime, to_rfc7231};
 
-/// What is signed of the plain headers, in this order; the date is in a header of Azure's own.
-const PLAIN: [&str; 11] = [
+/// The standard headers to sign, in this order. The date is in a header of Azure's own.
+const STANDARD_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
     "content-length",
@@ -25,16 +25,16 @@ const PLAIN: [&str; 11] = [
     "range",
 ];
 
-/// Signs each request as the scheme `SharedKey` wants it.
+/// Signs each request with the scheme `SharedKey`.
 #[derive(Debug)]
-pub(super) struct Signing {
+pub(super) struct SharedKeySigner {
     pub(super) account: String,
     pub(super) key: Secret,
 }
 
 #[async_trait]
-#[expect(elided_lifetimes_in_paths, reason = "as the trait has it")]
-impl Policy for Signing {
+#[expect(elided_lifetimes_in_paths, reason = "required by the trait")]
+impl Policy for SharedKeySigner {
     async fn send(
         &self,
         context: &Context,
@@ -42,21 +42,21 @@ impl Policy for Signing {
         next: &[Arc<dyn Policy>],
     ) -> PolicyResult {
         request.insert_header("x-ms-date", to_rfc7231(&OffsetDateTime::now_utc()));
-        let signature = hmac_sha256(&self.to_sign(request), &self.key)?;
+        let signature = hmac_sha256(&self.string_to_sign(request), &self.key)?;
         let authorization = format!("SharedKey {}:{signature}", self.account);
         request.insert_header("authorization", authorization);
         next[0].send(context, request, &next[1..]).await
     }
 }
 
-impl Signing {
-    fn to_sign(&self, request: &Request) -> String {
+impl SharedKeySigner {
+    fn string_to_sign(&self, request: &Request) -> String {
         let mut text = format!("{}\n", request.method().as_str());
-        for name in PLAIN {
-            text.push_str(plain(request, name).trim());
+        for name in STANDARD_HEADERS {
+            text.push_str(standard_header(request, name).trim());
             text.push('\n');
         }
-        for (name, value) in azures_own(request.headers()) {
+        for (name, value) in azure_headers(request.headers()) {
             text.push_str(&format!("{name}:{}\n", value.trim()));
         }
         text.push_str(&format!("/{}{}", self.account, request.url().path()));
@@ -73,7 +73,7 @@ impl Signing {
     }
 }
 
-fn plain(request: &Request, name: &'static str) -> String {
+fn standard_header(request: &Request, name: &'static str) -> String {
     match name {
         "content-length" => match request.body().len() {
             None | Some(0) => String::new(),
@@ -88,7 +88,7 @@ fn plain(request: &Request, name: &'static str) -> String {
     }
 }
 
-fn azures_own(headers: &Headers) -> Vec<(&str, &str)> {
+fn azure_headers(headers: &Headers) -> Vec<(&str, &str)> {
     let all = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()));
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_signed_is_what_azure_signs() {
+    fn string_to_sign_matches_the_shared_key_scheme() {
         let url =
             "https://acme.blob.core.windows.net/leases/lock%2Fa%2520b?restype=container&Comp=list";
         let mut request = Request::new(Url::parse(url).unwrap(), Method::Put);
@@ -112,16 +112,16 @@ mod tests {
         request.insert_header("x-ms-version", "2026-04-06");
         request.insert_header("x-ms-date", "Mon, 16 Nov 2026 00:00:00 GMT");
         request.set_body(vec![b'x'; 12]);
-        let signing = Signing {
+        let signer = SharedKeySigner {
             account: "acme".into(),
             key: "c2VjcmV0".into(),
         };
         assert_eq!(
-            signing.to_sign(&request),
+            signer.string_to_sign(&request),
             "PUT\n\n\n12\n\n\n\n\n\"0x1\"\n\n\n\n\
              x-ms-date:Mon, 16 Nov 2026 00:00:00 GMT\nx-ms-version:2026-04-06\n\
              /acme/leases/lock%2Fa%2520b\ncomp:list\nrestype:container"
         );
-        assert!(!format!("{signing:?}").contains("c2VjcmV0"));
+        assert!(!format!("{signer:?}").contains("c2VjcmV0"));
     }
 }

@@ -1,4 +1,4 @@
-//! Conditional writes, one for each record.
+//! Conditional writes, one per record.
 
 use azure_core::http::Etag;
 use azure_core::http::RequestContent;
@@ -9,18 +9,18 @@ use futures_util::{StreamExt as _, stream};
 use leasehold_core::{Name, Record, Stamp, Text};
 use tokio::time::Instant;
 
-use super::client::{Answered, ask, later};
-use super::failure::Doubt;
-use super::load::AT_ONCE;
+use super::client::{TimedAnswer, later, send};
+use super::failure::Ambiguity;
+use super::load::MAX_CONCURRENT;
 use super::{AzBlob, content, names};
 use crate::store::{Answer, Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
-/// What must still be true for a write to happen.
+/// The condition of a write.
 enum Condition {
-    /// Nothing is there.
+    /// The blob does not exist.
     Absent,
-    /// This very version is.
+    /// The blob has this ETag.
     Is(Etag),
 }
 
@@ -29,13 +29,13 @@ impl AzBlob {
         let deadline = self.deadline();
         let answers: Vec<_> = stream::iter(writes)
             .map(|write| async move { self.swap_one(&write, deadline).await })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT)
             .collect()
             .await;
         let stamps = answers.iter().filter_map(|answer| answer.as_ref().ok());
         let stamp = stamps.fold(None, |stamp, (_, own)| later(stamp, Some(*own)));
         let Some(stamp) = stamp else {
-            return Err(worst(answers.into_iter().filter_map(Result::err)));
+            return Err(batch_error(answers.into_iter().filter_map(Result::err)));
         };
         let value = answers.into_iter().map(|answer| match answer {
             Ok((swapped, _)) => swapped,
@@ -47,7 +47,7 @@ impl AzBlob {
         })
     }
 
-    /// What became of a write, and when. An error is about this write alone.
+    /// Swaps one record. Returns its result and time; an error concerns this write only.
     async fn swap_one(&self, write: &Write, deadline: Instant) -> Result<(Swapped, Stamp)> {
         if Instant::now() >= deadline {
             let late = "Azure is too slow: this write was not sent".to_owned();
@@ -68,26 +68,27 @@ impl AzBlob {
                 Err(lost) => return Ok(lost),
             },
         };
-        let answered = match &write.put {
+        let answer = match &write.put {
             Some((id, record)) => self.upload(name, *id, record, condition, deadline).await?,
             None => self.delete(name, condition, deadline).await?,
         };
-        let Answered { value, stamp } = answered;
+        let TimedAnswer { value, stamp } = answer;
         match value {
             Ok(tag) => Ok((Swapped::Written { tag }, stamp)),
             Err(refusal) if refusal.is_conflict() => {
-                // Nothing was written, so this only reads.
+                // Nothing was written, so this is only a read.
                 let (current, stamp) = self.record(name, deadline).await?;
                 Ok((Swapped::Conflict(current), stamp))
             }
             Err(refusal) => {
-                let error = refusal.into_error(Doubt::MayHaveWritten);
+                let error = refusal.into_error(Ambiguity::MayHaveWritten);
                 Ok((Swapped::Failed(error), stamp))
             }
         }
     }
 
-    /// The ETag of a version. One without is of another store, or was made up: what is there tells.
+    /// Returns the ETag of a version. A version without one comes from another store or was made up, and is looked
+    /// up.
     async fn etag(
         &self,
         name: &Name,
@@ -115,13 +116,13 @@ impl AzBlob {
         record: &Record,
         condition: Condition,
         deadline: Instant,
-    ) -> Result<Answered<Option<Text>>> {
+    ) -> Result<TimedAnswer<Option<Text>>> {
         let content = content::write(name, id, record)?;
         let metadata = content::metadata(name, record, &content);
         let blob = self.clients.container.blob_client(&names::blob(name));
-        ask(
+        send(
             deadline,
-            Doubt::MayHaveWritten,
+            Ambiguity::MayHaveWritten,
             |method_options| async move {
                 let mut options = BlobClientUploadOptions {
                     blob_content_type: Some("application/json".into()),
@@ -146,14 +147,14 @@ impl AzBlob {
         name: &Name,
         condition: Condition,
         deadline: Instant,
-    ) -> Result<Answered<Option<Text>>> {
+    ) -> Result<TimedAnswer<Option<Text>>> {
         let blob = self.clients.container.blob_client(&names::blob(name));
-        ask(
+        send(
             deadline,
-            Doubt::MayHaveWritten,
+            Ambiguity::MayHaveWritten,
             |method_options| async move {
                 let mut options = BlobClientDeleteOptions {
-                    // Those that somebody made by hand would be in the way.
+                    // Snapshots that were created manually would prevent the deletion.
                     delete_snapshots: Some(DeleteSnapshotsOptionType::Include),
                     method_options,
                     ..BlobClientDeleteOptions::default()
@@ -169,9 +170,9 @@ impl AzBlob {
     }
 }
 
-/// The error of a batch of which nothing was answered: the one that leaves most open.
-fn worst(errors: impl Iterator<Item = Error>) -> Error {
+/// Returns the error for a batch without any answer: an indeterminate one if there is one.
+fn batch_error(errors: impl Iterator<Item = Error>) -> Error {
     errors
         .max_by_key(|error| matches!(error, Error::Indeterminate(_)))
-        .unwrap_or_else(|| Error::Unavailable("Azure was asked nothing".into()))
+        .unwrap_or_else(|| Error::Unavailable("no request was sent to Azure".into()))
 }

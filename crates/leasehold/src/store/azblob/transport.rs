@@ -1,4 +1,4 @@
-//! How requests get to Azure, and what is seen of them on the way.
+//! Sends requests to Azure, and traces them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,78 +13,76 @@ use leasehold_core::Stamp;
 use crate::Result;
 use crate::store::azure::{self, Connections};
 
-/// Goes with one request. Clones are the same witness.
+/// The trace of one request. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Witness(Arc<Seen>);
+pub(super) struct RequestTrace(Arc<TraceState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct TraceState {
     sent: AtomicBool,
     stamp: Mutex<Option<Stamp>>,
 }
 
-impl Witness {
-    /// Whether anything of it may have left this machine.
+impl RequestTrace {
+    /// Returns whether a part of the request may have been sent.
     pub(super) fn was_sent(&self) -> bool {
         self.0.sent.load(Ordering::SeqCst)
     }
 
-    /// The time in the answer's `Date`, be it an error or not.
+    /// Returns the time in the answer's `Date` header, also for an error.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         *self.0.stamp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn see(&self, stamp: Option<Stamp>) {
+    fn record(&self, stamp: Option<Stamp>) {
         *self.0.stamp.lock().unwrap_or_else(PoisonError::into_inner) = stamp;
     }
 }
 
-/// The library's own connections instead of the SDK's.
+/// A transport with the library's own connections instead of the SDK's.
 #[derive(Debug)]
-struct Wire(Connections);
+struct HyperTransport(Connections);
 
-/// What sends requests, on connections that are kept for the next: writes once each.
+/// Creates the transport, which reuses connections and sends each write once.
 pub(super) fn transport(endpoint: &Url) -> Result<Transport> {
-    let wire = Wire(Connections::new(endpoint.scheme() == "http")?);
-    Ok(Transport::with_policy(Arc::new(wire)))
+    let transport = HyperTransport(Connections::new(endpoint.scheme() == "http")?);
+    Ok(Transport::with_policy(Arc::new(transport)))
 }
 
-impl Wire {
-    /// Sends a request: a read once more, on a new connection, if the one that it went out on was lost. The server may have
-    /// closed that just then, because it was idle.
-    async fn carry(
+impl HyperTransport {
+    /// Sends a request. Retries a read on a new connection if the connection was lost, because the server may have
+    /// just closed it for being idle.
+    async fn send_with_retry(
         &self,
         request: &Request,
     ) -> azure_core::Result<(AsyncRawResponse, Option<Stamp>)> {
-        let carried = azure::carry(&self.0.current(), request).await;
-        let Err(error) = carried else { return carried };
-        self.0.give_up();
+        let answer = azure::send(&self.0.current(), request).await;
+        let Err(error) = answer else { return answer };
+        self.0.reset();
         let was_lost = matches!(error.kind(), ErrorKind::Io);
         match request.method() {
-            Method::Get | Method::Head if was_lost => {
-                azure::carry(&self.0.current(), request).await
-            }
+            Method::Get | Method::Head if was_lost => azure::send(&self.0.current(), request).await,
             _ => Err(error),
         }
     }
 }
 
 #[async_trait]
-#[expect(elided_lifetimes_in_paths, reason = "as the trait has it")]
-impl Policy for Wire {
+#[expect(elided_lifetimes_in_paths, reason = "required by the trait")]
+impl Policy for HyperTransport {
     async fn send(
         &self,
         context: &Context,
         request: &mut Request,
         _: &[Arc<dyn Policy>],
     ) -> PolicyResult {
-        let witness = context.value::<Witness>();
-        if let Some(witness) = witness {
-            witness.0.sent.store(true, Ordering::SeqCst);
+        let trace = context.value::<RequestTrace>();
+        if let Some(trace) = trace {
+            trace.0.sent.store(true, Ordering::SeqCst);
         }
-        let (answer, stamp) = self.carry(request).await?;
-        if let Some(witness) = witness {
-            witness.see(stamp);
+        let (answer, stamp) = self.send_with_retry(request).await?;
+        if let Some(trace) = trace {
+            trace.record(stamp);
         }
         Ok(answer)
     }

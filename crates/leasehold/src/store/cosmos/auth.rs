@@ -1,4 +1,4 @@
-//! Who asks: a key that signs each request, or a token of Microsoft Entra ID.
+//! Authenticates requests: with a key that signs each request, or a token of Microsoft Entra ID.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use percent_encoding::utf8_percent_encode;
 use tokio::sync::Mutex;
 
 use super::client::{RESERVED, Resource};
-use super::options::{Options, Who};
+use super::options::{CosmosOptions, Credential};
 use crate::store::azure::{self, Http};
 use crate::{Error, Result};
 
-/// A token is renewed so long before it ends.
-const EARLY: Duration = Duration::from_secs(300);
+/// How long before its expiry a token is renewed.
+const RENEWAL_LEAD: Duration = Duration::from_secs(300);
 
-/// Who asks.
+/// The authentication.
 pub(super) enum Auth {
     Key(Secret),
     Token {
@@ -31,14 +31,14 @@ pub(super) enum Auth {
 }
 
 impl Auth {
-    pub(super) fn new(options: &Options, http: &Http) -> Result<Self> {
-        let credential = match &options.who {
-            Who::Key(key) => return Ok(Self::Key(key.clone())),
-            Who::Entra => {
-                let transport = Transport::new(Arc::new(Carrier(http.clone())));
+    pub(super) fn new(options: &CosmosOptions, http: &Http) -> Result<Self> {
+        let credential = match &options.credential {
+            Credential::Key(key) => return Ok(Self::Key(key.clone())),
+            Credential::Entra => {
+                let transport = Transport::new(Arc::new(TokenTransport(http.clone())));
                 azure::identity(|name| std::env::var(name).ok(), transport)?
             }
-            Who::Cli => azure::logged_in()?,
+            Credential::Cli => azure::developer_identity()?,
         };
         let host = options.endpoint.host().unwrap_or_default();
         Ok(Self::Token {
@@ -48,7 +48,7 @@ impl Auth {
         })
     }
 
-    /// The `authorization` of a request.
+    /// Returns the `authorization` header of a request.
     pub(super) async fn authorization(
         &self,
         method: &Method,
@@ -66,8 +66,9 @@ impl Auth {
                 current,
             } => {
                 let mut current = current.lock().await;
-                let is_good =
-                    |token: &AccessToken| OffsetDateTime::now_utc() + EARLY < token.expires_on;
+                let is_good = |token: &AccessToken| {
+                    OffsetDateTime::now_utc() + RENEWAL_LEAD < token.expires_on
+                };
                 let token = match current.take().filter(is_good) {
                     Some(token) => token,
                     None => credential
@@ -84,14 +85,14 @@ impl Auth {
     }
 }
 
-/// Takes requests for tokens where they are to go, over the store's own connections.
+/// Sends token requests over the store's own connections.
 #[derive(Debug)]
-struct Carrier(Http);
+struct TokenTransport(Http);
 
 #[async_trait]
-impl HttpClient for Carrier {
+impl HttpClient for TokenTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let (answer, _) = azure::carry(&self.0, request).await?;
+        let (answer, _) = azure::send(&self.0, request).await?;
         Ok(answer)
     }
 }
@@ -100,14 +101,15 @@ fn sign(key: &Secret, method: &Method, resource: &Resource, date: &str) -> Resul
     let method = method.as_str().to_ascii_lowercase();
     let date = date.to_ascii_lowercase();
     let Resource { of_type, link, .. } = resource;
-    hmac_sha256(&format!("{method}\n{of_type}\n{link}\n{date}\n\n"), key)
-        .map_err(|_| Error::invalid("the key for Cosmos DB is not base64"))
+    hmac_sha256(&format!("{method}\n{of_type}\n{link}\n{date}\n\n"), key).map_err(|_| {
+        Error::invalid("the key for Cosmos DB is not base64: copy it from Azure unchanged")
+    })
 }
 
 fn denied(error: &azure_core::Error) -> Error {
     Error::Denied(format!(
-        "no token of Microsoft Entra ID: {error}: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run \
-         where there is a workload or managed identity; `auth=cli` goes by `az login`"
+        "cannot get a token from Microsoft Entra ID: {error}: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run \
+         with a workload or managed identity; `auth=cli` uses `az login`"
     ))
 }
 
@@ -115,9 +117,9 @@ fn denied(error: &azure_core::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// The example in Microsoft's description of the REST API.
+    /// The example of Microsoft's REST API documentation.
     #[tokio::test]
-    async fn a_request_is_signed_as_microsoft_shows() {
+    async fn signature_matches_microsofts_example() {
         let key = "dsZQi3KtZmCv1ljt3VNWNm7sQUF1y5rJfC6kv5JiwvW0EndXdDku/dkKBp8/ufDToSxLzR4y+O/0H/t4bQtVNw==";
         let auth = Auth::Key(Secret::new(key));
         let resource = Resource {

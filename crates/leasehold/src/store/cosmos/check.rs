@@ -1,4 +1,4 @@
-//! What `leasehold doctor` finds out about the account and the container.
+//! The checks of `leasehold doctor` for the account and the container.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ impl Cosmos {
         let account = self.account().await?;
         let Some(container) = self.container().await? else {
             return Err(Error::Denied(format!(
-                "there is no container `{}`: run `leasehold init`",
+                "the container `{}` does not exist: run `leasehold init`",
                 self.options.container
             )));
         };
         let mut checks = vec![
-            // One with another key would not have been opened.
-            Check::green("the partition key is as it should be"),
+            // Opening the store has already refused a container with another key.
+            Check::green("the partition key is correct"),
             regions(&account),
             consistency(&account),
             expiry(&container),
@@ -28,7 +28,7 @@ impl Cosmos {
         Ok(checks)
     }
 
-    /// Lists and claims go by the index.
+    /// Checks the index, which listings and claims require.
     async fn index(&self) -> Check {
         for state in [None, Some("REQUESTED".into())] {
             let query = Query {
@@ -39,24 +39,24 @@ impl Cosmos {
             if let Err(error) = self.search(&query).await {
                 return Check::red(
                     format!("records cannot be listed: {error}"),
-                    "let the indexing policy include `/kind/?`, `/listed/?`, `/queue/?` and `/queued/?`",
+                    "include in the indexing policy: `/kind/?`, `/listed/?`, `/queue/?` and `/queued/?`",
                 );
             }
         }
-        Check::green("records can be listed and claimed by the index")
+        Check::green("records can be listed and claimed with the index")
     }
 }
 
 fn regions(account: &Value) -> Check {
     if has_several_writers(account) {
         return Check::red(
-            "several write regions: two may hold one lease",
+            "several write regions: two regions may hold one lease",
             "az cosmosdb update -g GROUP -n ACCOUNT --enable-multiple-write-locations false",
         );
     }
     match regions_of(account) {
         0 | 1 => Check::green("one region"),
-        regions => Check::green(format!("one of {regions} regions writes")),
+        regions => Check::green(format!("one of {regions} regions is writable")),
     }
 }
 
@@ -64,16 +64,17 @@ fn regions_of(account: &Value) -> usize {
     account["readableLocations"].as_array().map_or(0, Vec::len)
 }
 
-/// Reads ask for the latest version whatever the level is. But what is acknowledged before other regions have it may be lost.
+/// Checks the consistency level. Reads request the latest version at any level, but a write acknowledged before other
+/// regions have it may be lost.
 fn consistency(account: &Value) -> Check {
     let level = account["userConsistencyPolicy"]["defaultConsistencyLevel"]
         .as_str()
         .unwrap_or("unknown");
-    let what = format!("consistency is {level}; reads ask for what was last written");
+    let what = format!("consistency is {level}; reads request the last write");
     match level == "Strong" || regions_of(account) < 2 {
         true => Check::green(what),
         false => Check::yellow(
-            format!("{what}, but a region that is lost may take the newest leases with it"),
+            format!("{what}, but the loss of a region may lose the newest leases"),
             "az cosmosdb update -g GROUP -n ACCOUNT --default-consistency-level Strong",
         ),
     }
@@ -83,8 +84,8 @@ fn expiry(container: &Value) -> Check {
     match container["defaultTtl"].as_i64() {
         None => Check::green("no item is deleted by time to live"),
         Some(_) => Check::yellow(
-            "time to live is on in the container: records are exempt (`ttl` is -1), unless somebody edits them",
-            "az cosmosdb sql container update -g GROUP -a ACCOUNT -d DATABASE -n CONTAINER --ttl 0, or a container of its own",
+            "time to live is on in the container: records are exempt (`ttl` is -1) unless they are edited manually",
+            "az cosmosdb sql container update -g GROUP -a ACCOUNT -d DATABASE -n CONTAINER --ttl 0, or use a separate container",
         ),
     }
 }
@@ -97,7 +98,7 @@ mod tests {
     use crate::store::Level;
 
     #[test]
-    fn what_can_be_lost_or_deleted_is_worth_a_thought() {
+    fn possible_loss_and_expiry_are_reported() {
         let account = |level: &str, regions: usize| {
             json!({
                 "userConsistencyPolicy": { "defaultConsistencyLevel": level },

@@ -1,4 +1,4 @@
-//! Cosmos DB by its REST API: connections, requests, and the time that every answer tells.
+//! A client of Cosmos DB's REST API: connections, requests, and the time of each answer.
 
 use std::time::Duration;
 
@@ -13,38 +13,38 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Instant, timeout_at};
 
 use super::auth::Auth;
-use super::failure::{self, Doubt};
-use super::options::Options;
+use super::failure::{self, Ambiguity};
+use super::options::CosmosOptions;
 use crate::store::azure::{Connections, Http};
 use crate::store::date;
 use crate::{Error, Result};
 
-/// How long a call may take; below an engine's own limit.
-pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-/// The REST API as of then.
+/// How long a call may take: less than the engine's own limit.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// The version of the REST API.
 const API_VERSION: &str = "2020-07-15";
 
-/// All but what means itself everywhere in a URL.
+/// Every character that must be encoded in some part of a URL.
 pub(super) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// What is asked for.
+/// The resource of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
-    /// `docs`, `colls`, …
+    /// The type: `docs`, `colls`, …
     pub(super) of_type: &'static str,
-    /// By which ids one gets there: `dbs/D/colls/C`.
+    /// The path of ids: `dbs/D/colls/C`.
     pub(super) link: String,
-    /// Whether all of that type there are meant, rather than the one that the link leads to.
+    /// Whether it is all resources of that type under the link, rather than the linked one.
     pub(super) is_feed: bool,
 }
 
 impl Resource {
     fn path(&self) -> String {
-        // What stands between ids stays.
+        // The separators between ids are not encoded.
         const IN_PATHS: &AsciiSet = &RESERVED.remove(b'/');
         let link = utf8_percent_encode(&self.link, IN_PATHS);
         match (self.is_feed, self.link.is_empty()) {
@@ -57,30 +57,30 @@ impl Resource {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct ApiRequest {
     pub(super) method: Method,
     pub(super) resource: Resource,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Bytes,
-    pub(super) doubt: Doubt,
+    pub(super) ambiguity: Ambiguity,
 }
 
-/// An answer, whatever it says.
+/// An answer with any status.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: u16,
-    /// What the status leaves open; 0 if it says it all.
+    /// The detailed status; 0 if there is none.
     pub(super) substatus: u32,
     pub(super) stamp: Stamp,
     pub(super) etag: Option<Text>,
-    /// Where a feed goes on.
+    /// The continuation token of a feed.
     pub(super) continuation: Option<String>,
-    /// When to try again.
+    /// When to retry.
     retry_after: Option<Duration>,
     pub(super) body: Bytes,
 }
 
-/// Calls to an account.
+/// A client of an account.
 pub(super) struct Client {
     connections: Connections,
     endpoint: Uri,
@@ -88,7 +88,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(options: &Options) -> Result<Self> {
+    pub(super) fn new(options: &CosmosOptions) -> Result<Self> {
         let connections = Connections::new(options.is_plain())?;
         Ok(Self {
             auth: Auth::new(options, &connections.current())?,
@@ -97,10 +97,10 @@ impl Client {
         })
     }
 
-    /// Asks, and again if there was too much at once.
-    pub(super) async fn ask(&self, ask: &Ask, deadline: Instant) -> Result<Reply> {
+    /// Sends a request, and retries it when it was throttled.
+    pub(super) async fn send(&self, request: &ApiRequest, deadline: Instant) -> Result<Reply> {
         loop {
-            let reply = self.ask_once(ask, deadline).await?;
+            let reply = self.send_once(request, deadline).await?;
             let is_busy = matches!(reply.status, 429 | 449);
             let pause = reply.retry_after.unwrap_or(Duration::from_millis(20));
             if !is_busy || Instant::now() + pause >= deadline {
@@ -110,47 +110,50 @@ impl Client {
         }
     }
 
-    async fn ask_once(&self, ask: &Ask, deadline: Instant) -> Result<Reply> {
-        let late = |doubt| failure::lost("Cosmos DB does not answer".into(), doubt);
-        let request = timeout_at(deadline, self.request(ask));
-        // Nothing of it was sent.
-        let request = request.await.map_err(|_| late(Doubt::None))??;
+    async fn send_once(&self, request: &ApiRequest, deadline: Instant) -> Result<Reply> {
+        let late = |ambiguity| failure::unanswered("Cosmos DB does not answer".into(), ambiguity);
+        let signed = timeout_at(deadline, self.sign(request));
+        // Nothing was sent.
+        let signed = signed.await.map_err(|_| late(Ambiguity::None))??;
         let exchanging = async {
-            let exchanged = exchange(&self.connections.current(), request.clone()).await;
-            match exchanged {
-                // The server may have closed an idle connection just then. A read can be repeated, on a new one.
-                Err(broken) if ask.doubt == Doubt::None && !broken.is_unreachable() => {
-                    self.connections.give_up();
-                    exchange(&self.connections.current(), request).await
+            let answer = exchange(&self.connections.current(), signed.clone()).await;
+            match answer {
+                // The server may have just closed an idle connection. A read can be repeated on a new one.
+                Err(failure)
+                    if request.ambiguity == Ambiguity::None && !failure.is_unreachable() =>
+                {
+                    self.connections.reset();
+                    exchange(&self.connections.current(), signed).await
                 }
-                exchanged => exchanged,
+                answer => answer,
             }
         };
         match timeout_at(deadline, exchanging).await {
             Ok(Ok((head, body))) => {
                 let status = head.status.as_u16();
-                // The write region may be another one now, and the account's name lead there.
+                // The write region may have changed, and the account's host name may lead to the new one.
                 if status == 403 {
-                    self.connections.give_up();
+                    self.connections.reset();
                 }
-                Reply::new(status, &head.headers, body).ok_or_else(|| silent(ask.doubt))
+                Reply::new(status, &head.headers, body)
+                    .ok_or_else(|| missing_date(request.ambiguity))
             }
-            Ok(Err(broken)) => {
-                self.connections.give_up();
-                Err(broken.into_error(ask.doubt))
+            Ok(Err(failure)) => {
+                self.connections.reset();
+                Err(failure.into_error(request.ambiguity))
             }
             Err(_) => {
-                self.connections.give_up();
-                Err(late(ask.doubt))
+                self.connections.reset();
+                Err(late(request.ambiguity))
             }
         }
     }
 
-    async fn request(&self, ask: &Ask) -> Result<Request<Full<Bytes>>> {
+    async fn sign(&self, request: &ApiRequest) -> Result<Request<Full<Bytes>>> {
         let date = date_of_now();
         let authorization = self
             .auth
-            .authorization(&ask.method, &ask.resource, &date)
+            .authorization(&request.method, &request.resource, &date)
             .await?;
         let uri = Uri::builder()
             .scheme(self.endpoint.scheme_str().unwrap_or("https"))
@@ -159,26 +162,26 @@ impl Client {
                     .authority()
                     .map_or("", |authority| authority.as_str()),
             )
-            .path_and_query(ask.resource.path())
+            .path_and_query(request.resource.path())
             .build()
-            .map_err(|_| Error::invalid("the endpoint in the store URL cannot be used"))?;
-        let mut request = Request::builder()
-            .method(&ask.method)
+            .map_err(|_| Error::invalid("the `endpoint` in the store URL is invalid"))?;
+        let mut signed = Request::builder()
+            .method(&request.method)
             .uri(uri)
             .header(AUTHORIZATION, authorization)
             .header("x-ms-date", date)
             .header("x-ms-version", API_VERSION);
-        for (name, value) in &ask.headers {
-            request = request.header(*name, value);
+        for (name, value) in &request.headers {
+            signed = signed.header(*name, value);
         }
-        request
-            .body(Full::new(ask.body.clone()))
-            .map_err(|_| Error::invalid("that version was not made by this store"))
+        signed
+            .body(Full::new(request.body.clone()))
+            .map_err(|_| Error::invalid("the version is not from this store"))
     }
 }
 
 impl Reply {
-    /// `None`: it does not tell the time.
+    /// Reads an answer's head; `None` if it has no time.
     fn new(status: u16, headers: &HeaderMap, body: Bytes) -> Option<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let number = |name: &str| text(name).and_then(|text| text.parse().ok());
@@ -211,36 +214,39 @@ impl Reply {
         }
     }
 
-    /// What it says, as JSON.
+    /// Parses the body as JSON.
     pub(super) fn json(&self) -> Result<serde_json::Value> {
-        serde_json::from_slice(&self.body).map_err(|_| failure::odd())
+        serde_json::from_slice(&self.body).map_err(|_| failure::unexpected_answer())
     }
 }
 
-/// Sends a request, and reads the whole answer.
+/// Sends a request and reads the whole answer.
 async fn exchange(
     http: &Http,
     request: Request<Full<Bytes>>,
-) -> std::result::Result<(Parts, Bytes), Broken> {
-    let response = http.request(request).await.map_err(Broken::Request)?;
+) -> std::result::Result<(Parts, Bytes), ExchangeError> {
+    let response = http
+        .request(request)
+        .await
+        .map_err(ExchangeError::Request)?;
     let (head, body) = response.into_parts();
-    let body = body.collect().await.map_err(Broken::Answer)?;
+    let body = body.collect().await.map_err(ExchangeError::Answer)?;
     Ok((head, body.to_bytes()))
 }
 
-/// How an exchange went wrong.
-enum Broken {
+/// The failure of an exchange.
+enum ExchangeError {
     Request(HttpError),
     Answer(hyper::Error),
 }
 
-impl Broken {
-    /// Whether there was no connection, so that nothing was sent.
+impl ExchangeError {
+    /// Returns whether connecting failed, so that nothing was sent.
     fn is_unreachable(&self) -> bool {
         matches!(self, Self::Request(error) if error.is_connect())
     }
 
-    fn into_error(self, doubt: Doubt) -> Error {
+    fn into_error(self, ambiguity: Ambiguity) -> Error {
         let is_unreachable = self.is_unreachable();
         let causes: &dyn std::error::Error = match &self {
             Self::Request(error) => error,
@@ -250,25 +256,25 @@ impl Broken {
         let cause = cause.map_or_else(String::new, ToString::to_string);
         match self {
             Self::Request(_) if is_unreachable => Error::Unavailable(format!(
-                "Cosmos DB cannot be reached: {cause}: are account and `endpoint` (http or https) in the store URL right?"
+                "cannot connect to Cosmos DB: {cause}: check account and `endpoint` (http or https) in the store URL"
             )),
-            _ => failure::lost(
+            _ => failure::unanswered(
                 format!("the connection to Cosmos DB was lost: {cause}"),
-                doubt,
+                ambiguity,
             ),
         }
     }
 }
 
-fn silent(doubt: Doubt) -> Error {
-    let problem = "the answers of Cosmos DB have no `Date`, by which leases expire: what is at the `endpoint`?";
-    match doubt {
-        Doubt::None => Error::Denied(problem.into()),
-        doubt => failure::lost(problem.into(), doubt),
+fn missing_date(ambiguity: Ambiguity) -> Error {
+    let problem = "the answers of Cosmos DB have no `Date` header, which leases require: check the `endpoint` in the store URL";
+    match ambiguity {
+        Ambiguity::None => Error::Denied(problem.into()),
+        ambiguity => failure::unanswered(problem.into(), ambiguity),
     }
 }
 
-/// This machine's wall clock, which a request must be signed with. Nothing else depends on it.
+/// Returns the wall clock's date, with which requests must be signed. Nothing else depends on it.
 fn date_of_now() -> String {
     jiff::fmt::rfc2822::DateTimePrinter::new()
         .timestamp_to_rfc9110_string(&jiff::Timestamp::now())
@@ -280,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_what_is_asked_for() {
+    fn resource_paths_are_encoded() {
         for (of_type, link, is_feed, path) in [
             ("", "", false, "/"),
             ("dbs", "", true, "/dbs"),

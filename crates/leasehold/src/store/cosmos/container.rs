@@ -1,4 +1,4 @@
-//! The account and the container: what they must be like, and making what is missing.
+//! Checks the account and the container, and creates what is missing.
 
 use hyper::Method;
 use hyper::body::Bytes;
@@ -6,30 +6,33 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Cosmos;
-use super::client::{Ask, PATIENCE, Reply, Resource};
-use super::failure::{self, Doubt};
+use super::client::{ApiRequest, CALL_TIMEOUT, Reply, Resource};
+use super::failure::{self, Ambiguity};
 use crate::{Error, Result};
 
-/// By what the items of a container are spread: each may be anywhere, so that no limit of one partition is theirs.
+/// The partition key: each item has its own partition, so that no limit of a partition applies.
 const PARTITION_KEY: &str = "/id";
-/// The key of containers in which the user's items share the lease's partition, and so a batch with it.
+/// The partition key of containers in which user items share the lease's partition, and so can be written in one
+/// batch with it.
 const SHARED_PARTITION_KEY: &str = "/lease";
 
 impl Cosmos {
-    /// Makes the container if there is none, and refuses what leases would not be safe on.
+    /// Creates the container if it is missing, and refuses an unsafe account or container.
     pub(super) async fn prepare(&self) -> Result<()> {
         check_account(&self.account().await?)?;
         let container = match self.container().await? {
             Some(container) => container,
             None => {
                 self.create().await?;
-                self.container().await?.ok_or_else(failure::odd)?
+                self.container()
+                    .await?
+                    .ok_or_else(failure::unexpected_answer)?
             }
         };
         check_container(&self.options.container, &container)
     }
 
-    /// The account as it is.
+    /// Returns the account's properties.
     pub(super) async fn account(&self) -> Result<Value> {
         let account = Resource {
             of_type: "",
@@ -39,11 +42,11 @@ impl Cosmos {
         let reply = self.get(account).await?;
         match reply.status {
             200 => reply.json(),
-            _ => Err(failure::refused(&reply, Doubt::None)),
+            _ => Err(failure::refused(&reply, Ambiguity::None)),
         }
     }
 
-    /// The container as it is; `None` if there is none.
+    /// Returns the container's properties; `None` if it does not exist.
     pub(super) async fn container(&self) -> Result<Option<Value>> {
         let container = Resource {
             of_type: "colls",
@@ -54,7 +57,7 @@ impl Cosmos {
         match reply.status {
             200 => reply.json().map(Some),
             404 => Ok(None),
-            _ => Err(failure::refused(&reply, Doubt::None)),
+            _ => Err(failure::refused(&reply, Ambiguity::None)),
         }
     }
 
@@ -63,7 +66,7 @@ impl Cosmos {
         let container = json!({
             "id": self.options.container,
             "partitionKey": { "paths": [PARTITION_KEY], "kind": "Hash", "version": 2 },
-            // Only what is searched by: a renewal changes none of it.
+            // Only the properties that queries use: a renewal changes none of them.
             "indexingPolicy": {
                 "indexingMode": "consistent",
                 "includedPaths": [
@@ -87,23 +90,23 @@ impl Cosmos {
                 link: String::new(),
                 is_feed: true,
             };
-            let made = self.post(databases, &json!({ "id": database })).await?;
-            self.is_made(&made)?;
+            let created = self.post(databases, &json!({ "id": database })).await?;
+            self.check_created(&created)?;
             reply = self.post(containers(), &container).await?;
         }
-        self.is_made(&reply)
+        self.check_created(&reply)
     }
 
-    /// Whether it was made, by us or by somebody else.
-    fn is_made(&self, reply: &Reply) -> Result<()> {
+    /// Checks that a resource was created, by this process or another one.
+    fn check_created(&self, reply: &Reply) -> Result<()> {
         if matches!(reply.status, 201 | 409) {
             return Ok(());
         }
-        Err(match failure::refused(reply, Doubt::None) {
+        Err(match failure::refused(reply, Ambiguity::None) {
             Error::Denied(why) => {
                 let (database, container) = (&self.options.database, &self.options.container);
                 Error::Denied(format!(
-                    "there is no container `{container}` in the database `{database}`, and it cannot be made: {why}: `az \
+                    "the container `{container}` in the database `{database}` does not exist, and cannot be created: {why}; run `az \
                      cosmosdb sql database create -g GROUP -a ACCOUNT -n {database}` and `az cosmosdb sql container create -g \
                      GROUP -a ACCOUNT -d {database} -n {container} -p {PARTITION_KEY}`"
                 ))
@@ -113,26 +116,30 @@ impl Cosmos {
     }
 
     async fn get(&self, resource: Resource) -> Result<Reply> {
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::GET,
             resource,
             headers: Vec::new(),
             body: Bytes::new(),
-            doubt: Doubt::None,
+            ambiguity: Ambiguity::None,
         };
-        self.client.ask(&ask, Instant::now() + PATIENCE).await
+        self.client
+            .send(&request, Instant::now() + CALL_TIMEOUT)
+            .await
     }
 
-    /// Making what is already there does no harm, so that there is never a doubt.
+    /// Sends a request that creates a resource, which is never ambiguous, because it is idempotent.
     async fn post(&self, resource: Resource, body: &Value) -> Result<Reply> {
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::POST,
             resource,
             headers: vec![("content-type", "application/json".into())],
             body: body.to_string().into(),
-            doubt: Doubt::None,
+            ambiguity: Ambiguity::None,
         };
-        self.client.ask(&ask, Instant::now() + PATIENCE).await
+        self.client
+            .send(&request, Instant::now() + CALL_TIMEOUT)
+            .await
     }
 }
 
@@ -141,19 +148,19 @@ fn check_account(account: &Value) -> Result<()> {
     match has_several_writers(account) {
         false => Ok(()),
         true => Err(Error::Denied(
-            "this Cosmos DB account has several write regions, of which two could hold one lease: `az cosmosdb update -g \
+            "this Cosmos DB account has several write regions, so two regions could hold one lease: run `az cosmosdb update -g \
              GROUP -n ACCOUNT --enable-multiple-write-locations false`, or use another account"
                 .into(),
         )),
     }
 }
 
-/// Whether regions write without asking each other.
+/// Returns whether regions write without coordination.
 pub(super) fn has_several_writers(account: &Value) -> bool {
     account["enableMultipleWriteLocations"].as_bool() == Some(true)
 }
 
-/// Refuses a container whose partition key is another, or that cannot be searched.
+/// Refuses a container with another partition key, or without an index.
 fn check_container(name: &str, container: &Value) -> Result<()> {
     let key = &container["partitionKey"]["paths"];
     if ![PARTITION_KEY, SHARED_PARTITION_KEY]
@@ -161,15 +168,15 @@ fn check_container(name: &str, container: &Value) -> Result<()> {
         .contains(key)
     {
         return Err(Error::Denied(format!(
-            "the container `{name}` is another program's: its partition key is neither `{PARTITION_KEY}` nor \
-             `{SHARED_PARTITION_KEY}`; name another one, and `leasehold init` makes it"
+            "the container `{name}` belongs to another program: its partition key is neither `{PARTITION_KEY}` nor \
+             `{SHARED_PARTITION_KEY}`; use another name, and `leasehold init` creates it"
         )));
     }
     let mode = container["indexingPolicy"]["indexingMode"].as_str();
     if mode.is_some_and(|mode| !mode.eq_ignore_ascii_case("consistent")) {
         return Err(Error::Denied(format!(
-            "the container `{name}` has no index (`indexingMode` is not `consistent`), so that nothing is found in it: change \
-             its indexing policy, or name another one, and `leasehold init` makes it"
+            "the container `{name}` has no index (`indexingMode` is not `consistent`), which searches require: change \
+             its indexing policy, or use another name, and `leasehold init` creates it"
         )));
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Searches: every physical partition is asked for its next items in order, and the answers are merged.
+//! Finds records by querying every physical partition for its next items in order, and merging the answers.
 //!
-//! No front end of Cosmos DB merges sorted answers: that is left to its clients.
+//! The service does not merge sorted answers of partitions: that is left to clients.
 
 use std::sync::PoisonError;
 
@@ -12,16 +12,16 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::client::{Ask, PATIENCE, Reply, Resource};
-use super::failure::{self, Doubt};
+use super::client::{ApiRequest, CALL_TIMEOUT, Reply, Resource};
+use super::failure::{self, Ambiguity};
 use super::load::LATEST;
 use super::{Cosmos, item, later};
 use crate::store::{Answer, Availability, Page, Query, Stored, held_until};
 use crate::{Error, Result};
 
-/// The most items that one partition is asked for at once.
-const SLICE: usize = 100;
-/// A partition was split or merged: there are others now.
+/// The maximum number of items to request from one partition at once.
+const MAX_SLICE: usize = 100;
+/// The status if a partition was split or merged.
 const PARTITION_GONE: u16 = 410;
 
 const BY_NAME: &str = "SELECT * FROM c WHERE c.kind = @of AND c.listed > @after AND STARTSWITH(c.listed, @prefix) \
@@ -29,9 +29,9 @@ const BY_NAME: &str = "SELECT * FROM c WHERE c.kind = @of AND c.listed > @after 
 const BY_STATE: &str = "SELECT * FROM c WHERE c.queue = @of AND c.queued > @after AND STARTSWITH(c.listed, @prefix) \
                         ORDER BY c.queued";
 
-/// A record, and its place in the order, which is also the cursor.
+/// A record and its position in the order, which is also the cursor.
 struct Entry {
-    place: String,
+    position: String,
     name: Name,
     stored: Stored,
 }
@@ -45,28 +45,33 @@ struct Slice {
 
 impl Cosmos {
     pub(super) async fn search(&self, query: &Query) -> Result<Answer<Page>> {
-        // A search that reads much and finds little ends early, with a cursor to go on from.
-        let enough = Instant::now() + PATIENCE / 2;
+        // A search that reads much and finds little ends early, with a cursor to continue from.
+        let soft_deadline = Instant::now() + CALL_TIMEOUT / 2;
         let mut after = query.cursor.clone();
         let (mut found, mut stamp) = (Vec::new(), None);
         loop {
-            let missing = query.limit.saturating_add(1).saturating_sub(found.len());
-            let slice = self.next(query, after.as_deref(), missing).await?;
+            let wanted = query.limit.saturating_add(1).saturating_sub(found.len());
+            let slice = self.next(query, after.as_deref(), wanted).await?;
             stamp = later(stamp, slice.stamp);
             if let Some(last) = slice.entries.last() {
-                after = Some(last.place.clone());
+                after = Some(last.position.clone());
             }
-            found.extend(slice.entries.into_iter().filter(|it| is_wanted(query, it)));
+            found.extend(
+                slice
+                    .entries
+                    .into_iter()
+                    .filter(|it| matches_query(query, it)),
+            );
             if found.len() > query.limit {
                 found.truncate(query.limit);
-                after = found.last().map(|entry| entry.place.clone());
+                after = found.last().map(|entry| entry.position.clone());
                 break;
             }
             if slice.at_end {
                 after = None;
                 break;
             }
-            if Instant::now() >= enough {
+            if Instant::now() >= soft_deadline {
                 break;
             }
         }
@@ -76,32 +81,32 @@ impl Cosmos {
                 records: records.collect(),
                 cursor: after,
             },
-            stamp: stamp.ok_or_else(failure::odd)?,
+            stamp: stamp.ok_or_else(failure::unexpected_answer)?,
         })
     }
 
-    /// The next entries of all partitions together.
-    async fn next(&self, query: &Query, after: Option<&str>, missing: usize) -> Result<Slice> {
+    /// Returns the next entries of all partitions, merged.
+    async fn next(&self, query: &Query, after: Option<&str>, wanted: usize) -> Result<Slice> {
         let limit = match query.availability {
-            Some(_) => SLICE,
-            None => missing.clamp(1, SLICE),
+            Some(_) => MAX_SLICE,
+            None => wanted.clamp(1, MAX_SLICE),
         };
-        let deadline = Instant::now() + PATIENCE;
-        let body = question(query, after.unwrap_or_default());
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let body = query_body(query, after.unwrap_or_default());
         let slices = match self.slices(query, &body, limit, deadline).await? {
             Some(slices) => slices,
             None => {
                 self.forget_partitions();
-                let again = self.slices(query, &body, limit, deadline).await?;
-                again.ok_or_else(|| {
-                    Error::Unavailable("Cosmos DB is moving its partitions".into())
+                let slices = self.slices(query, &body, limit, deadline).await?;
+                slices.ok_or_else(|| {
+                    Error::Unavailable("Cosmos DB is splitting its partitions: try again".into())
                 })?
             }
         };
-        Ok(merged(slices))
+        Ok(merge(slices))
     }
 
-    /// The next entries of each partition; `None` if the partitions are others by now.
+    /// Returns the next entries of each partition; `None` if the partitions have changed.
     async fn slices(
         &self,
         query: &Query,
@@ -116,7 +121,7 @@ impl Cosmos {
         Ok(try_join_all(slices).await?.into_iter().collect())
     }
 
-    /// The next entries of one partition; `None` if it is no more.
+    /// Returns the next entries of one partition; `None` if it no longer exists.
     async fn slice(
         &self,
         query: &Query,
@@ -131,16 +136,17 @@ impl Cosmos {
             stamp: None,
         };
         let mut continuation = None;
-        // An answer may be short, or even empty, and yet not the last.
+        // An answer may be short or even empty without being the last.
         while !slice.at_end && slice.entries.len() < limit {
-            let mut ask = self.query(partition, body.clone(), limit);
-            ask.headers
+            let mut request = self.query(partition, body.clone(), limit);
+            request
+                .headers
                 .extend(continuation.map(|token| ("x-ms-continuation", token)));
-            let reply = self.client.ask(&ask, deadline).await?;
+            let reply = self.client.send(&request, deadline).await?;
             match reply.status {
                 200 => {}
                 PARTITION_GONE => return Ok(None),
-                _ => return Err(failure::refused(&reply, Doubt::None)),
+                _ => return Err(failure::refused(&reply, Ambiguity::None)),
             }
             slice.entries.extend(entries(query, &reply)?);
             slice.stamp = later(slice.stamp, Some(reply.stamp));
@@ -150,9 +156,9 @@ impl Cosmos {
         Ok(Some(slice))
     }
 
-    fn query(&self, partition: &str, body: Bytes, limit: usize) -> Ask {
+    fn query(&self, partition: &str, body: Bytes, limit: usize) -> ApiRequest {
         let (latest, strategy) = LATEST;
-        Ask {
+        ApiRequest {
             method: Method::POST,
             resource: self.items(),
             headers: vec![
@@ -164,17 +170,17 @@ impl Cosmos {
                 (latest, strategy.into()),
             ],
             body,
-            doubt: Doubt::None,
+            ambiguity: Ambiguity::None,
         }
     }
 
-    /// The physical partitions, which change only when the container has grown by much.
+    /// Returns the physical partitions, which change only when the container has grown considerably.
     async fn partitions(&self, deadline: Instant) -> Result<Vec<String>> {
         let known = self.known_partitions().clone();
         if !known.is_empty() {
             return Ok(known);
         }
-        let mut ask = Ask {
+        let mut request = ApiRequest {
             method: Method::GET,
             resource: Resource {
                 of_type: "pkranges",
@@ -183,19 +189,20 @@ impl Cosmos {
             },
             headers: Vec::new(),
             body: Bytes::new(),
-            doubt: Doubt::None,
+            ambiguity: Ambiguity::None,
         };
         let mut partitions = Vec::new();
         loop {
-            let reply = self.client.ask(&ask, deadline).await?;
+            let reply = self.client.send(&request, deadline).await?;
             if reply.status != 200 {
-                return Err(failure::refused(&reply, Doubt::None));
+                return Err(failure::refused(&reply, Ambiguity::None));
             }
             let ranges = reply.json()?["PartitionKeyRanges"].take();
-            let ranges: Vec<Range> = serde_json::from_value(ranges).map_err(|_| failure::odd())?;
+            let ranges: Vec<Range> =
+                serde_json::from_value(ranges).map_err(|_| failure::unexpected_answer())?;
             partitions.extend(ranges.into_iter().map(|range| range.id));
             match reply.continuation {
-                Some(token) => ask.headers = vec![("x-ms-continuation", token)],
+                Some(token) => request.headers = vec![("x-ms-continuation", token)],
                 None => break,
             }
         }
@@ -219,13 +226,13 @@ struct Range {
     id: String,
 }
 
-/// A query and its parameters.
-fn question(query: &Query, after: &str) -> Bytes {
+/// Returns the body of a query.
+fn query_body(query: &Query, after: &str) -> Bytes {
     let (text, of) = match &query.state {
         Some(state) => (BY_STATE, item::queue(query.kind, state)),
         None => (BY_NAME, query.kind.as_str().to_owned()),
     };
-    let question = json!({
+    let query_body = json!({
         "query": text,
         "parameters": [
             { "name": "@of", "value": of },
@@ -233,20 +240,20 @@ fn question(query: &Query, after: &str) -> Bytes {
             { "name": "@prefix", "value": item::listed(&query.prefix) },
         ],
     });
-    question.to_string().into()
+    query_body.to_string().into()
 }
 
-/// The entries that an answer has.
+/// Reads the entries of an answer.
 fn entries(query: &Query, reply: &Reply) -> Result<Vec<Entry>> {
     let records = item::all_found(&reply.body)?.into_iter();
     let entries = records.map(|(name, stored)| {
-        let place = match (&query.state, &stored.record.state) {
+        let position = match (&query.state, &stored.record.state) {
             (None, _) => item::listed(name.as_str()),
             (Some(_), Some(state)) => item::queued(state.since, &name),
-            (Some(_), None) => return Err(failure::odd()),
+            (Some(_), None) => return Err(failure::unexpected_answer()),
         };
         Ok(Entry {
-            place,
+            position,
             name,
             stored,
         })
@@ -254,12 +261,12 @@ fn entries(query: &Query, reply: &Reply) -> Result<Vec<Entry>> {
     entries.collect()
 }
 
-/// What is known of the order: up to where the first partition has told that is not at its end.
-fn merged(slices: Vec<Slice>) -> Slice {
+/// Merges entries up to the point that all unfinished partitions have reached.
+fn merge(slices: Vec<Slice>) -> Slice {
     let unfinished = slices.iter().filter(|slice| !slice.at_end);
-    let reach = unfinished
+    let limit = unfinished
         .filter_map(|slice| slice.entries.last())
-        .map(|entry| entry.place.clone())
+        .map(|entry| entry.position.clone())
         .min();
     let stamp = slices
         .iter()
@@ -267,18 +274,18 @@ fn merged(slices: Vec<Slice>) -> Slice {
     let mut entries: Vec<_> = slices
         .into_iter()
         .flat_map(|slice| slice.entries)
-        .filter(|entry| reach.as_ref().is_none_or(|reach| entry.place <= *reach))
+        .filter(|entry| limit.as_ref().is_none_or(|limit| entry.position <= *limit))
         .collect();
-    entries.sort_by(|one, other| one.place.cmp(&other.place));
+    entries.sort_by(|one, other| one.position.cmp(&other.position));
     Slice {
         entries,
-        at_end: reach.is_none(),
+        at_end: limit.is_none(),
         stamp,
     }
 }
 
-/// Whether a record is not surely unwanted.
-fn is_wanted(query: &Query, entry: &Entry) -> bool {
+/// Returns whether a record may match the availability.
+fn matches_query(query: &Query, entry: &Entry) -> bool {
     match query.availability {
         None => true,
         Some(Availability::Free(at)) => held_until(&entry.stored.record) < at,

@@ -1,4 +1,4 @@
-//! A record as an item, and back.
+//! Converts a record to an item and back.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,63 +6,64 @@ use std::fmt::Write as _;
 use leasehold_core::{Hash, Kind, Name, Record, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::store::json::Shown;
+use crate::store::json::ReadableRecord;
 use crate::store::{Stored, Version, WriteId};
 use crate::{Error, Result};
 
-/// What Cosmos DB allows an id to have, in bytes.
-const LONGEST_ID: usize = 1_023;
-/// The mark before the hash that stands for the rest of a long name. No escape looks like it.
-const HASHED: &str = "~~";
+/// The maximum length of an id, in bytes.
+const MAX_ID_LENGTH: usize = 1_023;
+/// Introduces the hash of a long name. No escape sequence looks like it.
+const HASH_MARKER: &str = "~~";
 const HASH_DIGITS: usize = 32;
 
-/// What people and queries find. Times are microseconds since 1970.
+/// The item of a record. Times are microseconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct Item<'a> {
-    /// Also the partition key.
+    /// The id, which is also the partition key.
     id: String,
-    /// The same once more: the partition key of containers that have other items beside the lease.
+    /// A copy of the id: the partition key of containers in which other items share the partition.
     #[serde(skip_deserializing)]
     lease: String,
     kind: Cow<'a, str>,
     name: Cow<'a, str>,
-    /// Where it is found by its name.
+    /// The sort key for searches by name.
     #[serde(skip_deserializing)]
     listed: String,
-    /// Where a work item is found by its state; others have none of it.
+    /// The keys for searches by state, which only work items have.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     queue: Option<String>,
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     queued: Option<String>,
-    /// Cosmos DB deletes no record by itself, whatever the container says.
+    /// Exempts the record from the container's time to live.
     #[serde(skip_deserializing)]
     ttl: i32,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    readable: ReadableRecord<'a>,
     #[serde(rename = "_etag", skip_serializing)]
     etag: Option<String>,
 }
 
-/// What an item is stored under: the kind and the name, in characters that mean nothing in a URL. No two names have the same.
+/// Returns the id of an item: kind and name, with only characters that are unreserved in URLs. Injective.
 pub(crate) fn id(name: &Name) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let mut id = format!("{}.", name.kind().as_str());
     id.push_str(&escaped(name.as_str(), is_plain));
-    if id.len() > LONGEST_ID {
-        id.truncate(LONGEST_ID - HASHED.len() - HASH_DIGITS);
-        id.push_str(HASHED);
+    if id.len() > MAX_ID_LENGTH {
+        id.truncate(MAX_ID_LENGTH - HASH_MARKER.len() - HASH_DIGITS);
+        id.push_str(HASH_MARKER);
         id.push_str(&Hash::of(&[name.as_str().as_bytes()]).to_string());
     }
     id
 }
 
-/// A name, or what names begin with, so that it is sorted by its bytes. Cosmos DB sorts by the halves of characters in UTF-16;
-/// in ASCII that is the same. Nothing in a name is above `~`, and so what is escaped comes last, as it should.
+/// Returns a sort key for a name, or for a prefix of names, that sorts bytewise. Cosmos DB sorts by UTF-16 code
+/// units, which for ASCII is the same. Escaped characters start with `~`, the highest ASCII character in names, and
+/// therefore sort last, as they should.
 pub(super) fn listed(name: &str) -> String {
     escaped(name, |byte| byte.is_ascii() && byte != b'~')
 }
 
-/// With `~` and two hexadecimal digits for each byte that is not plain.
+/// Escapes each byte that is not plain as `~` and two hexadecimal digits.
 fn escaped(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -76,17 +77,17 @@ fn escaped(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
     escaped
 }
 
-/// The items of a kind in a state.
+/// Returns the queue of a kind and state.
 pub(super) fn queue(kind: Kind, state: &str) -> String {
     format!("{}:{state}", kind.as_str())
 }
 
-/// The place among them: the oldest first, then by name.
+/// Returns the position in the queue: oldest first, then by name.
 pub(super) fn queued(since: Time, name: &Name) -> String {
     format!("{:020}:{}", since.as_micros(), listed(name.as_str()))
 }
 
-/// The item of a record.
+/// Returns the item of a record.
 pub(super) fn json(name: &Name, write: WriteId, record: &Record) -> Result<Vec<u8>> {
     let state = record.state.as_ref();
     let id = id(name);
@@ -99,19 +100,19 @@ pub(super) fn json(name: &Name, write: WriteId, record: &Record) -> Result<Vec<u
         queue: state.map(|state| queue(name.kind(), &state.label)),
         queued: state.map(|state| queued(state.since, name)),
         ttl: -1,
-        shown: Shown::new(write, record),
+        readable: ReadableRecord::new(write, record),
         etag: None,
     };
     serde_json::to_vec(&item)
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
 }
 
-/// The record in an item.
+/// Reads the record in an item.
 pub(super) fn found(json: &[u8]) -> Result<(Name, Stored)> {
     read::<Item<'_>>(json)?.found()
 }
 
-/// The records in the answer to a query.
+/// Reads the records in the answer to a query.
 pub(super) fn all_found(json: &[u8]) -> Result<Vec<(Name, Stored)>> {
     #[derive(Deserialize)]
     struct Answer<'a> {
@@ -123,11 +124,8 @@ pub(super) fn all_found(json: &[u8]) -> Result<Vec<(Name, Stored)>> {
 }
 
 fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(json).map_err(|error| {
-        Error::Corrupt(format!(
-            "an item in Cosmos DB is not a record of ours: {error}"
-        ))
-    })
+    serde_json::from_slice(json)
+        .map_err(|error| Error::Corrupt(format!("an item in Cosmos DB is not a record: {error}")))
 }
 
 impl Item<'_> {
@@ -135,12 +133,12 @@ impl Item<'_> {
         let id = self.id;
         let corrupt = |problem: &str| {
             Error::Corrupt(format!(
-                "the item `{id}` in Cosmos DB makes no sense: {problem}"
+                "the item `{id}` in Cosmos DB is corrupt: {problem}"
             ))
         };
-        let kind = Kind::parse(&self.kind).ok_or_else(|| corrupt("there is no such kind"))?;
+        let kind = Kind::parse(&self.kind).ok_or_else(|| corrupt("unknown kind"))?;
         let name = Name::new(kind, &self.name).map_err(|problem| corrupt(&problem.to_string()))?;
-        let (write, record) = self.shown.read().map_err(corrupt)?;
+        let (write, record) = self.readable.read().map_err(corrupt)?;
         let tag = self.etag.map(Into::into);
         let version = Version { write, tag };
         Ok((name, Stored::new(version, record)))
@@ -154,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_can_be_read_and_has_nothing_that_is_forbidden() {
+    fn ids_are_readable_and_have_no_forbidden_characters() {
         let id_of = |text: &str| id(&Name::lock(text).unwrap());
         assert_eq!(
             id_of("orders_2.nightly-report"),
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_in_the_order_of_bytes() {
+    fn sort_keys_are_in_byte_order() {
         let mut names = [
             "a",
             "a ",
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_have_ids_of_their_own() {
+    fn long_names_have_distinct_ids() {
         let stem = "/".repeat(Name::MAX_BYTES - 1);
         let names = ["a", "b", "/"].map(|end| format!("{stem}{end}"));
         let ids: HashSet<_> = names
@@ -197,9 +195,9 @@ mod tests {
             .map(|name| id(&Name::lock(name).unwrap()))
             .collect();
         assert_eq!(ids.len(), 3);
-        assert!(ids.iter().all(|id| id.len() == LONGEST_ID));
-        // What looks like a hash in a name is escaped.
-        let longest_as_it_is = id(&Name::lock("x".repeat(Name::MAX_BYTES)).unwrap());
-        assert!(!longest_as_it_is.contains(HASHED));
+        assert!(ids.iter().all(|id| id.len() == MAX_ID_LENGTH));
+        // Text in a name that looks like a hash is escaped.
+        let longest_plain = id(&Name::lock("x".repeat(Name::MAX_BYTES)).unwrap());
+        assert!(!longest_plain.contains(HASH_MARKER));
     }
 }

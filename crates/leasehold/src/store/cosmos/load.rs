@@ -1,4 +1,4 @@
-//! Reading items as they are now.
+//! Loads items with consistent reads.
 
 use futures_util::{StreamExt as _, stream};
 use hyper::Method;
@@ -6,26 +6,26 @@ use hyper::body::Bytes;
 use leasehold_core::{Name, Stamp};
 use tokio::time::Instant;
 
-use super::client::{Ask, PATIENCE};
-use super::failure::{self, Doubt};
-use super::{AT_ONCE, Cosmos, item, later};
+use super::client::{ApiRequest, CALL_TIMEOUT};
+use super::failure::{self, Ambiguity};
+use super::{Cosmos, MAX_CONCURRENT, item, later};
 use crate::Result;
 use crate::store::{Answer, Stored};
 
-/// A read that asks as many replicas as it takes to know what was last written, whatever the account's own level is.
+/// The header for reads of the last committed version, whatever the account's level.
 pub(super) const LATEST: (&str, &str) =
     ("x-ms-cosmos-read-consistency-strategy", "LatestCommitted");
-/// The database or the container is not there, rather than the item.
+/// The substatus if the database or the container is missing, rather than the item.
 const NO_CONTAINER: u32 = 1003;
-/// An id that no record has: to ask for the time.
-const NOBODY: &str = "time";
+/// An id that no record has, for reading the time.
+const NO_RECORD: &str = "time";
 
 impl Cosmos {
-    /// The records under these names, in this order.
+    /// Loads the records under these names, in order.
     pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         if names.is_empty() {
-            let (_, stamp) = self.read(NOBODY, deadline).await?;
+            let (_, stamp) = self.read(NO_RECORD, deadline).await?;
             return Ok(Answer {
                 value: Vec::new(),
                 stamp,
@@ -33,18 +33,18 @@ impl Cosmos {
         }
         let mut reads = stream::iter(names.to_vec())
             .map(|name| async move { self.record(&name, deadline).await })
-            .buffered(AT_ONCE);
+            .buffered(MAX_CONCURRENT);
         let (mut value, mut stamp) = (Vec::with_capacity(names.len()), None);
         while let Some(read) = reads.next().await {
             let (record, own) = read?;
             value.push(record);
             stamp = later(stamp, Some(own));
         }
-        let stamp = stamp.ok_or_else(failure::odd)?;
+        let stamp = stamp.ok_or_else(failure::unexpected_answer)?;
         Ok(Answer { value, stamp })
     }
 
-    /// The record under a name.
+    /// Loads the record under a name.
     pub(super) async fn record(
         &self,
         name: &Name,
@@ -57,28 +57,28 @@ impl Cosmos {
 
     async fn read(&self, id: &str, deadline: Instant) -> Result<(Option<Bytes>, Stamp)> {
         let (name, value) = LATEST;
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::GET,
             resource: self.item(id),
             headers: vec![partition(id), (name, value.into())],
             body: Bytes::new(),
-            doubt: Doubt::None,
+            ambiguity: Ambiguity::None,
         };
-        let reply = self.client.ask(&ask, deadline).await?;
+        let reply = self.client.send(&request, deadline).await?;
         match reply.status {
             200 => Ok((Some(reply.body), reply.stamp)),
             status if is_no_item(status, reply.substatus) => Ok((None, reply.stamp)),
-            _ => Err(failure::refused(&reply, Doubt::None)),
+            _ => Err(failure::refused(&reply, Ambiguity::None)),
         }
     }
 }
 
-/// In which partition an item is. Ids have no character that JSON escapes.
+/// Returns the header with an item's partition. Ids contain no character that JSON escapes.
 pub(super) fn partition(id: &str) -> (&'static str, String) {
     ("x-ms-documentdb-partitionkey", format!("[\"{id}\"]"))
 }
 
-/// Whether it is only the item that is missing.
+/// Returns whether only the item is missing.
 pub(super) fn is_no_item(status: u16, substatus: u32) -> bool {
     status == 404 && substatus != NO_CONTAINER
 }

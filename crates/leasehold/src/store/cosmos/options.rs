@@ -1,4 +1,4 @@
-//! What a `cosmos://` URL says.
+//! The options of a `cosmos://` URL.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use percent_encoding::percent_decode_str;
 use crate::{Error, Result, duration};
 
 const KNOWN: &str = "`auth`, `endpoint`, `key`, `margin` and `poll`";
-/// Where the key is looked for that is not in the URL.
+/// The environment variable with the key, unless the URL has one.
 const KEY_VARIABLE: &str = "AZURE_COSMOS_KEY";
 
-/// Who asks.
+/// The credentials.
 #[derive(Debug)]
-pub(super) enum Who {
-    /// Whoever has the account's key.
+pub(super) enum Credential {
+    /// The account's key.
     Key(Secret),
-    /// What Microsoft Entra ID knows this program as: by the environment, or this machine's managed identity.
+    /// This process's identity in Microsoft Entra ID: from the environment, or the machine's managed identity.
     Entra,
-    /// Whoever has run `az login` here.
+    /// The login of `az`.
     Cli,
 }
 
-/// What a URL says. Its `Debug` shows no secret.
+/// The options of a URL. `Debug` prints no secret.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct CosmosOptions {
     pub(super) database: String,
     pub(super) container: String,
     /// Scheme, host and port.
     pub(super) endpoint: Uri,
-    pub(super) who: Who,
+    pub(super) credential: Credential,
     pub(super) margin: Duration,
     pub(super) poll: Duration,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats what may be secret.
+impl CosmosOptions {
+    /// Parses a URL. No error repeats what may be secret.
     pub(super) fn parse(url: &str) -> Result<Self> {
         Self::parse_with(url, std::env::var(KEY_VARIABLE).ok())
     }
 
-    fn parse_with(url: &str, key_of_environment: Option<String>) -> Result<Self> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let place = place.strip_prefix("cosmos://").ok_or_else(malformed)?;
-        let parts: Vec<_> = place.split('/').collect();
+    fn parse_with(url: &str, key_from_environment: Option<String>) -> Result<Self> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let base = base.strip_prefix("cosmos://").ok_or_else(malformed)?;
+        let parts: Vec<_> = base.split('/').collect();
         let [account, database, container] = parts[..] else {
             return Err(malformed());
         };
@@ -56,7 +56,7 @@ impl Options {
             database: id(database)?,
             container: id(container)?,
             endpoint: endpoint(&format!("https://{account}.documents.azure.com"))?,
-            who: Who::Entra,
+            credential: Credential::Entra,
             margin: Duration::from_secs(2),
             poll: Duration::from_millis(250),
         };
@@ -72,30 +72,34 @@ impl Options {
                 "poll" => options.poll = duration::parse(&value)?.max(Duration::from_millis(20)),
                 unknown => {
                     return Err(Error::invalid(format!(
-                        "`cosmos:` has no option `{unknown}`: there are {KNOWN}"
+                        "`cosmos:` has no option `{unknown}`: use {KNOWN}"
                     )));
                 }
             }
         }
-        options.who = who(auth.as_deref(), key, key_of_environment)?;
-        if options.is_plain() && !matches!(options.who, Who::Key(_)) {
+        options.credential = credential(auth.as_deref(), key, key_from_environment)?;
+        if options.is_plain() && !matches!(options.credential, Credential::Key(_)) {
             return Err(Error::invalid(
-                "`auth=entra` and `auth=cli` need an `https` endpoint: a token must not be read on the way",
+                "`auth=entra` and `auth=cli` require an `https` endpoint, because tokens must be encrypted in transit",
             ));
         }
         Ok(options)
     }
 
-    /// Whether nothing is encrypted on the way: an emulator.
+    /// Returns whether connections are unencrypted, as with an emulator.
     pub(super) fn is_plain(&self) -> bool {
         self.endpoint.scheme_str() == Some("http")
     }
 }
 
-fn who(auth: Option<&str>, key: Option<String>, of_environment: Option<String>) -> Result<Who> {
+fn credential(
+    auth: Option<&str>,
+    key: Option<String>,
+    from_environment: Option<String>,
+) -> Result<Credential> {
     match (auth, key) {
         (None | Some("key"), key) => {
-            let key = key.or(of_environment).filter(|key| !key.is_empty());
+            let key = key.or(from_environment).filter(|key| !key.is_empty());
             let key = Secret::new(key.ok_or_else(|| {
                 Error::invalid(format!(
                     "no key for Cosmos DB: set {KEY_VARIABLE}, add `?key=KEY` to the store URL, or `?auth=entra` to use \
@@ -103,16 +107,16 @@ fn who(auth: Option<&str>, key: Option<String>, of_environment: Option<String>) 
                 ))
             })?);
             match hmac_sha256("", &key) {
-                Ok(_) => Ok(Who::Key(key)),
+                Ok(_) => Ok(Credential::Key(key)),
                 Err(_) => Err(Error::invalid(
-                    "the key for Cosmos DB is not base64: take the account's primary or secondary key as it is",
+                    "the key for Cosmos DB is not base64: copy the account's primary or secondary key unchanged",
                 )),
             }
         }
-        (Some("entra"), None) => Ok(Who::Entra),
-        (Some("cli"), None) => Ok(Who::Cli),
+        (Some("entra"), None) => Ok(Credential::Entra),
+        (Some("cli"), None) => Ok(Credential::Cli),
         (Some("entra" | "cli"), Some(_)) => Err(Error::invalid(
-            "`key` in the store URL does not go with `auth=entra` or `auth=cli`",
+            "`key` in the store URL cannot be used with `auth=entra` or `auth=cli`",
         )),
         _ => Err(Error::invalid(
             "`auth` in the store URL is `key`, `entra` or `cli`",
@@ -124,7 +128,7 @@ fn malformed() -> Error {
     Error::invalid("the store URL is not of the form `cosmos://ACCOUNT/DATABASE/CONTAINER?…`")
 }
 
-/// What Azure allows.
+/// Returns whether Azure allows this name.
 fn is_account(name: &str) -> bool {
     (3..=50).contains(&name.len())
         && name
@@ -132,7 +136,7 @@ fn is_account(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// The id of a database or a container.
+/// Parses the id of a database or a container.
 fn id(raw: &str) -> Result<String> {
     let id = decoded(raw)?;
     let is_good = !id.is_empty() && id.len() <= 255 && !id.contains(['/', '\\', '?', '#']);
@@ -140,15 +144,15 @@ fn id(raw: &str) -> Result<String> {
 }
 
 fn endpoint(url: &str) -> Result<Uri> {
-    let wrong = || {
+    let invalid = || {
         Error::invalid("`endpoint` in the store URL is `http://HOST:PORT` or `https://HOST:PORT`")
     };
-    let uri: Uri = url.parse().map_err(|_| wrong())?;
+    let uri: Uri = url.parse().map_err(|_| invalid())?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     match is_web && !authority.contains('@') && matches!(uri.path(), "" | "/") {
         true => Ok(uri),
-        false => Err(wrong()),
+        false => Err(invalid()),
     }
 }
 
@@ -163,12 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_a_container_and_who_asks() {
+    fn options_and_credentials_are_read_from_the_url() {
         let url = "cosmos://app-1/shop/leases%20of%20ours?key=c2VjcmV0/+==";
-        let options = Options::parse_with(url, None).err();
+        let options = CosmosOptions::parse_with(url, None).err();
         assert!(options.is_some(), "a key that is not base64");
         let url = "cosmos://app-1/shop/leases%20of%20ours?key=c2VjcmV0&margin=3s&poll=1s";
-        let options = Options::parse_with(url, None).unwrap();
+        let options = CosmosOptions::parse_with(url, None).unwrap();
         assert_eq!(
             (&*options.database, &*options.container),
             ("shop", "leases of ours")
@@ -185,21 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn the_key_may_come_from_the_environment() {
-        let of_environment = || Some("c2VjcmV0".to_owned());
-        let key = Options::parse_with("cosmos://app/d/c", of_environment()).unwrap();
-        assert!(matches!(key.who, Who::Key(_)));
-        // Whoever asks for another way gets it, whatever the environment has.
+    fn key_of_the_environment_is_the_default() {
+        let from_environment = || Some("c2VjcmV0".to_owned());
+        let key = CosmosOptions::parse_with("cosmos://app/d/c", from_environment()).unwrap();
+        assert!(matches!(key.credential, Credential::Key(_)));
+        // An explicit `auth` overrides the environment.
         for (auth, is_entra) in [("entra", true), ("cli", false)] {
             let url = format!("cosmos://app/d/c?auth={auth}");
-            let options = Options::parse_with(&url, of_environment()).unwrap();
-            assert_eq!(matches!(options.who, Who::Entra), is_entra);
-            assert!(!matches!(options.who, Who::Key(_)));
+            let options = CosmosOptions::parse_with(&url, from_environment()).unwrap();
+            assert_eq!(matches!(options.credential, Credential::Entra), is_entra);
+            assert!(!matches!(options.credential, Credential::Key(_)));
         }
     }
 
     #[test]
-    fn wrong_urls_say_what_to_write_instead() {
+    fn invalid_url_is_refused_with_a_hint() {
         for (url, hint) in [
             ("cosmos:app/d/c", "cosmos://ACCOUNT"),
             ("cosmos://app/d", "CONTAINER"),
@@ -208,7 +212,10 @@ mod tests {
             ("cosmos://key:c2VjcmV0@app/d/c", "ACCOUNT"),
             ("cosmos://app/d/c", "AZURE_COSMOS_KEY"),
             ("cosmos://app/d/c?key=c2VjcmV0!", "base64"),
-            ("cosmos://app/d/c?key=c2VjcmV0&auth=entra", "not go with"),
+            (
+                "cosmos://app/d/c?key=c2VjcmV0&auth=entra",
+                "cannot be used with",
+            ),
             ("cosmos://app/d/c?key=c2VjcmV0&auth=magic", "`entra`"),
             ("cosmos://app/d/c?auth=entra&endpoint=http://h", "https"),
             ("cosmos://app/d/c?kye=c2VjcmV0", "`key`"),
@@ -218,7 +225,7 @@ mod tests {
             ),
             ("cosmos://app/d/c?endpoint=http://c2VjcmV0@h", "http://HOST"),
         ] {
-            let error = Options::parse_with(url, None).unwrap_err();
+            let error = CosmosOptions::parse_with(url, None).unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{url}");
             assert!(error.to_string().contains(hint), "{url}: {error}");
             assert!(!error.to_string().contains("c2VjcmV0"), "{url}: {error}");

@@ -1,4 +1,4 @@
-//! Conditional writes, one for each record.
+//! Conditional writes, one per record.
 
 use futures_util::{StreamExt as _, stream};
 use hyper::Method;
@@ -6,35 +6,37 @@ use hyper::body::Bytes;
 use leasehold_core::{Name, Record, Stamp, Text};
 use tokio::time::Instant;
 
-use super::client::{Ask, PATIENCE, Reply};
-use super::failure::{self, Doubt};
+use super::client::{ApiRequest, CALL_TIMEOUT, Reply};
+use super::failure::{self, Ambiguity};
 use super::load::{is_no_item, partition};
-use super::{AT_ONCE, Cosmos, item, later};
+use super::{Cosmos, MAX_CONCURRENT, item, later};
 use crate::store::{Answer, Swapped, Version, Write, WriteId, sql};
 use crate::{Error, Result};
 
-/// What became of one write, and when, if anything was answered.
-type Done = (Swapped, Option<Stamp>);
+/// The result of one write, and its time if there was an answer.
+type WriteResult = (Swapped, Option<Stamp>);
 
 impl Cosmos {
     pub(super) async fn swap_all(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        let deadline = Instant::now() + PATIENCE;
-        let done: Vec<Done> = stream::iter(writes)
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let results: Vec<WriteResult> = stream::iter(writes)
             .map(|write| async move { self.swap_one(&write, deadline).await })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT)
             .collect()
             .await;
-        let stamp = done.iter().fold(None, |stamp, (_, own)| later(stamp, *own));
-        let value: Vec<_> = done.into_iter().map(|(swapped, _)| swapped).collect();
+        let stamp = results
+            .iter()
+            .fold(None, |stamp, (_, own)| later(stamp, *own));
+        let value: Vec<_> = results.into_iter().map(|(swapped, _)| swapped).collect();
         match stamp {
             Some(stamp) => Ok(Answer { value, stamp }),
             None => Err(sql::all_failed(value)),
         }
     }
 
-    async fn swap_one(&self, write: &Write, deadline: Instant) -> Done {
+    async fn swap_one(&self, write: &Write, deadline: Instant) -> WriteResult {
         if Instant::now() >= deadline {
-            let late = "Cosmos DB is too slow: this write was not sent".to_owned();
+            let late = "Cosmos DB answers too slowly: this write was not sent".to_owned();
             return (Swapped::Failed(Error::Unavailable(late)), None);
         }
         self.write(write, deadline)
@@ -42,14 +44,14 @@ impl Cosmos {
             .unwrap_or_else(|error| (Swapped::Failed(error), None))
     }
 
-    async fn write(&self, write: &Write, deadline: Instant) -> Result<Done> {
+    async fn write(&self, write: &Write, deadline: Instant) -> Result<WriteResult> {
         let name = &write.name;
         let reply = match (&write.expect, &write.put) {
-            (None, None) => return self.look_for_nothing(name, deadline).await,
+            (None, None) => return self.delete_absent(name, deadline).await,
             (None, Some((id, record))) => self.create_item(name, *id, record, deadline).await?,
             (Some(version), put) => {
                 let Some(tag) = &version.tag else {
-                    return self.write_tagless(write, version, deadline).await;
+                    return self.write_without_tag(write, version, deadline).await;
                 };
                 match put {
                     Some((id, record)) => self.replace(name, tag, *id, record, deadline).await?,
@@ -63,26 +65,26 @@ impl Cosmos {
                 let tag = reply.etag.filter(|_| write.put.is_some());
                 Ok((Swapped::Written { tag }, Some(reply.stamp)))
             }
-            409 if is_create => self.lost(name, deadline).await,
-            412 => self.lost(name, deadline).await,
+            409 if is_create => self.conflict(name, deadline).await,
+            412 => self.conflict(name, deadline).await,
             status if !is_create && is_no_item(status, reply.substatus) => {
                 Ok((Swapped::Conflict(None), Some(reply.stamp)))
             }
             _ => {
-                let refused = failure::refused(&reply, Doubt::MayHaveWritten);
+                let refused = failure::refused(&reply, Ambiguity::MayHaveWritten);
                 Ok((Swapped::Failed(refused), Some(reply.stamp)))
             }
         }
     }
 
-    /// What is there instead. Cosmos DB does not say it by itself.
-    async fn lost(&self, name: &Name, deadline: Instant) -> Result<Done> {
+    /// Loads the current record after a conflict, because Cosmos DB does not return it.
+    async fn conflict(&self, name: &Name, deadline: Instant) -> Result<WriteResult> {
         let (current, stamp) = self.record(name, deadline).await?;
         Ok((Swapped::Conflict(current), Some(stamp)))
     }
 
-    /// Deletes nothing, where nothing is.
-    async fn look_for_nothing(&self, name: &Name, deadline: Instant) -> Result<Done> {
+    /// Handles a delete that expects no record.
+    async fn delete_absent(&self, name: &Name, deadline: Instant) -> Result<WriteResult> {
         let (current, stamp) = self.record(name, deadline).await?;
         let swapped = match current {
             None => Swapped::Written { tag: None },
@@ -91,13 +93,13 @@ impl Cosmos {
         Ok((swapped, Some(stamp)))
     }
 
-    /// A version that is known only by its write: what is there tells its tag, or that it is gone.
-    async fn write_tagless(
+    /// Writes a version without a tag: looks the tag up, or finds a conflict.
+    async fn write_without_tag(
         &self,
         write: &Write,
         expect: &Version,
         deadline: Instant,
-    ) -> Result<Done> {
+    ) -> Result<WriteResult> {
         let (current, stamp) = self.record(&write.name, deadline).await?;
         match current {
             Some(stored)
@@ -120,14 +122,14 @@ impl Cosmos {
         record: &Record,
         deadline: Instant,
     ) -> Result<Reply> {
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::POST,
             resource: self.items(),
             headers: headers(name, None),
             body: item::json(name, write, record)?.into(),
-            doubt: Doubt::MayHaveWritten,
+            ambiguity: Ambiguity::MayHaveWritten,
         };
-        self.client.ask(&ask, deadline).await
+        self.client.send(&request, deadline).await
     }
 
     async fn replace(
@@ -138,25 +140,25 @@ impl Cosmos {
         record: &Record,
         deadline: Instant,
     ) -> Result<Reply> {
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::PUT,
             resource: self.item(&item::id(name)),
             headers: headers(name, Some(tag)),
             body: item::json(name, write, record)?.into(),
-            doubt: Doubt::MayHaveWritten,
+            ambiguity: Ambiguity::MayHaveWritten,
         };
-        self.client.ask(&ask, deadline).await
+        self.client.send(&request, deadline).await
     }
 
     async fn delete(&self, name: &Name, tag: &Text, deadline: Instant) -> Result<Reply> {
-        let ask = Ask {
+        let request = ApiRequest {
             method: Method::DELETE,
             resource: self.item(&item::id(name)),
             headers: headers(name, Some(tag)),
             body: Bytes::new(),
-            doubt: Doubt::MayHaveWritten,
+            ambiguity: Ambiguity::MayHaveWritten,
         };
-        self.client.ask(&ask, deadline).await
+        self.client.send(&request, deadline).await
     }
 }
 
@@ -164,7 +166,7 @@ fn headers(name: &Name, tag: Option<&Text>) -> Vec<(&'static str, String)> {
     let mut headers = vec![
         partition(&item::id(name)),
         ("content-type", "application/json".into()),
-        // The new item need not come back: only its tag.
+        // Only the tag of the new item is needed.
         ("prefer", "return=minimal".into()),
     ];
     headers.extend(tag.map(|tag| ("if-match", tag.to_string())));

@@ -1,4 +1,4 @@
-//! What `leasehold doctor` finds out about the table.
+//! The checks of `leasehold doctor` for the table.
 
 use aws_sdk_dynamodb::types::{BillingMode, TableDescription, TimeToLiveStatus};
 
@@ -11,13 +11,13 @@ impl DynamoDb {
     pub(super) async fn checks(&self) -> Result<Vec<Check>> {
         let Some(table) = self.describe().await? else {
             return Err(Error::Denied(format!(
-                "there is no table `{}`: run `leasehold init`",
+                "the table `{}` does not exist: run `leasehold init`",
                 self.options.table
             )));
         };
         let mut checks = vec![
-            // A table with other keys or indexes would not have been opened.
-            Check::green("keys and indexes are as they should be"),
+            // Opening the store has already refused a table with other keys or indexes.
+            Check::green("keys and indexes are correct"),
             regions(&table),
             capacity(&table),
         ];
@@ -26,13 +26,13 @@ impl DynamoDb {
         Ok(checks)
     }
 
-    /// Items that DynamoDB deletes by itself would take fences with them, and leases that somebody holds.
+    /// Checks time to live: deleting items automatically would delete fences and held leases.
     async fn expiry(&self) -> Check {
         let request = self.clients.reads.describe_time_to_live();
         let answer = request.table_name(&self.options.table).send().await;
         let Ok(answer) = answer else {
             return Check::yellow(
-                "whether DynamoDB deletes items by itself cannot be told",
+                "cannot determine whether time to live deletes items",
                 "allow dynamodb:DescribeTimeToLive on the table",
             );
         };
@@ -85,24 +85,24 @@ fn capacity(table: &TableDescription) -> Check {
     }
     Check::yellow(
         format!(
-            "provisioned capacity ({reads} reads, {writes} writes a second): when it is used up, leases are not renewed"
+            "provisioned capacity ({reads} reads, {writes} writes a second): when it is exhausted, leases are not renewed"
         ),
         update(table, "--billing-mode PAY_PER_REQUEST"),
     )
 }
 
-/// What changes the table.
+/// Returns the command that changes the table.
 fn update(table: &TableDescription, how: &str) -> String {
     let name = table.table_name().unwrap_or("TABLE");
     format!("aws dynamodb update-table --table-name {name} {how}")
 }
 
 fn deletion(table: &TableDescription) -> Option<Check> {
-    // An emulator may leave it out.
+    // An emulator may omit it.
     Some(match table.deletion_protection_enabled()? {
-        true => Check::green("the table is protected from being deleted"),
+        true => Check::green("the table has deletion protection"),
         false => Check::yellow(
-            "the table is not protected from being deleted, with all leases in it",
+            "the table has no deletion protection: deleting it deletes all leases",
             update(table, "--deletion-protection-enabled"),
         ),
     })
@@ -116,7 +116,7 @@ mod tests {
     use crate::store::Level;
 
     #[test]
-    fn provisioned_capacity_is_worth_a_thought() {
+    fn provisioned_capacity_is_reported() {
         let provisioned = ProvisionedThroughputDescription::builder()
             .read_capacity_units(5)
             .write_capacity_units(7);

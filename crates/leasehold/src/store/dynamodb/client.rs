@@ -1,4 +1,4 @@
-//! The connection to DynamoDB: where it is, who asks, and how long to wait.
+//! The DynamoDB client: endpoint, credentials and timeouts.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
 use super::failure::cause;
-use super::options::Options;
+use super::options::DynamoDbOptions;
 use crate::{Error, Result};
 
-/// How long a call may take; below an engine's own limit.
-pub(super) const PATIENCE: Duration = Duration::from_secs(4);
-const CONNECT: Duration = Duration::from_secs(2);
+/// How long a call may take: less than the engine's own limit.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long each attempt of a read may take.
-const ATTEMPT: Duration = Duration::from_millis(2_500);
-/// How long to look for credentials: a machine's own are asked for over the network.
-const CREDENTIALS: Duration = Duration::from_secs(15);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// How long to look for credentials: a machine's role is looked up over the network.
+const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The two ways to ask.
+/// The SDK's clients, with and without retries.
 pub(super) struct Clients {
-    /// Asks again by itself.
+    /// Retries requests.
     pub(super) reads: Client,
-    /// Asks once: whether a write that was repeated had been done before, nobody could tell for sure.
+    /// Sends requests once: after a retry, it is unknown whether the first attempt wrote.
     pub(super) writes: Client,
 }
 
 impl Clients {
-    pub(super) async fn connect(options: &Options) -> Result<Self> {
+    pub(super) async fn connect(options: &DynamoDbOptions) -> Result<Self> {
         let config = loader(options).load().await;
         if config.region().is_none() {
             return Err(Error::invalid(
@@ -47,7 +47,11 @@ impl Clients {
         let reads = writes
             .to_builder()
             .retry_config(RetryConfig::standard().with_max_attempts(3))
-            .timeout_config(timeouts().operation_attempt_timeout(ATTEMPT).build());
+            .timeout_config(
+                timeouts()
+                    .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+                    .build(),
+            );
         Ok(Self {
             reads: Client::from_conf(reads.build()),
             writes: Client::from_conf(writes),
@@ -55,12 +59,12 @@ impl Clients {
     }
 }
 
-/// What the URL says, and otherwise what the environment says.
-fn loader(options: &Options) -> ConfigLoader {
+/// Configures the SDK from the URL, and otherwise from the environment.
+fn loader(options: &DynamoDbOptions) -> ConfigLoader {
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http(options))
         .timeout_config(timeouts().build())
-        // Answers are small: the limits on the whole call are enough.
+        // Answers are small: the timeout of the whole call suffices.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .retry_config(RetryConfig::disabled());
     if let Some(region) = &options.region {
@@ -83,12 +87,12 @@ fn loader(options: &Options) -> ConfigLoader {
 
 fn timeouts() -> TimeoutConfigBuilder {
     TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
-        .operation_timeout(PATIENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_timeout(CALL_TIMEOUT)
 }
 
-/// Ring rather than the default AWS-LC, which takes a C compiler and minutes to build.
-fn http(options: &Options) -> SharedHttpClient {
+/// Creates the HTTP client. Uses ring because AWS-LC, the default, needs a C compiler and takes minutes to build.
+fn http(options: &DynamoDbOptions) -> SharedHttpClient {
     let endpoint = options.endpoint.as_deref();
     if endpoint.is_some_and(|url| url.starts_with("http://")) {
         return Builder::new().build_http();
@@ -98,20 +102,22 @@ fn http(options: &Options) -> SharedHttpClient {
         .build_https()
 }
 
-/// Says at once that there are none, rather than by a request that runs out of time.
+/// Fails immediately without credentials, rather than by a request that times out.
 async fn check_credentials(config: &aws_config::SdkConfig) -> Result<()> {
     let missing = |problem: String| {
         Error::Denied(format!(
-            "no AWS credentials: {problem}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a `profile` in the \
+            "no AWS credentials: {problem}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, set a `profile` in the \
              store URL, or give this machine a role"
         ))
     };
     let Some(provider) = config.credentials_provider() else {
-        return Err(missing("none are set up".into()));
+        return Err(missing("none are configured".into()));
     };
-    match tokio::time::timeout(CREDENTIALS, provider.provide_credentials()).await {
+    match tokio::time::timeout(CREDENTIALS_TIMEOUT, provider.provide_credentials()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(missing(cause(&error).replace('\n', ";"))),
-        Err(_) => Err(missing(format!("none were found within {CREDENTIALS:?}"))),
+        Err(_) => Err(missing(format!(
+            "none were found within {CREDENTIALS_TIMEOUT:?}"
+        ))),
     }
 }

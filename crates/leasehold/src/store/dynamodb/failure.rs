@@ -1,69 +1,71 @@
-//! What DynamoDB's errors mean to a caller.
+//! Classifies DynamoDB's errors.
 
 use std::error::Error as StdError;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
-use super::witness::Witness;
+use super::request_trace::RequestTrace;
 use crate::Error;
 
-/// What a request that was sent and not answered may have done.
+/// Whether a request that was sent and not answered is ambiguous.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Nothing: it only reads.
+pub(super) enum Ambiguity {
+    /// It only reads.
     None,
     /// It may have written.
     MayHaveWritten,
 }
 
-/// What an error of a request means.
-pub(super) fn of<E>(error: &SdkError<E>, witness: &Witness, doubt: Doubt) -> Error
+/// Converts an error of a request.
+pub(super) fn of<E>(error: &SdkError<E>, trace: &RequestTrace, ambiguity: Ambiguity) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
     if let Some(answered) = error.as_service_error() {
         let status = error.raw_response().map(|raw| raw.status().as_u16());
-        let said = answered.message().unwrap_or("no reason given");
+        let message = answered.message().unwrap_or("no reason given");
         let Some(code) = answered.code() else {
-            return lost(
-                format!("DynamoDB's answer makes no sense: {}", cause(answered)),
-                doubt,
+            return unanswered(
+                format!(
+                    "DynamoDB returned an unexpected answer: {}",
+                    cause(answered)
+                ),
+                ambiguity,
             );
         };
-        return refused(code, said, status.unwrap_or_default(), doubt);
+        return refused(code, message, status.unwrap_or_default(), ambiguity);
     }
     let problem = cause(error);
     if problem.contains("certificate") {
         return Error::Denied(format!(
-            "DynamoDB: {problem}: what is at the `endpoint` of the store URL? Further authorities are trusted by \
-             `SSL_CERT_FILE`"
+            "DynamoDB: {problem}: check the `endpoint` in the store URL; set `SSL_CERT_FILE` to trust further authorities"
         ));
     }
-    if !witness.was_sent() {
-        return Error::Unavailable(format!("DynamoDB could not be asked: {problem}"));
+    if !trace.was_sent() {
+        return Error::Unavailable(format!("cannot send the request to DynamoDB: {problem}"));
     }
-    if never_connected(error) {
+    if is_connect_error(error) {
         return Error::Unavailable(format!(
-            "DynamoDB cannot be reached: {problem}: are `region` and `endpoint` (http or https) in the store URL right?"
+            "cannot connect to DynamoDB: {problem}: check `region` and `endpoint` (http or https) in the store URL"
         ));
     }
-    lost(
+    unanswered(
         format!(
-            "DynamoDB did not answer: {problem}: is `endpoint` in the store URL right, also as to http or https?"
+            "DynamoDB did not answer: {problem}: check `endpoint` (http or https) in the store URL"
         ),
-        doubt,
+        ambiguity,
     )
 }
 
-/// An answer that did not come.
-pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
-    match doubt {
-        Doubt::None => Error::Unavailable(problem),
-        Doubt::MayHaveWritten => Error::Indeterminate(problem),
+/// Returns the error for an answer that did not arrive.
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
+    match ambiguity {
+        Ambiguity::None => Error::Unavailable(problem),
+        Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
     }
 }
 
-/// Codes with which the service refuses before it writes. Any other may follow a write.
+/// Codes of errors that occur before a write. Any other error may occur after it.
 const REFUSALS: [&str; 8] = [
     "ItemCollectionSizeLimitExceededException",
     "LimitExceededException",
@@ -75,13 +77,13 @@ const REFUSALS: [&str; 8] = [
     "TransactionConflictException",
 ];
 
-/// What the service itself answered.
-fn refused(code: &str, said: &str, status: u16, doubt: Doubt) -> Error {
-    let denied = |mend: &str| Error::Denied(format!("DynamoDB: {said} ({code}): {mend}"));
+/// Converts an error that the service returned.
+fn refused(code: &str, message: &str, status: u16, ambiguity: Ambiguity) -> Error {
+    let denied = |fix: &str| Error::Denied(format!("DynamoDB: {message} ({code}): {fix}"));
     match code {
-        "ResourceNotFoundException" => {
-            denied("the table is missing; run `leasehold init`, or mend table and region")
-        }
+        "ResourceNotFoundException" => denied(
+            "the table is missing; run `leasehold init`, or fix table and region in the store URL",
+        ),
         "AccessDeniedException" | "AccessDenied" => denied(
             "allow dynamodb:DescribeTable, GetItem, BatchGetItem, Query, PutItem, UpdateItem and DeleteItem on the table \
              and its indexes",
@@ -93,21 +95,23 @@ fn refused(code: &str, said: &str, status: u16, doubt: Doubt) -> Error {
         | "IncompleteSignature"
         | "IncompleteSignatureException"
         | "ExpiredToken"
-        | "ExpiredTokenException" => denied("renew or mend the AWS credentials"),
+        | "ExpiredTokenException" => denied("renew or fix the AWS credentials"),
         "InvalidSignatureException" | "SignatureDoesNotMatch" | "RequestExpired" => {
-            denied("mend the secret access key, or this machine's clock")
+            denied("fix the secret access key, or this machine's clock")
         }
-        "ValidationException" if said.contains("Item size") => {
-            Error::invalid(format!("DynamoDB: {said}: an item has at most 400 KB"))
+        "ValidationException" if message.contains("Item size") => {
+            Error::invalid(format!("DynamoDB: {message}: an item has at most 400 KB"))
         }
-        "ValidationException" => denied("the table is not as `leasehold init` makes it"),
-        _ if REFUSALS.contains(&code) => Error::Unavailable(format!("DynamoDB: {said} ({code})")),
-        _ => lost(format!("DynamoDB: {said} ({code}, {status})"), doubt),
+        "ValidationException" => denied("the table is not as `leasehold init` creates it"),
+        _ if REFUSALS.contains(&code) => {
+            Error::Unavailable(format!("DynamoDB: {message} ({code})"))
+        }
+        _ => unanswered(format!("DynamoDB: {message} ({code}, {status})"), ambiguity),
     }
 }
 
-/// Whether there was no connection to send anything over.
-fn never_connected(error: &(dyn StdError + 'static)) -> bool {
+/// Returns whether connecting failed, so that nothing was sent.
+fn is_connect_error(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|error| {
         error
             .downcast_ref::<hyper_util::client::legacy::Error>()
@@ -115,7 +119,7 @@ fn never_connected(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// What happened at the bottom of it.
+/// Returns the root cause of an error.
 pub(super) fn cause(error: &(dyn StdError + 'static)) -> String {
     causes(error).last().unwrap_or(error).to_string()
 }
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_write_that_surely_failed_is_unavailable() {
+    fn write_is_unavailable_only_if_it_certainly_failed() {
         for (code, status, written) in [
             ("ProvisionedThroughputExceededException", 400, false),
             ("ThrottlingException", 400, false),
@@ -140,29 +144,29 @@ mod tests {
             ("TransactionConflictException", 400, false),
             ("RequestTimeout", 408, true),
             ("RequestTimeoutException", 400, true),
-            ("NeverHeardOfException", 400, true),
+            ("UnknownException", 400, true),
             ("InternalServerError", 500, true),
             ("ServiceUnavailable", 503, true),
         ] {
-            let write = refused(code, "no", status, Doubt::MayHaveWritten);
+            let write = refused(code, "no", status, Ambiguity::MayHaveWritten);
             assert_eq!(matches!(write, Error::Indeterminate(_)), written, "{code}");
-            let read = refused(code, "no", status, Doubt::None);
+            let read = refused(code, "no", status, Ambiguity::None);
             assert!(matches!(read, Error::Unavailable(_)), "{code}");
         }
     }
 
     #[test]
-    fn what_must_be_mended_says_how() {
-        for (code, mend) in [
+    fn denied_errors_contain_the_fix() {
+        for (code, fix) in [
             ("ResourceNotFoundException", "leasehold init"),
             ("AccessDeniedException", "dynamodb:DescribeTable"),
             ("UnrecognizedClientException", "credentials"),
             ("ExpiredTokenException", "credentials"),
             ("InvalidSignatureException", "clock"),
         ] {
-            let error = refused(code, "no", 400, Doubt::MayHaveWritten);
+            let error = refused(code, "no", 400, Ambiguity::MayHaveWritten);
             assert!(matches!(error, Error::Denied(_)), "{code}");
-            assert!(error.to_string().contains(mend), "{error}");
+            assert!(error.to_string().contains(fix), "{error}");
         }
     }
 }

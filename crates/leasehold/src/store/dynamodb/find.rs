@@ -1,7 +1,7 @@
-//! Searches: an index says which names, the table says what they are.
+//! Finds names in an index and loads their records from the table.
 //!
-//! The indexes have nothing but keys, so that a renewal does not write to them. They lag behind the table a little; what
-//! they say is looked up in the table, and skipped if it is so no more.
+//! The indexes contain only keys, so that a renewal does not write to them. They lag slightly behind the table: each
+//! entry is checked against its record, and skipped if it no longer matches.
 
 use std::collections::HashMap;
 
@@ -9,59 +9,59 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_core::{Name, Stamp};
 use tokio::time::Instant;
 
-use super::client::PATIENCE;
-use super::failure::{self, Doubt};
+use super::client::CALL_TIMEOUT;
+use super::failure::{self, Ambiguity};
 use super::item::{self, Item};
-use super::load::KEYS;
+use super::load::MAX_KEYS;
+use super::request_trace::{RequestTrace, later};
 use super::table::{BY_NAME, BY_STATE};
-use super::witness::{Witness, later};
-use super::{DynamoDb, told};
+use super::{DynamoDb, require_stamp};
 use crate::store::{Answer, Availability, Page, Query, Stored, held_until};
 use crate::{Error, Result};
 
-/// More than any place in an index has.
-const LONGEST_CURSOR: usize = 1_000;
+/// Longer than any position in an index.
+const MAX_CURSOR_LENGTH: usize = 1_000;
 
-/// A name in an index, and its place there, which is also the cursor.
+/// An entry of an index. Its position is also the cursor.
 struct Entry {
-    place: String,
+    position: String,
     name: Name,
 }
 
 impl DynamoDb {
     pub(super) async fn search(&self, query: &Query) -> Result<Answer<Page>> {
-        // A search that reads much and finds little ends early, with a cursor to go on from.
-        let enough = Instant::now() + PATIENCE / 2;
+        // A search that reads much and finds little ends early, with a cursor to continue from.
+        let soft_deadline = Instant::now() + CALL_TIMEOUT / 2;
         let mut after = query.cursor.clone().filter(|cursor| !cursor.is_empty());
         if after
             .as_ref()
-            .is_some_and(|after| after.len() > LONGEST_CURSOR)
+            .is_some_and(|after| after.len() > MAX_CURSOR_LENGTH)
         {
             return Err(Error::invalid(
-                "that cursor was not made by this store: start without one",
+                "invalid cursor: it is not from this store; start without a cursor",
             ));
         }
         let mut found: Vec<(Entry, Stored)> = Vec::new();
         let mut stamp = None;
         loop {
-            let missing = query.limit.saturating_add(1).saturating_sub(found.len());
-            let (entries, at_end, own) = self.entries(query, after.as_deref(), missing).await?;
+            let wanted = query.limit.saturating_add(1).saturating_sub(found.len());
+            let (entries, at_end, own) = self.entries(query, after.as_deref(), wanted).await?;
             stamp = later(stamp, own);
             if let Some(last) = entries.last() {
-                after = Some(last.place.clone());
+                after = Some(last.position.clone());
             }
             let records = self.look_up(query, entries, &mut stamp).await?;
             found.extend(records);
             if found.len() > query.limit {
                 found.truncate(query.limit);
-                after = found.last().map(|(entry, _)| entry.place.clone());
+                after = found.last().map(|(entry, _)| entry.position.clone());
                 break;
             }
             if at_end {
                 after = None;
                 break;
             }
-            if Instant::now() >= enough {
+            if Instant::now() >= soft_deadline {
                 break;
             }
         }
@@ -72,48 +72,52 @@ impl DynamoDb {
         };
         Ok(Answer {
             value: page,
-            stamp: told(stamp)?,
+            stamp: require_stamp(stamp)?,
         })
     }
 
-    /// The next entries of an index, and whether they are its last.
+    /// Returns the next entries of an index, and whether they are its last.
     async fn entries(
         &self,
         query: &Query,
         after: Option<&str>,
-        missing: usize,
+        wanted: usize,
     ) -> Result<(Vec<Entry>, bool, Option<Stamp>)> {
-        let witness = Witness::default();
-        let asked = Asked::of(query, after);
-        let is_sifted = query.availability.is_some() || query.state.is_some();
-        let limit = if is_sifted { KEYS } else { missing.min(KEYS) };
+        let trace = RequestTrace::default();
+        let index_query = IndexQuery::of(query, after);
+        let is_filtered = query.availability.is_some() || query.state.is_some();
+        let limit = if is_filtered {
+            MAX_KEYS
+        } else {
+            wanted.min(MAX_KEYS)
+        };
         let request = self.clients.reads.query();
         let answer = request
             .table_name(&self.options.table)
-            .index_name(asked.index)
-            .key_condition_expression(asked.condition)
-            .set_expression_attribute_names(Some(asked.names))
-            .set_expression_attribute_values(Some(asked.values))
+            .index_name(index_query.index)
+            .key_condition_expression(index_query.condition)
+            .set_expression_attribute_names(Some(index_query.names))
+            .set_expression_attribute_values(Some(index_query.values))
             .limit(i32::try_from(limit).unwrap_or(i32::MAX))
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await
-            .map_err(|error| failure::of(&error, &witness, Doubt::None))?;
+            .map_err(|error| failure::of(&error, &trace, Ambiguity::None))?;
         let mut at_end = answer.last_evaluated_key.is_none_or(|key| key.is_empty());
         let mut entries = Vec::new();
         for item in answer.items.unwrap_or_default() {
-            let entry = asked_entry(query, item)?;
+            let entry = parse_entry(query, item)?;
             if query.state.is_none() && !entry.name.as_str().starts_with(&query.prefix) {
                 at_end = true;
                 break;
             }
             entries.push(entry);
         }
-        Ok((entries, at_end, witness.stamp()))
+        Ok((entries, at_end, trace.stamp()))
     }
 
-    /// What the table has of these entries, as far as it is wanted.
+    /// Loads the records of these entries that match the query.
     async fn look_up(
         &self,
         query: &Query,
@@ -129,24 +133,24 @@ impl DynamoDb {
         *stamp = later(*stamp, Some(records.stamp));
         let stored = entries.into_iter().filter_map(|entry| {
             let stored = records.value.remove(&entry.name)?;
-            is_wanted(query, &entry, &stored).then_some((entry, stored))
+            matches_query(query, &entry, &stored).then_some((entry, stored))
         });
         Ok(stored.collect())
     }
 }
 
-/// A question to an index.
-struct Asked {
+/// A query of an index.
+struct IndexQuery {
     index: &'static str,
     condition: String,
     names: HashMap<String, String>,
     values: HashMap<String, AttributeValue>,
 }
 
-impl Asked {
+impl IndexQuery {
     fn of(query: &Query, after: Option<&str>) -> Self {
         let kind = query.kind.as_str();
-        let (index, partition, value, place) = match &query.state {
+        let (index, partition, value, position) = match &query.state {
             Some(state) => (
                 BY_STATE,
                 item::QUEUE,
@@ -155,59 +159,63 @@ impl Asked {
             ),
             None => (BY_NAME, item::KIND, kind.to_owned(), item::NAME),
         };
-        let mut asked = Self {
+        let mut index_query = Self {
             index,
             condition: "#partition = :partition".to_owned(),
             names: HashMap::from([("#partition".to_owned(), partition.to_owned())]),
             values: HashMap::from([(":partition".to_owned(), item::text(value))]),
         };
-        // One condition on the place is all that an index takes: where the prefix ends is seen when it is reached.
+        // A key condition allows one comparison of the sort key, so the end of the prefix is detected when it is
+        // reached.
         let prefix = Some(&*query.prefix).filter(|it| query.state.is_none() && !it.is_empty());
         match (after, prefix) {
             (Some(after), prefix) if prefix.is_none_or(|prefix| after >= prefix) => {
-                asked.add("#place > :place", place, after);
+                index_query.add("#position > :position", position, after);
             }
-            (_, Some(prefix)) => asked.add("#place >= :place", place, prefix),
+            (_, Some(prefix)) => index_query.add("#position >= :position", position, prefix),
             _ => {}
         }
-        asked
+        index_query
     }
 
     fn add(&mut self, condition: &str, key: &str, value: &str) {
         self.condition = format!("{} AND {condition}", self.condition);
-        self.names.insert("#place".to_owned(), key.to_owned());
-        self.values.insert(":place".to_owned(), item::text(value));
+        self.names.insert("#position".to_owned(), key.to_owned());
+        self.values
+            .insert(":position".to_owned(), item::text(value));
     }
 }
 
-fn asked_entry(query: &Query, mut item: Item) -> Result<Entry> {
+fn parse_entry(query: &Query, mut item: Item) -> Result<Entry> {
     let key = match &query.state {
         Some(_) => item::QUEUED,
         None => item::NAME,
     };
-    let Some(AttributeValue::S(place)) = item.remove(key) else {
+    let Some(AttributeValue::S(position)) = item.remove(key) else {
         return Err(Error::Corrupt(format!(
-            "an index of the table has no `{key}`"
+            "an entry of an index of the table has no `{key}`"
         )));
     };
     let name = match &query.state {
-        Some(_) => place.split_once(':').map_or("", |(_, name)| name),
-        None => &place,
+        Some(_) => position.split_once(':').map_or("", |(_, name)| name),
+        None => &position,
     };
     let name = Name::new(query.kind, name).map_err(|problem| {
-        Error::Corrupt(format!("an index of the table has no name: {problem}"))
+        Error::Corrupt(format!(
+            "an entry of an index of the table has an invalid name: {problem}"
+        ))
     })?;
-    Ok(Entry { place, name })
+    Ok(Entry { position, name })
 }
 
-/// Whether a record is still where the index says, and not surely unwanted.
-fn is_wanted(query: &Query, entry: &Entry, stored: &Stored) -> bool {
-    let is_there = query.state.as_ref().is_none_or(|wanted| {
+/// Returns whether a record is still at its position in the index, and may match the availability.
+fn matches_query(query: &Query, entry: &Entry, stored: &Stored) -> bool {
+    let is_current = query.state.as_ref().is_none_or(|expected| {
         stored.record.state.as_ref().is_some_and(|state| {
-            state.label == *wanted && item::queued(state.since, &entry.name) == entry.place
+            state.label == *expected && item::queued(state.since, &entry.name) == entry.position
         })
     });
-    is_there
+    is_current
         && match query.availability {
             None => true,
             Some(Availability::Free(at)) => held_until(&stored.record) < at,

@@ -1,4 +1,4 @@
-//! A record as an item, and back.
+//! Converts a record to an item and back.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(super) const BODY: &str = "body";
 /// The keys of the index of names.
 pub(super) const KIND: &str = "kind";
 pub(super) const NAME: &str = "name";
-/// The keys of the index of states: only items with a state have them.
+/// The keys of the index of states, which only items with a state have.
 pub(super) const QUEUE: &str = "queue";
 pub(super) const QUEUED: &str = "queued";
 
@@ -31,23 +31,23 @@ fn number(number: i64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
 
-/// What an item is stored under.
+/// Returns the id of an item.
 pub(super) fn id(name: &Name) -> String {
     format!("{}:{name}", name.kind().as_str())
 }
 
-/// The partition of the index of states.
+/// Returns the partition in the index of states.
 pub(super) fn queue(kind: &str, state: &str) -> String {
     format!("{kind}:{state}")
 }
 
-/// The place in that partition: the oldest first, then by name.
+/// Returns the position in that partition: oldest first, then by name.
 pub(super) fn queued(since: Time, name: &Name) -> String {
     format!("{:020}:{name}", since.as_micros())
 }
 
-/// The attributes that never change.
-pub(super) fn naming(name: &Name) -> [(&'static str, AttributeValue); 3] {
+/// Returns the attributes that never change.
+pub(super) fn key_attributes(name: &Name) -> [(&'static str, AttributeValue); 3] {
     [
         (ID, text(id(name))),
         (KIND, text(name.kind().as_str())),
@@ -55,8 +55,8 @@ pub(super) fn naming(name: &Name) -> [(&'static str, AttributeValue); 3] {
     ]
 }
 
-/// The attributes that change with a write, but for the body. `None`: it is not there (any more).
-pub(super) fn changing(
+/// Returns the attributes that change with a write, except the body. `None` removes an attribute.
+pub(super) fn value_attributes(
     name: &Name,
     id: WriteId,
     record: &Record,
@@ -92,7 +92,7 @@ fn readable(micros: i64) -> String {
         .map_or_else(|_| micros.to_string(), |time| time.to_string())
 }
 
-/// The record in an item.
+/// Reads the record in an item.
 pub(super) fn stored(mut item: Item) -> Result<(Name, Stored)> {
     let (kind, name) = match (item.remove(KIND), item.remove(NAME)) {
         (Some(AttributeValue::S(kind)), Some(AttributeValue::S(name))) => (kind, name),
@@ -103,35 +103,35 @@ pub(super) fn stored(mut item: Item) -> Result<(Name, Stored)> {
             )));
         }
     };
-    let wrong = |key: &str| {
+    let corrupt = |key: &str| {
         Error::Corrupt(format!(
-            "the record `{kind}` `{name}` makes no sense: `{key}` is missing, or of another type"
+            "the record `{kind}` `{name}` is corrupt: `{key}` is missing or has another type"
         ))
     };
     let mut text = |key: &str| match item.remove(key) {
         None => Ok(None),
         Some(AttributeValue::S(text)) => Ok(Some(text)),
         Some(AttributeValue::N(number)) => Ok(Some(number)),
-        Some(_) => Err(wrong(key)),
+        Some(_) => Err(corrupt(key)),
     };
     let number = |text: Option<String>, key: &str| {
-        text.map(|text| text.parse::<i64>().map_err(|_| wrong(key)))
+        text.map(|text| text.parse::<i64>().map_err(|_| corrupt(key)))
             .transpose()
     };
     let write = text(WRITE)?
         .as_deref()
         .and_then(WriteId::parse)
-        .ok_or_else(|| wrong(WRITE))?;
+        .ok_or_else(|| corrupt(WRITE))?;
     let columns = Columns {
-        fence: number(text("fence")?, "fence")?.ok_or_else(|| wrong("fence"))?,
+        fence: number(text("fence")?, "fence")?.ok_or_else(|| corrupt("fence"))?,
         held_until: 0,
         state: text("state")?,
         state_since: number(text("state_since")?, "state_since")?,
-        holders: text("holders")?.ok_or_else(|| wrong("holders"))?,
+        holders: text("holders")?.ok_or_else(|| corrupt("holders"))?,
         last: text("last")?,
         next: text("next")?,
         put: text("put")?,
-        body: text(BODY)?.ok_or_else(|| wrong(BODY))?,
+        body: text(BODY)?.ok_or_else(|| corrupt(BODY))?,
     };
     columns.stored(&kind, &name, write)
 }

@@ -1,4 +1,4 @@
-//! Loading items as they are now.
+//! Loads items with consistent reads.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,29 +8,31 @@ use futures_util::future::try_join_all;
 use leasehold_core::{Name, Stamp};
 use tokio::time::Instant;
 
-use super::client::PATIENCE;
-use super::failure::{self, Doubt};
-use super::witness::{Witness, later};
-use super::{DynamoDb, item, told};
+use super::client::CALL_TIMEOUT;
+use super::failure::{self, Ambiguity};
+use super::request_trace::{RequestTrace, later};
+use super::{DynamoDb, item, require_stamp};
 use crate::store::{Answer, Stored};
 use crate::{Error, Result};
 
-/// The most keys that one call takes.
-pub(super) const KEYS: usize = 100;
-/// How long to leave a table alone that has answered only in part, at first.
+/// The maximum number of keys in one call.
+pub(super) const MAX_KEYS: usize = 100;
+/// The first pause before requesting the keys that a partial answer left out.
 const PAUSE: Duration = Duration::from_millis(25);
 
-type Loaded = HashMap<Name, Stored>;
+type LoadedRecords = HashMap<Name, Stored>;
 
 impl DynamoDb {
-    /// The records under these names that are there.
-    pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<Loaded>> {
+    /// Loads the records that exist under these names.
+    pub(super) async fn records(&self, names: &[Name]) -> Result<Answer<LoadedRecords>> {
         match names {
             [] => self.record("time:").await,
             [name] => self.record(&item::id(name)).await,
             names => {
-                let deadline = Instant::now() + PATIENCE;
-                let parts = names.chunks(KEYS).map(|names| self.part(names, deadline));
+                let deadline = Instant::now() + CALL_TIMEOUT;
+                let parts = names
+                    .chunks(MAX_KEYS)
+                    .map(|names| self.part(names, deadline));
                 let mut records = HashMap::new();
                 let mut stamp = None;
                 for part in try_join_all(parts).await? {
@@ -39,34 +41,34 @@ impl DynamoDb {
                 }
                 Ok(Answer {
                     value: records,
-                    stamp: told(stamp)?,
+                    stamp: require_stamp(stamp)?,
                 })
             }
         }
     }
 
-    /// The record under one id, by the cheapest call.
-    async fn record(&self, id: &str) -> Result<Answer<Loaded>> {
-        let witness = Witness::default();
+    /// Loads the record with one id, with the cheapest call.
+    async fn record(&self, id: &str) -> Result<Answer<LoadedRecords>> {
+        let trace = RequestTrace::default();
         let request = self.clients.reads.get_item();
         let answer = request
             .table_name(&self.options.table)
             .key(item::ID, item::text(id))
             .consistent_read(true)
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await
-            .map_err(|error| failure::of(&error, &witness, Doubt::None))?;
+            .map_err(|error| failure::of(&error, &trace, Ambiguity::None))?;
         let record = answer.item.map(item::stored).transpose()?;
         Ok(Answer {
             value: record.into_iter().collect(),
-            stamp: told(witness.stamp())?,
+            stamp: require_stamp(trace.stamp())?,
         })
     }
 
-    /// Asks until every key was answered: a busy table may leave some for later.
-    async fn part(&self, names: &[Name], deadline: Instant) -> Result<Answer<Loaded>> {
+    /// Loads records until every key is answered: a busy table may leave some for later.
+    async fn part(&self, names: &[Name], deadline: Instant) -> Result<Answer<LoadedRecords>> {
         let mut records = HashMap::new();
         let mut stamp: Option<Stamp> = None;
         let mut pause = PAUSE;
@@ -75,15 +77,15 @@ impl DynamoDb {
             keys_of(names)?,
         )]));
         while let Some(keys) = left {
-            let witness = Witness::default();
+            let trace = RequestTrace::default();
             let request = self.clients.reads.batch_get_item();
             let answer = request
                 .set_request_items(Some(keys))
                 .customize()
-                .interceptor(witness.clone())
+                .interceptor(trace.clone())
                 .send()
                 .await
-                .map_err(|error| failure::of(&error, &witness, Doubt::None))?;
+                .map_err(|error| failure::of(&error, &trace, Ambiguity::None))?;
             for item in answer
                 .responses
                 .into_iter()
@@ -93,12 +95,12 @@ impl DynamoDb {
                 let (name, stored) = item::stored(item)?;
                 records.insert(name, stored);
             }
-            stamp = later(stamp, witness.stamp());
+            stamp = later(stamp, trace.stamp());
             left = answer.unprocessed_keys.filter(|keys| !keys.is_empty());
             if left.is_some() {
                 if Instant::now() + pause > deadline {
                     return Err(Error::Unavailable(
-                        "DynamoDB answers only in part: its capacity is used up".into(),
+                        "DynamoDB answers only partially, because its capacity is exhausted: raise it, or use on-demand capacity".into(),
                     ));
                 }
                 tokio::time::sleep(pause).await;
@@ -107,13 +109,13 @@ impl DynamoDb {
         }
         Ok(Answer {
             value: records,
-            stamp: told(stamp)?,
+            stamp: require_stamp(stamp)?,
         })
     }
 }
 
 fn keys_of(names: &[Name]) -> Result<KeysAndAttributes> {
-    // A key must not come twice.
+    // Keys must be unique.
     let ids: std::collections::BTreeSet<_> = names.iter().map(item::id).collect();
     let keys = ids
         .into_iter()

@@ -1,4 +1,4 @@
-//! What a `dynamodb://` URL says.
+//! The options of a `dynamodb://` URL.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use crate::{Error, Result, duration};
 
 const KNOWN: &str = "`endpoint`, `margin`, `poll`, `profile` and `region`";
 
-/// What a URL says.
+/// The options of a URL.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct DynamoDbOptions {
     pub(super) table: String,
     pub(super) region: Option<String>,
-    /// Another place than Amazon's own.
+    /// The endpoint, unless it is Amazon's.
     pub(super) endpoint: Option<String>,
     pub(super) profile: Option<String>,
     pub(super) margin: Duration,
     pub(super) poll: Duration,
 }
 
-impl Options {
-    /// Reads a URL.
+impl DynamoDbOptions {
+    /// Parses a URL.
     pub(super) fn parse(url: &str) -> Result<Self> {
         let form = || {
             Error::invalid(
                 "the store URL is not of the form `dynamodb://TABLE?region=REGION`: credentials come from the environment",
             )
         };
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let table = place.strip_prefix("dynamodb://").ok_or_else(form)?;
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let table = base.strip_prefix("dynamodb://").ok_or_else(form)?;
         let table = table.strip_suffix('/').unwrap_or(table);
         if !is_table_name(table) {
             return Err(form());
@@ -57,7 +57,7 @@ impl Options {
                 "region" => options.region = given,
                 unknown => {
                     return Err(Error::invalid(format!(
-                        "`dynamodb:` has no option `{unknown}`: there are {KNOWN}"
+                        "`dynamodb:` has no option `{unknown}`: use {KNOWN}"
                     )));
                 }
             }
@@ -65,7 +65,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the endpoint is an emulator on this machine, which takes any credentials: Amazon has no certificate for it.
+    /// Returns whether the endpoint is an emulator on this machine, which accepts any credentials.
     pub(super) fn is_local(&self) -> bool {
         let host = self
             .endpoint
@@ -80,7 +80,7 @@ impl Options {
     }
 }
 
-/// What Amazon allows.
+/// Returns whether Amazon allows this name.
 fn is_table_name(name: &str) -> bool {
     (3..=255).contains(&name.len())
         && name
@@ -105,15 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_a_table_and_where_it_is() {
-        let options = Options::parse("dynamodb://leases?region=eu-west-1").unwrap();
+    fn options_are_read_from_the_url() {
+        let options = DynamoDbOptions::parse("dynamodb://leases?region=eu-west-1").unwrap();
         assert_eq!(
             (&*options.table, options.region.as_deref()),
             ("leases", Some("eu-west-1"))
         );
         assert_eq!(options.margin, Duration::from_secs(2));
         let url = "dynamodb://a.b_c-d/?endpoint=http%3A%2F%2F127.0.0.1:8000&margin=3s&poll=1s";
-        let options = Options::parse(url).unwrap();
+        let options = DynamoDbOptions::parse(url).unwrap();
         assert_eq!(options.table, "a.b_c-d");
         assert_eq!(options.endpoint.as_deref(), Some("http://127.0.0.1:8000"));
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_urls_say_what_to_write_instead() {
+    fn invalid_url_is_refused_with_a_hint() {
         for (url, hint) in [
             ("dynamodb:leases", "dynamodb://TABLE"),
             ("dynamodb://", "dynamodb://TABLE"),
@@ -135,7 +135,7 @@ mod tests {
                 "http://HOST",
             ),
         ] {
-            let error = Options::parse(url).unwrap_err();
+            let error = DynamoDbOptions::parse(url).unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{url}");
             assert!(error.to_string().contains(hint), "{url}: {error}");
             assert!(!error.to_string().contains("secret"), "{url}: {error}");
@@ -153,7 +153,7 @@ mod tests {
             ("http://localstack:4566", false),
         ] {
             let options =
-                Options::parse(&format!("dynamodb://leases?endpoint={endpoint}")).unwrap();
+                DynamoDbOptions::parse(&format!("dynamodb://leases?endpoint={endpoint}")).unwrap();
             assert_eq!(options.is_local(), local, "{endpoint}");
         }
     }

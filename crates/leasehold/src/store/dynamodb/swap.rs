@@ -1,4 +1,4 @@
-//! Conditional writes, one for each record.
+//! ConditionalError writes, one per record.
 
 use std::collections::HashMap;
 
@@ -12,32 +12,32 @@ use leasehold_core::{Name, Record, Stamp};
 use tokio::time::Instant;
 
 use super::DynamoDb;
-use super::client::PATIENCE;
-use super::failure::{self, Doubt};
+use super::client::CALL_TIMEOUT;
+use super::failure::{self, Ambiguity};
 use super::item::{self, Item};
-use super::witness::{Witness, later};
+use super::request_trace::{RequestTrace, later};
 use crate::store::{Answer, Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
-/// How many writes of a batch are under way at once, each on a connection of its own.
-const AT_ONCE: usize = 32;
+/// How many writes of a batch run concurrently, each on its own connection.
+const MAX_CONCURRENT: usize = 32;
 
-/// The loser's answer brings the current record along.
+/// Returns the current record with a conflict.
 const ALL_OLD: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
 /// Why a write was not done.
-enum Refused {
-    /// The version does not match. This is what is there.
-    Lost(Option<Item>),
+enum WriteFailure {
+    /// The version did not match. Contains the current item.
+    Conflict(Option<Item>),
     Failed(Error),
 }
 
 impl DynamoDb {
     pub(super) async fn swap_all(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CALL_TIMEOUT;
         let answers: Vec<_> = stream::iter(writes)
             .map(|write| async move { self.swap_one(&write, deadline).await })
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT)
             .collect()
             .await;
         let stamp = answers
@@ -46,48 +46,48 @@ impl DynamoDb {
         let value = answers.into_iter().map(|(swapped, _)| swapped).collect();
         match stamp {
             Some(stamp) => Ok(Answer { value, stamp }),
-            None => Err(worst(value)),
+            None => Err(batch_error(value)),
         }
     }
 
     async fn swap_one(&self, write: &Write, deadline: Instant) -> (Swapped, Option<Stamp>) {
         if Instant::now() >= deadline {
-            let late = "DynamoDB is too slow: this write was not sent".to_owned();
+            let late = "DynamoDB answers too slowly: this write was not sent".to_owned();
             return (Swapped::Failed(Error::Unavailable(late)), None);
         }
-        let witness = Witness::default();
-        let writing = tokio::time::timeout_at(deadline, self.write(write, &witness));
+        let trace = RequestTrace::default();
+        let writing = tokio::time::timeout_at(deadline, self.write(write, &trace));
         let swapped = match writing.await {
             Ok(Ok(())) => Swapped::Written { tag: None },
-            Ok(Err(Refused::Lost(current))) => match current.map(item::stored).transpose() {
+            Ok(Err(WriteFailure::Conflict(current))) => match current.map(item::stored).transpose()
+            {
                 Ok(current) => Swapped::Conflict(current.map(|(_, stored)| stored)),
                 Err(corrupt) => Swapped::Failed(corrupt),
             },
-            Ok(Err(Refused::Failed(error))) => Swapped::Failed(error),
+            Ok(Err(WriteFailure::Failed(error))) => Swapped::Failed(error),
             Err(_) => {
-                let doubt = match witness.was_sent() {
-                    true => Doubt::MayHaveWritten,
-                    false => Doubt::None,
+                let ambiguity = match trace.was_sent() {
+                    true => Ambiguity::MayHaveWritten,
+                    false => Ambiguity::None,
                 };
-                Swapped::Failed(failure::lost(
+                Swapped::Failed(failure::unanswered(
                     "DynamoDB did not answer in time".into(),
-                    doubt,
+                    ambiguity,
                 ))
             }
         };
-        (swapped, witness.stamp())
+        (swapped, trace.stamp())
     }
 
-    async fn write(&self, write: &Write, witness: &Witness) -> Result<(), Refused> {
+    async fn write(&self, write: &Write, trace: &RequestTrace) -> Result<(), WriteFailure> {
         let expect = write.expect.as_ref();
         match &write.put {
-            None => self.delete(&write.name, expect, witness).await,
+            None => self.delete(&write.name, expect, trace).await,
             Some((id, record)) => match expect {
                 Some(version) if !write.body_changed => {
-                    self.update(&write.name, version, *id, record, witness)
-                        .await
+                    self.update(&write.name, version, *id, record, trace).await
                 }
-                expect => self.put(&write.name, expect, *id, record, witness).await,
+                expect => self.put(&write.name, expect, *id, record, trace).await,
             },
         }
     }
@@ -99,14 +99,15 @@ impl DynamoDb {
         expect: Option<&Version>,
         id: WriteId,
         record: &Record,
-        witness: &Witness,
-    ) -> Result<(), Refused> {
-        let changing = item::changing(name, id, record).map_err(Refused::Failed)?;
+        trace: &RequestTrace,
+    ) -> Result<(), WriteFailure> {
+        let value_attributes =
+            item::value_attributes(name, id, record).map_err(WriteFailure::Failed)?;
         let body = (item::BODY, item::text(&*record.body));
-        let item = changing
+        let item = value_attributes
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)))
-            .chain(item::naming(name))
+            .chain(item::key_attributes(name))
             .chain([body])
             .map(|(key, value)| (key.to_owned(), value));
         let condition = Condition::of(expect);
@@ -119,26 +120,27 @@ impl DynamoDb {
             .set_expression_attribute_values(condition.values)
             .return_values_on_condition_check_failure(ALL_OLD)
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| refused(&error, witness))
+        answer.map(drop).map_err(|error| refused(&error, trace))
     }
 
-    /// Writes all but the body, which stays as it is and is not moved.
+    /// Writes everything except the body, which is unchanged and not sent.
     async fn update(
         &self,
         name: &Name,
         expect: &Version,
         id: WriteId,
         record: &Record,
-        witness: &Witness,
-    ) -> Result<(), Refused> {
-        let changing = item::changing(name, id, record).map_err(Refused::Failed)?;
+        trace: &RequestTrace,
+    ) -> Result<(), WriteFailure> {
+        let value_attributes =
+            item::value_attributes(name, id, record).map_err(WriteFailure::Failed)?;
         let mut condition = Condition::of(Some(expect));
         let mut values = condition.values.take().unwrap_or_default();
         let (mut set, mut remove) = (Vec::new(), Vec::new());
-        for (key, value) in changing {
+        for (key, value) in value_attributes {
             condition.names.insert(format!("#{key}"), key.to_owned());
             match value {
                 Some(value) => {
@@ -162,18 +164,18 @@ impl DynamoDb {
             .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(ALL_OLD)
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| refused(&error, witness))
+        answer.map(drop).map_err(|error| refused(&error, trace))
     }
 
     async fn delete(
         &self,
         name: &Name,
         expect: Option<&Version>,
-        witness: &Witness,
-    ) -> Result<(), Refused> {
+        trace: &RequestTrace,
+    ) -> Result<(), WriteFailure> {
         let condition = Condition::of(expect);
         let request = self.clients.writes.delete_item();
         let answer = request
@@ -184,14 +186,14 @@ impl DynamoDb {
             .set_expression_attribute_values(condition.values)
             .return_values_on_condition_check_failure(ALL_OLD)
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await;
-        answer.map(drop).map_err(|error| refused(&error, witness))
+        answer.map(drop).map_err(|error| refused(&error, trace))
     }
 }
 
-/// What must still be true for a write to happen. One with a version is never true where nothing is.
+/// The condition of a write. A condition with a version is false if there is no item.
 struct Condition {
     text: &'static str,
     names: HashMap<String, String>,
@@ -220,17 +222,17 @@ impl Condition {
 }
 
 /// The error of a conditional write.
-trait Conditional {
-    /// What is there, if that is why nothing was written.
-    fn lost(&self) -> Option<Option<&Item>>;
+trait ConditionalError {
+    /// Returns the current item if the condition failed.
+    fn conflict(&self) -> Option<Option<&Item>>;
 }
 
 macro_rules! conditional {
     ($($error:ty),*) => {
-        $(impl Conditional for $error {
-            fn lost(&self) -> Option<Option<&Item>> {
+        $(impl ConditionalError for $error {
+            fn conflict(&self) -> Option<Option<&Item>> {
                 match self {
-                    Self::ConditionalCheckFailedException(lost) => Some(lost.item.as_ref()),
+                    Self::ConditionalCheckFailedException(failed) => Some(failed.item.as_ref()),
                     _ => None,
                 }
             }
@@ -239,26 +241,29 @@ macro_rules! conditional {
 }
 conditional!(PutItemError, UpdateItemError, DeleteItemError);
 
-fn refused<E>(error: &SdkError<E>, witness: &Witness) -> Refused
+fn refused<E>(error: &SdkError<E>, trace: &RequestTrace) -> WriteFailure
 where
-    E: Conditional + ProvideErrorMetadata + std::error::Error + 'static,
+    E: ConditionalError + ProvideErrorMetadata + std::error::Error + 'static,
 {
-    match error.as_service_error().and_then(Conditional::lost) {
-        // An empty item is none.
-        Some(current) => Refused::Lost(current.filter(|item| !item.is_empty()).cloned()),
-        None => Refused::Failed(failure::of(error, witness, Doubt::MayHaveWritten)),
+    match error
+        .as_service_error()
+        .and_then(ConditionalError::conflict)
+    {
+        // An empty item means that there is none.
+        Some(current) => WriteFailure::Conflict(current.filter(|item| !item.is_empty()).cloned()),
+        None => WriteFailure::Failed(failure::of(error, trace, Ambiguity::MayHaveWritten)),
     }
 }
 
-/// What to say of a batch whose answers, if any, told no time: in doubt, if any of it is.
-fn worst(swapped: Vec<Swapped>) -> Error {
-    let mut worst = None;
+/// Returns the error for a batch without any time: indeterminate, if any write is.
+fn batch_error(swapped: Vec<Swapped>) -> Error {
+    let mut first = None;
     for swapped in swapped {
         match swapped {
-            Swapped::Failed(doubtful @ Error::Indeterminate(_)) => return doubtful,
-            Swapped::Failed(error) => worst = worst.or(Some(error)),
-            _ => return Error::Indeterminate("DynamoDB answered, but told no time".into()),
+            Swapped::Failed(ambiguous @ Error::Indeterminate(_)) => return ambiguous,
+            Swapped::Failed(error) => first = first.or(Some(error)),
+            _ => return Error::Indeterminate("DynamoDB answered without a time".into()),
         }
     }
-    worst.unwrap_or_else(|| Error::Unavailable("DynamoDB was asked nothing".into()))
+    first.unwrap_or_else(|| Error::Unavailable("no request was sent to DynamoDB".into()))
 }

@@ -1,4 +1,4 @@
-//! The table: what it must look like, making it, and what is unsafe about it.
+//! Creates the table and checks its schema and replication.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use aws_sdk_dynamodb::types::{
 };
 use tokio::time::Instant;
 
-use super::failure::{self, Doubt};
-use super::witness::Witness;
-use super::{DynamoDb, item, told};
+use super::failure::{self, Ambiguity};
+use super::request_trace::RequestTrace;
+use super::{DynamoDb, item, require_stamp};
 use crate::{Error, Result};
 
-/// All names of a kind, in their order.
+/// The index of all names of a kind, in order.
 pub(super) const BY_NAME: &str = "by_name";
-/// The items in a state, the oldest first.
+/// The index of items by state, oldest first.
 pub(super) const BY_STATE: &str = "by_state";
 
-/// How long Amazon may take to make a table: usually ten seconds or so.
-const MAKING: Duration = Duration::from_secs(60);
+/// How long creating a table may take. It usually takes about ten seconds.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const INDEXES: [(&str, &str, &str); 2] = [
     (BY_NAME, item::KIND, item::NAME),
@@ -30,44 +30,44 @@ const INDEXES: [(&str, &str, &str); 2] = [
 ];
 
 impl DynamoDb {
-    /// Makes the table if there is none, and refuses one that leases would not be safe on.
+    /// Creates the table if it is missing, and refuses an unsafe one.
     pub(super) async fn prepare(&self) -> Result<()> {
         let table = match self.describe().await? {
             Some(table) if is_ready(&table) => table,
-            Some(_) => self.ready().await?,
+            Some(_) => self.wait_until_active().await?,
             None => {
                 self.create().await?;
-                self.ready().await?
+                self.wait_until_active().await?
             }
         };
         check_shape(&self.options.table, &table)
     }
 
-    /// The table as it is; `None` if there is none.
+    /// Returns the table's description; `None` if it does not exist.
     pub(super) async fn describe(&self) -> Result<Option<TableDescription>> {
-        let witness = Witness::default();
+        let trace = RequestTrace::default();
         let request = self.clients.reads.describe_table();
         let answer = request
             .table_name(&self.options.table)
             .customize()
-            .interceptor(witness.clone())
+            .interceptor(trace.clone())
             .send()
             .await;
         match answer {
             Ok(answer) => {
-                // Without a time it could not keep leases: better said now than at the first.
-                told(witness.stamp())?;
+                // Leases require the time, so report a missing one immediately.
+                require_stamp(trace.stamp())?;
                 Ok(answer.table)
             }
             Err(error) => match error.as_service_error() {
                 Some(DescribeTableError::ResourceNotFoundException(_)) => Ok(None),
-                _ => Err(failure::of(&error, &witness, Doubt::None)),
+                _ => Err(failure::of(&error, &trace, Ambiguity::None)),
             },
         }
     }
 
     async fn create(&self) -> Result<()> {
-        let witness = Witness::default();
+        let trace = RequestTrace::default();
         let mut request = self
             .clients
             .writes
@@ -76,41 +76,37 @@ impl DynamoDb {
             .billing_mode(BillingMode::PayPerRequest)
             .attribute_definitions(attribute(item::ID)?)
             .key_schema(key(item::ID, KeyType::Hash)?);
-        for (name, partition, place) in INDEXES {
+        for (name, partition, position) in INDEXES {
             let projection = Projection::builder().projection_type(ProjectionType::KeysOnly);
             let index = GlobalSecondaryIndex::builder()
                 .index_name(name)
                 .key_schema(key(partition, KeyType::Hash)?)
-                .key_schema(key(place, KeyType::Range)?)
+                .key_schema(key(position, KeyType::Range)?)
                 .projection(projection.build());
             request = request
                 .attribute_definitions(attribute(partition)?)
-                .attribute_definitions(attribute(place)?)
-                .global_secondary_indexes(index.build().map_err(impossible)?);
+                .attribute_definitions(attribute(position)?)
+                .global_secondary_indexes(index.build().map_err(build_error)?);
         }
-        let answer = request
-            .customize()
-            .interceptor(witness.clone())
-            .send()
-            .await;
+        let answer = request.customize().interceptor(trace.clone()).send().await;
         let Err(error) = answer else { return Ok(()) };
         match (
             error.as_service_error(),
-            failure::of(&error, &witness, Doubt::None),
+            failure::of(&error, &trace, Ambiguity::None),
         ) {
-            // Somebody else is making it.
+            // Another process is creating it.
             (Some(CreateTableError::ResourceInUseException(_)), _) => Ok(()),
             (_, Error::Denied(why)) => Err(Error::Denied(format!(
-                "there is no table `{}`, and it cannot be made: {why}; for that, dynamodb:CreateTable",
+                "the table `{}` does not exist, and cannot be created: {why}; creating it requires dynamodb:CreateTable",
                 self.options.table
             ))),
             (_, other) => Err(other),
         }
     }
 
-    /// Waits until the table and its indexes can be used.
-    async fn ready(&self) -> Result<TableDescription> {
-        let deadline = Instant::now() + MAKING;
+    /// Waits until the table and its indexes are active.
+    async fn wait_until_active(&self) -> Result<TableDescription> {
+        let deadline = Instant::now() + CREATE_TIMEOUT;
         let mut pause = Duration::from_millis(20);
         loop {
             if let Some(table) = self.describe().await?.filter(is_ready) {
@@ -118,7 +114,7 @@ impl DynamoDb {
             }
             if Instant::now() + pause > deadline {
                 return Err(Error::Unavailable(format!(
-                    "the table `{}` is still being made after {MAKING:?}",
+                    "the table `{}` is still being created after {CREATE_TIMEOUT:?}",
                     self.options.table
                 )));
             }
@@ -136,27 +132,27 @@ fn is_ready(table: &TableDescription) -> bool {
     let indexes = table.global_secondary_indexes();
     usable
         && indexes.iter().all(|index| {
-            // An emulator may leave it out.
+            // An emulator may omit it.
             !matches!(index.index_status, Some(IndexStatus::Creating))
         })
 }
 
-/// Refuses a table whose keys are others, or whose replicas may disagree.
+/// Refuses a table with other keys, or with replicas that may disagree.
 fn check_shape(name: &str, table: &TableDescription) -> Result<()> {
     if keys_of(table.key_schema()) != [(item::ID, KeyType::Hash)] {
         return Err(Error::Denied(format!(
-            "the table `{name}` is another program's: its key is not just `{}`; name another one, and `leasehold init` \
-             makes it",
+            "the table `{name}` belongs to another program: its key is not just `{}`; use another name, and `leasehold init` \
+             creates it",
             item::ID
         )));
     }
-    for (index, partition, place) in INDEXES {
-        let keys = [(partition, KeyType::Hash), (place, KeyType::Range)];
+    for (index, partition, position) in INDEXES {
+        let keys = [(partition, KeyType::Hash), (position, KeyType::Range)];
         let mut there = table.global_secondary_indexes().iter();
         if !there.any(|it| it.index_name() == Some(index) && keys_of(it.key_schema()) == keys) {
             return Err(Error::Denied(format!(
-                "the table `{name}` has no index `{index}` with the keys `{partition}` and `{place}`: add it, or name \
-                 another table, and `leasehold init` makes it"
+                "the table `{name}` has no index `{index}` with the keys `{partition}` and `{position}`: add it, or use \
+                 another name, and `leasehold init` creates the table"
             )));
         }
     }
@@ -169,7 +165,7 @@ fn check_shape(name: &str, table: &TableDescription) -> Result<()> {
     Ok(())
 }
 
-/// Whether other regions write to it without asking this one.
+/// Returns whether other regions write without coordination with this one.
 pub(super) fn is_eventual(table: &TableDescription) -> bool {
     let is_global = !table.replicas().is_empty() || table.global_table_version().is_some();
     is_global && table.multi_region_consistency() != Some(&MultiRegionConsistency::Strong)
@@ -187,7 +183,7 @@ fn attribute(name: &str) -> Result<AttributeDefinition> {
         .attribute_name(name)
         .attribute_type(ScalarAttributeType::S)
         .build()
-        .map_err(impossible)
+        .map_err(build_error)
 }
 
 fn key(name: &str, of_type: KeyType) -> Result<KeySchemaElement> {
@@ -195,11 +191,11 @@ fn key(name: &str, of_type: KeyType) -> Result<KeySchemaElement> {
         .attribute_name(name)
         .key_type(of_type)
         .build()
-        .map_err(impossible)
+        .map_err(build_error)
 }
 
-fn impossible(error: aws_sdk_dynamodb::error::BuildError) -> Error {
-    Error::Corrupt(format!("a request to DynamoDB lacks something: {error}"))
+fn build_error(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+    Error::Corrupt(format!("cannot build a request to DynamoDB: {error}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Follows what others write, by a watch.
+//! Follows other processes' writes with a watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,28 @@ use tokio::sync::mpsc;
 use super::gateway::Gateway;
 use super::keys::Keys;
 use crate::store::Changes;
-use crate::store::watched::Watched;
+use crate::store::notification_request::NotificationRequest;
 
-/// Names that wait to be looked at; more are dropped, since the engine polls anyway.
+/// The maximum number of queued names. More are dropped, because the engine polls as well.
 const BACKLOG: usize = 1_024;
-/// How long to leave a server alone that gives no watch.
+/// The pause before watching again after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Watches the records for as long as somebody listens.
-pub(super) fn follow(gateway: Arc<Gateway>, keys: Keys, watched: Watched) -> Changes {
-    let (told, changes) = mpsc::channel(BACKLOG);
+/// Watches the records until the receiver is dropped.
+pub(super) fn follow(
+    gateway: Arc<Gateway>,
+    keys: Keys,
+    watches_all: NotificationRequest,
+) -> Changes {
+    let (sender, changes) = mpsc::channel(BACKLOG);
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                () = told.closed() => return,
-                () = watch(&gateway, &keys, &watched, &told) => {}
+                () = sender.closed() => return,
+                () = watch(&gateway, &keys, &watches_all, &sender) => {}
             }
             tokio::select! {
-                () = told.closed() => return,
+                () = sender.closed() => return,
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
@@ -36,16 +40,21 @@ pub(super) fn follow(gateway: Arc<Gateway>, keys: Keys, watched: Watched) -> Cha
     changes
 }
 
-/// Passes on what changes, until the watch breaks.
-async fn watch(gateway: &Gateway, keys: &Keys, watched: &Watched, told: &mpsc::Sender<Name>) {
-    // Gates and locks are neighbours: nothing else lies between them.
+/// Forwards changes until the watch breaks.
+async fn watch(
+    gateway: &Gateway,
+    keys: &Keys,
+    watches_all: &NotificationRequest,
+    sender: &mpsc::Sender<Name>,
+) {
+    // The keys of gates and locks are adjacent, with no other keys in between.
     let create = json!({ "create_request": {
         "key": keys.encoded("gate/"),
         "range_end": keys.encoded_end("lock/"),
     } });
     let mut stream = match gateway.stream("/v3/watch", &create).await {
         Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%error, "changes in etcd are not heard of"),
+        Err(error) => return tracing::debug!(%error, "cannot watch for changes in etcd"),
     };
     let mut unread = Vec::new();
     while let Some(Ok(frame)) = stream.frame().await {
@@ -60,21 +69,21 @@ async fn watch(gateway: &Gateway, keys: &Keys, watched: &Watched, told: &mpsc::S
             for name in events
                 .into_iter()
                 .flatten()
-                .filter_map(|event| changed(keys, event, watched.is_true()))
+                .filter_map(|event| changed(keys, event, watches_all.is_active()))
             {
-                let _ = told.try_send(name);
+                let _ = sender.try_send(name);
             }
         }
     }
 }
 
-/// The name that somebody may wait for, or watches. One that has an exclusive holder was not freed.
-fn changed(keys: &Keys, event: &Value, watched: bool) -> Option<Name> {
+/// Returns the name that a waiter or watcher is interested in. A write that leaves an exclusive holder frees nothing.
+fn changed(keys: &Keys, event: &Value, watches_all: bool) -> Option<Name> {
     let pair = &event["kv"];
     if event["type"] == "DELETE" {
         return keys.name(pair);
     }
     let (name, stored) = keys.stored(pair).ok()?;
     let mut holders = stored.record.holders.iter();
-    (watched || holders.all(|holder| holder.mode != Mode::Exclusive)).then_some(name)
+    (watches_all || holders.all(|holder| holder.mode != Mode::Exclusive)).then_some(name)
 }

@@ -1,23 +1,23 @@
-//! Searches: records by their keys, work items by an index.
+//! Finds records by their keys, and work items by an index.
 
 use leasehold_core::{Name, Time};
 use serde_json::{Value, json};
 
-use super::failure::Doubt;
+use super::failure::Ambiguity;
 use super::{BATCH, Etcd, keys};
 use crate::store::{Answer, Availability, Page, Query, Store as _, Stored, held_until};
 use crate::{Error, Result};
 
-/// So many records in one answer: with bodies they may be large.
-const MOST: usize = 200;
+/// The maximum number of records in one answer, because they may have large bodies.
+const MAX_RECORDS: usize = 200;
 
 impl Etcd {
-    /// In the order of names, which is that of keys.
+    /// Finds records in the order of names, which is that of keys.
     pub(super) async fn find_by_name(&self, query: &Query) -> Result<Answer<Page>> {
-        let limit = query.limit.min(MOST);
+        let limit = query.limit.min(MAX_RECORDS);
         let folder = keys::record(query.kind, &query.prefix);
         let after = query.cursor.as_deref();
-        // The first key after another is that with a zero byte behind it.
+        // The first key after another one is that key with a zero byte appended.
         let next = after.map(|name| format!("{}\0", keys::record(query.kind, name)));
         let from = next.map_or_else(|| folder.clone(), |next| next.max(folder.clone()));
         let range = json!({
@@ -40,12 +40,12 @@ impl Etcd {
         Ok(Answer { value: page, stamp })
     }
 
-    /// Oldest first: a walk along the index, with a look at each record, which may have moved on.
+    /// Finds items, oldest first. Walks the index and loads each record, because its state may have changed since.
     pub(super) async fn find_by_state(&self, query: &Query, state: &str) -> Result<Answer<Page>> {
         let folder = keys::index(query.kind, state);
         let mut from = match &query.cursor {
             None => folder.clone(),
-            Some(cursor) => format!("{folder}{}\0", place(cursor)?),
+            Some(cursor) => format!("{folder}{}\0", position(cursor)?),
         };
         let mut page = Page::default();
         loop {
@@ -59,13 +59,13 @@ impl Etcd {
                 value: entries,
                 stamp,
             } = self.range(range).await?;
-            let places: Vec<_> = entries
+            let keys: Vec<_> = entries
                 .iter()
                 .filter_map(|entry| self.keys.rest(entry))
                 .collect();
-            let items: Vec<_> = places
+            let items: Vec<_> = keys
                 .iter()
-                .filter_map(|place| item(place.strip_prefix(&folder)?, query))
+                .filter_map(|entry| item(entry.strip_prefix(&folder)?, query))
                 .collect();
             let names: Vec<_> = items.iter().map(|(name, _)| name.clone()).collect();
             let loaded = match names.is_empty() {
@@ -73,7 +73,8 @@ impl Etcd {
                 false => self.load(&names).await?.value,
             };
             for ((name, since), stored) in items.into_iter().zip(loaded) {
-                let Some(stored) = stored.filter(|stored| is_wanted(stored, state, since, query))
+                let Some(stored) =
+                    stored.filter(|stored| matches_query(stored, state, since, query))
                 else {
                     continue;
                 };
@@ -83,7 +84,7 @@ impl Etcd {
                 }
                 page.records.push((name, stored));
             }
-            match places.last().filter(|_| entries.len() == BATCH) {
+            match keys.last().filter(|_| entries.len() == BATCH) {
                 Some(last) => from = format!("{last}\0"),
                 None => return Ok(Answer { value: page, stamp }),
             }
@@ -92,7 +93,7 @@ impl Etcd {
 
     async fn range(&self, range: Value) -> Result<Answer<Vec<Value>>> {
         let transaction = json!({ "success": [{ "request_range": range }] });
-        let (mut answer, stamp) = self.run(transaction, Doubt::None).await?;
+        let (mut answer, stamp) = self.run(transaction, Ambiguity::None).await?;
         let value = match answer["responses"][0]["response_range"]["kvs"].take() {
             Value::Array(pairs) => pairs,
             _ => Vec::new(),
@@ -101,7 +102,7 @@ impl Etcd {
     }
 }
 
-/// The name and age that an entry of the index says, if the name is asked for.
+/// Parses an entry of the index; `None` if the name does not match.
 fn item(entry: &str, query: &Query) -> Option<(Name, Time)> {
     let (since, name) = entry.split_once('/')?;
     let since = Time::from_micros(since.parse().ok()?);
@@ -111,7 +112,7 @@ fn item(entry: &str, query: &Query) -> Option<(Name, Time)> {
         .then_some((name, since))
 }
 
-fn is_wanted(stored: &Stored, state: &str, since: Time, query: &Query) -> bool {
+fn matches_query(stored: &Stored, state: &str, since: Time, query: &Query) -> bool {
     let current = stored.record.state.as_ref();
     current.is_some_and(|current| *current.label == *state && current.since == since)
         && match query.availability {
@@ -121,17 +122,19 @@ fn is_wanted(stored: &Stored, state: &str, since: Time, query: &Query) -> bool {
         }
 }
 
-/// Where to go on after this one.
+/// Returns the cursor after this item.
 fn cursor((name, stored): &(Name, Stored)) -> String {
     let since = stored.record.state.as_ref().map(|state| state.since);
     format!("{}:{name}", since.unwrap_or_default().as_micros())
 }
 
-/// Where in the index a cursor points.
-fn place(cursor: &str) -> Result<String> {
+/// Returns the position of a cursor in the index.
+fn position(cursor: &str) -> Result<String> {
     let parts = cursor.split_once(':');
     let parts = parts.and_then(|(since, name)| Some((since.parse::<u64>().ok()?, name)));
     parts
         .map(|(since, name)| format!("{since:020}/{name}"))
-        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }

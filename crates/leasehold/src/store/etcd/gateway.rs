@@ -1,4 +1,4 @@
-//! etcd's JSON gateway: connections, members, tokens, and the time that every answer tells.
+//! A client of etcd's JSON gateway: connections, members, tokens, and the time of each answer.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,35 +16,35 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::failure::{self, Doubt, Refusal};
-use super::options::{Endpoint, Options};
+use super::failure::{self, Ambiguity, Refusal};
+use super::options::{Endpoint, EtcdOptions};
 use crate::store::date;
 use crate::tls;
 use crate::{Error, Result};
 
-/// How long a call may take; below an engine's own limit.
-const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a connection may take to come about, before another member is tried.
-const CONNECT: Duration = Duration::from_secs(1);
-/// How many unused connections are kept.
-const SPARE: usize = 16;
+/// How long a call may take: less than the engine's own limit.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long connecting may take before another member is tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The maximum number of idle connections.
+const MAX_IDLE: usize = 16;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Calls to a cluster.
+/// A client of a cluster.
 pub(super) struct Gateway {
     endpoints: Vec<Endpoint>,
     tls: Option<TlsConnector>,
     user: Option<(String, String)>,
     token: Mutex<Option<String>>,
-    /// Which member is asked first.
+    /// The index of the preferred member.
     member: AtomicUsize,
-    /// Unused connections, each to a member.
-    spare: Mutex<Vec<(usize, Sender)>>,
+    /// Idle connections, each with its member.
+    idle: Mutex<Vec<(usize, Sender)>>,
 }
 
 impl Gateway {
-    pub(super) fn new(options: &Options) -> Result<Self> {
+    pub(super) fn new(options: &EtcdOptions) -> Result<Self> {
         Ok(Self {
             endpoints: options.endpoints.clone(),
             tls: match options.tls {
@@ -54,54 +54,54 @@ impl Gateway {
             user: options.user.clone(),
             token: Mutex::default(),
             member: AtomicUsize::new(0),
-            spare: Mutex::default(),
+            idle: Mutex::default(),
         })
     }
 
-    /// Asks, and tells the time at which it was answered.
+    /// Sends a request. Returns the answer and its time.
     pub(super) async fn call(
         &self,
         path: &str,
         body: &Value,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
     ) -> Result<(Value, Stamp)> {
-        let deadline = Instant::now() + PATIENCE;
-        self.log_in(deadline).await?;
-        match self.ask(path, body, doubt, deadline).await? {
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        self.authenticate(deadline).await?;
+        match self.send(path, body, ambiguity, deadline).await? {
             Ok(answer) => Ok(answer),
-            Err(refusal) if refusal.wants_a_new_token() => {
+            Err(refusal) if refusal.is_token_rejected() => {
                 *self.token() = None;
-                self.log_in(deadline).await?;
-                let again = self.ask(path, body, doubt, deadline).await?;
-                again.map_err(|refusal| refusal.into_error(doubt))
+                self.authenticate(deadline).await?;
+                let answer = self.send(path, body, ambiguity, deadline).await?;
+                answer.map_err(|refusal| refusal.into_error(ambiguity))
             }
-            Err(refusal) => Err(refusal.into_error(doubt)),
+            Err(refusal) => Err(refusal.into_error(ambiguity)),
         }
     }
 
-    /// Opens a stream of answers, one a line, on a connection of its own.
+    /// Opens a stream of answers, one per line, on a separate connection.
     pub(super) async fn stream(&self, path: &str, body: &Value) -> Result<Incoming> {
-        let deadline = Instant::now() + PATIENCE;
-        self.log_in(deadline).await?;
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        self.authenticate(deadline).await?;
         let (member, mut sender) = self.connect().await?;
         let sending = sender.send_request(self.request(member, path, body)?);
         let answer = timeout_at(deadline, sending).await;
         match answer {
             Ok(Ok(answer)) if answer.status().is_success() => Ok(answer.into_body()),
-            _ => Err(Error::Unavailable("etcd gives no stream".into())),
+            _ => Err(Error::Unavailable("etcd refuses to open a stream".into())),
         }
     }
 
-    async fn ask(
+    async fn send(
         &self,
         path: &str,
         body: &Value,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         deadline: Instant,
     ) -> Result<Result<(Value, Stamp), Refusal>> {
-        // Only one that was not sent is sent again: on a connection that was closed while nobody used it.
+        // Retries only a request that was not sent, because its idle connection had been closed.
         for _ in 0..2 {
-            let (member, mut sender) = self.borrow(deadline).await?;
+            let (member, mut sender) = self.acquire(deadline).await?;
             let request = self.request(member, path, body)?;
             let exchanging = async {
                 let response = sender.send_request(request).await?;
@@ -113,35 +113,39 @@ impl Gateway {
             };
             match timeout_at(deadline, exchanging).await {
                 Ok(Ok((status, stamp, body))) => {
-                    self.give_back(member, sender);
+                    self.release(member, sender);
                     let answer = serde_json::from_slice(&body).unwrap_or_default();
                     if !status.is_success() {
                         return Ok(Err(Refusal::new(status.as_u16(), &answer)));
                     }
-                    let silent = || failure::lost("etcd tells no time".into(), doubt);
-                    return Ok(Ok((answer, stamp.ok_or_else(silent)?)));
+                    let no_time =
+                        || failure::unanswered("etcd did not report its time".into(), ambiguity);
+                    return Ok(Ok((answer, stamp.ok_or_else(no_time)?)));
                 }
-                Ok(Err(error)) if error.is_canceled() => self.avoid(member),
+                Ok(Err(error)) if error.is_canceled() => self.mark_failed(member),
                 Ok(Err(error)) => {
-                    self.avoid(member);
+                    self.mark_failed(member);
                     let hint = match self.tls {
                         Some(_) => "",
-                        None => " (if it wants TLS, `tls=on` in the store URL)",
+                        None => " (if it requires TLS, set `tls=on` in the store URL)",
                     };
                     let problem = format!("the connection to etcd was lost: {error}{hint}");
-                    return Err(failure::lost(problem, doubt));
+                    return Err(failure::unanswered(problem, ambiguity));
                 }
                 Err(_) => {
-                    self.avoid(member);
-                    return Err(failure::lost("etcd does not answer".into(), doubt));
+                    self.mark_failed(member);
+                    return Err(failure::unanswered(
+                        "etcd does not answer".into(),
+                        ambiguity,
+                    ));
                 }
             }
         }
         Err(Error::Unavailable("etcd closes every connection".into()))
     }
 
-    /// Gets a token, where there is a user and none yet.
-    async fn log_in(&self, deadline: Instant) -> Result<()> {
+    /// Requests a token if there is a user and no token yet.
+    async fn authenticate(&self, deadline: Instant) -> Result<()> {
         let Some((name, password)) = &self.user else {
             return Ok(());
         };
@@ -149,10 +153,10 @@ impl Gateway {
             return Ok(());
         }
         let body = json!({ "name": name, "password": password });
-        let asked = self.ask("/v3/auth/authenticate", &body, Doubt::None, deadline);
-        let (answer, _) = asked
+        let answer = self.send("/v3/auth/authenticate", &body, Ambiguity::None, deadline);
+        let (answer, _) = answer
             .await?
-            .map_err(|refusal| refusal.into_error(Doubt::None))?;
+            .map_err(|refusal| refusal.into_error(Ambiguity::None))?;
         *self.token() = answer["token"].as_str().map(str::to_owned);
         Ok(())
     }
@@ -167,27 +171,28 @@ impl Gateway {
         }
         request
             .body(Full::from(body.to_string()))
-            .map_err(|_| Error::invalid("a host in the store URL cannot be used"))
+            .map_err(|_| Error::invalid("a host in the store URL is invalid"))
     }
 
-    async fn borrow(&self, deadline: Instant) -> Result<(usize, Sender)> {
+    async fn acquire(&self, deadline: Instant) -> Result<(usize, Sender)> {
         while let Some((member, sender)) = self.pop() {
             if sender.is_ready() {
                 return Ok((member, sender));
             }
         }
         let connecting = timeout_at(deadline, self.connect()).await;
-        connecting.unwrap_or_else(|_| Err(Error::Unavailable("etcd cannot be reached".into())))
+        connecting
+            .unwrap_or_else(|_| Err(Error::Unavailable("timed out connecting to etcd".into())))
     }
 
-    /// Connects to the first member that takes us.
+    /// Connects to the first member that accepts the connection.
     async fn connect(&self) -> Result<(usize, Sender)> {
         let first = self.member.load(Ordering::Relaxed);
         let (mut problems, mut is_tls) = (Vec::new(), false);
         for turn in 0..self.endpoints.len() {
             let member = (first + turn) % self.endpoints.len();
             let endpoint = &self.endpoints[member];
-            let connecting = timeout(CONNECT, self.connect_to(endpoint)).await;
+            let connecting = timeout(CONNECT_TIMEOUT, self.connect_to(endpoint)).await;
             let problem = match connecting.unwrap_or_else(|late| Err(late.into())) {
                 Ok(sender) => {
                     self.member.store(member, Ordering::Relaxed);
@@ -195,21 +200,21 @@ impl Gateway {
                 }
                 Err(problem) => problem,
             };
-            // What rustls has to say.
+            // An error of rustls.
             is_tls |= problem.kind() == io::ErrorKind::InvalidData;
             problems.push(format!("{}:{}: {problem}", endpoint.host, endpoint.port));
         }
         let problems = problems.join(", ");
         match is_tls {
             true => Err(Error::Denied(format!(
-                "etcd: {problems}: let `tls`, `ca`, `cert` and `key` in the store URL match what the server wants"
+                "etcd: {problems}: set `tls`, `ca`, `cert` and `key` in the store URL to match the server"
             ))),
-            // Whoever hangs up on a handshake may be starting, or speak no TLS at all.
+            // A server that closes the connection during the handshake may be starting, or not use TLS.
             false if self.tls.is_some() => Err(Error::Unavailable(format!(
-                "etcd cannot be reached: {problems}: is it running, are hosts and ports right, and does it speak TLS? Without, leave `tls` out of the store URL"
+                "cannot connect to etcd: {problems}: check that it is running and uses TLS, and hosts and ports in the store URL; without TLS, remove `tls` from it"
             ))),
             false => Err(Error::Unavailable(format!(
-                "etcd cannot be reached: {problems}: is it running, and are hosts and ports right?"
+                "cannot connect to etcd: {problems}: check that it is running, and hosts and ports in the store URL"
             ))),
         }
     }
@@ -223,27 +228,27 @@ impl Gateway {
         Ok(sender)
     }
 
-    fn give_back(&self, member: usize, sender: Sender) {
-        let mut spare = self.spare();
-        if spare.len() < SPARE {
-            spare.push((member, sender));
+    fn release(&self, member: usize, sender: Sender) {
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push((member, sender));
         }
     }
 
-    /// Asks the next member first, and forgets connections that may be as dead.
-    fn avoid(&self, member: usize) {
+    /// Prefers the next member, and drops the idle connections to this one, which may be dead too.
+    fn mark_failed(&self, member: usize) {
         let next = (member + 1) % self.endpoints.len();
         let (from, order) = (member, Ordering::Relaxed);
         let _ = self.member.compare_exchange(from, next, order, order);
-        self.spare().retain(|(other, _)| *other != member);
+        self.idle().retain(|(other, _)| *other != member);
     }
 
     fn pop(&self) -> Option<(usize, Sender)> {
-        self.spare().pop()
+        self.idle().pop()
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<(usize, Sender)>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Vec<(usize, Sender)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn token(&self) -> MutexGuard<'_, Option<String>> {

@@ -1,4 +1,4 @@
-//! Keys and values: what stands where, and back.
+//! Converts names and records to keys and values and back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,14 +7,14 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
 use super::failure;
-use crate::store::json::Shown;
+use crate::store::json::ReadableRecord;
 use crate::store::{Stored, Version, WriteId};
 use crate::{Error, Result};
 
-/// What would end a state's part of a key too early, and what marks that it was replaced.
+/// Characters to encode in a state: the separator of keys and the escape character.
 const IN_STATES: &AsciiSet = &CONTROLS.add(b'/').add(b'%');
 
-/// What all keys begin with.
+/// The keys under a prefix.
 #[derive(Clone)]
 pub(super) struct Keys {
     prefix: String,
@@ -25,12 +25,12 @@ impl Keys {
         Self { prefix }
     }
 
-    /// A key under the prefix, as the gateway takes it.
+    /// Encodes a key for the gateway.
     pub(super) fn encoded(&self, rest: &str) -> String {
         STANDARD.encode(format!("{}{rest}", self.prefix))
     }
 
-    /// The first key after all those that begin like this, as the gateway takes it.
+    /// Encodes the first key after all keys with this prefix.
     pub(super) fn encoded_end(&self, rest: &str) -> String {
         let mut end = format!("{}{rest}", self.prefix).into_bytes();
         while let Some(last) = end.pop() {
@@ -42,72 +42,71 @@ impl Keys {
         STANDARD.encode(end)
     }
 
-    /// The key of a record.
+    /// Returns the key of a record.
     pub(super) fn record(&self, name: &Name) -> String {
         self.encoded(&record(name.kind(), name.as_str()))
     }
 
-    /// The key by which a work item is found.
+    /// Returns the index key of a work item.
     pub(super) fn index(&self, name: &Name, state: &State) -> String {
         let since = state.since.as_micros();
         let folder = index(name.kind(), &state.label);
         self.encoded(&format!("{folder}{since:020}/{name}"))
     }
 
-    /// What a key says after the prefix.
+    /// Returns the part of a key after the prefix.
     pub(super) fn rest(&self, pair: &Value) -> Option<String> {
         let key = decoded(&pair["key"])?;
         key.strip_prefix(&self.prefix).map(str::to_owned)
     }
 
-    /// The name that the key of a record has.
+    /// Returns the name in the key of a record.
     pub(super) fn name(&self, pair: &Value) -> Option<Name> {
         let rest = self.rest(pair)?;
         let (kind, name) = rest.split_once('/')?;
         Name::new(Kind::parse(kind)?, name).ok()
     }
 
-    /// The first record of a range.
+    /// Reads the first record of a range.
     pub(super) fn first(&self, range: &Value) -> Result<Option<(Name, Stored)>> {
         let first = range["kvs"].as_array().and_then(|pairs| pairs.first());
         first.map(|pair| self.stored(pair)).transpose()
     }
 
-    /// The record under a key.
+    /// Reads the record of a key.
     pub(super) fn stored(&self, pair: &Value) -> Result<(Name, Stored)> {
-        let name = self.name(pair).ok_or_else(failure::odd)?;
-        let corrupt = |problem: &str| {
-            Error::Corrupt(format!("the record {name:?} makes no sense: {problem}"))
-        };
+        let name = self.name(pair).ok_or_else(failure::unexpected_answer)?;
+        let corrupt =
+            |problem: &str| Error::Corrupt(format!("the record {name:?} is corrupt: {problem}"));
         let text = decoded(&pair["value"]).ok_or_else(|| corrupt("it is not UTF-8"))?;
-        let shown: Shown<'_> =
+        let shown: ReadableRecord<'_> =
             serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
         let (write, record) = shown.read().map_err(corrupt)?;
-        let revision = number(&pair["mod_revision"]).ok_or_else(failure::odd)?;
+        let revision = number(&pair["mod_revision"]).ok_or_else(failure::unexpected_answer)?;
         let tag = Some(tag(revision, &record));
         let version = Version { write, tag };
         Ok((name, Stored::new(version, record)))
     }
 }
 
-/// The key of a record after the prefix.
+/// Returns the key of a record, without the prefix.
 pub(super) fn record(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.as_str())
 }
 
-/// What the keys of all work items in a state begin with, after the prefix.
+/// Returns the common start of the index keys of a state, without the prefix.
 pub(super) fn index(kind: Kind, state: &str) -> String {
     let state = utf8_percent_encode(state, IN_STATES);
     format!("state/{}/{state}/", kind.as_str())
 }
 
-/// A record as it is stored.
+/// Returns the stored form of a record.
 pub(super) fn value(write: WriteId, record: &Record) -> Result<String> {
-    serde_json::to_string(&Shown::new(write, record))
+    serde_json::to_string(&ReadableRecord::new(write, record))
         .map_err(|error| Error::Corrupt(format!("a record cannot be written as JSON: {error}")))
 }
 
-/// A version's revision, and by which state it is found: whoever replaces it has to move that, too.
+/// Returns the tag of a version: its revision and its index key, which a write that replaces it has to move.
 pub(super) fn tag(revision: i64, record: &Record) -> Text {
     match &record.state {
         None => revision.to_string(),
@@ -116,7 +115,7 @@ pub(super) fn tag(revision: i64, record: &Record) -> Text {
     .into()
 }
 
-/// What [`tag`] was made of.
+/// Parses a [`tag`].
 pub(super) fn parse_tag(tag: &str) -> Option<(i64, Option<State>)> {
     let Some((revision, state)) = tag.split_once(' ') else {
         return Some((tag.parse().ok()?, None));
@@ -127,7 +126,7 @@ pub(super) fn parse_tag(tag: &str) -> Option<(i64, Option<State>)> {
     Some((revision.parse().ok()?, Some(State { label, since })))
 }
 
-/// A number, which the gateway writes as text.
+/// Parses a number, which the gateway formats as text.
 pub(super) fn number(value: &Value) -> Option<i64> {
     value.as_str()?.parse().ok()
 }
@@ -137,7 +136,7 @@ fn decoded(value: &Value) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// As the gateway takes a value.
+/// Encodes a value for the gateway.
 pub(super) fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_never_looks_like_another() {
+    fn states_have_distinct_key_prefixes() {
         let folders: Vec<_> = ["A", "A/B", "A%2FB", "", "/", "%"]
             .iter()
             .map(|state| index(Kind::Lock, state))
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_prefix_is_after_all_that_begins_like_it() {
+    fn prefix_range_ends_after_all_keys_with_the_prefix() {
         let keys = Keys::new("leasehold/".into());
         assert_eq!(
             keys.encoded_end("lock/"),

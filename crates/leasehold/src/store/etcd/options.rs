@@ -1,10 +1,10 @@
-//! What an `etcd://` URL says.
+//! The options of an `etcd://` URL.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::tls::Files;
+use crate::tls::TlsFiles;
 use crate::{Error, Result, duration};
 
 const KNOWN: [&str; 7] = ["ca", "cert", "changes", "key", "margin", "prefix", "tls"];
@@ -16,27 +16,27 @@ pub(super) struct Endpoint {
     pub(super) port: u16,
 }
 
-/// What a URL says.
-pub(super) struct Options {
+/// The options of a URL.
+pub(super) struct EtcdOptions {
     pub(super) endpoints: Vec<Endpoint>,
     /// User and password.
     pub(super) user: Option<(String, String)>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(super) prefix: String,
     pub(super) margin: Duration,
     /// Whether to watch for changes.
     pub(super) changes: bool,
     pub(super) tls: bool,
-    pub(super) files: Files,
+    pub(super) files: TlsFiles,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats any part of it that may be secret.
+impl EtcdOptions {
+    /// Parses a URL. No error repeats any part of it that may be secret.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let place = place.strip_prefix("etcd://").ok_or_else(malformed)?;
-        let (user, hosts) = match place.rsplit_once('@') {
-            None => (None, place),
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let base = base.strip_prefix("etcd://").ok_or_else(malformed)?;
+        let (user, hosts) = match base.rsplit_once('@') {
+            None => (None, base),
             Some((user, hosts)) => (Some(parse_user(user)?), hosts),
         };
         let hosts = hosts.trim_end_matches('/');
@@ -48,21 +48,21 @@ impl Options {
             margin: Duration::from_secs(2),
             changes: true,
             tls: false,
-            files: Files::default(),
+            files: TlsFiles::default(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
             options.set(key, decoded(raw)?)?;
         }
         let files = &options.files;
-        if !options.tls && *files != Files::default() {
+        if !options.tls && *files != TlsFiles::default() {
             return Err(Error::invalid(
-                "`ca`, `cert` and `key` in the store URL go with `tls=on`",
+                "`ca`, `cert` and `key` in the store URL require `tls=on`",
             ));
         }
         if files.certificate.is_some() != files.key.is_some() {
             return Err(Error::invalid(
-                "`cert` and `key` in the store URL go together",
+                "`cert` and `key` in the store URL must be used together",
             ));
         }
         Ok(options)
@@ -79,7 +79,7 @@ impl Options {
             "tls" => self.tls = on_or_off(key, &value)?,
             _ => {
                 return Err(Error::invalid(format!(
-                    "`etcd:` has no option `{key}`: there are {}",
+                    "`etcd:` has no option `{key}`: use {}",
                     KNOWN.join(", ")
                 )));
             }
@@ -135,10 +135,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_says_is_taken() {
+    fn options_are_read_from_the_url() {
         let url =
             "etcd://ada:s%40cret@a,b:1,[::1]:2?prefix=x/&changes=off&margin=3s&tls=on&ca=ca.pem";
-        let options = Options::parse(url).expect("a good URL");
+        let options = EtcdOptions::parse(url).expect("a good URL");
         let places: Vec<_> = options
             .endpoints
             .iter()
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_is_explained_without_its_secrets() {
+    fn invalid_url_is_refused_without_repeating_its_secret() {
         for (url, hint) in [
             ("etcd://", "form"),
             ("etcd://a:port", "form"),
@@ -161,8 +161,11 @@ mod tests {
             ("etcd://a?ca=x", "tls=on"),
             ("etcd://a?tls=on&cert=x", "together"),
         ] {
-            let told = Options::parse(url).err().expect(url).to_string();
-            assert!(told.contains(hint) && !told.contains("ecret"), "{told}");
+            let message = EtcdOptions::parse(url).err().expect(url).to_string();
+            assert!(
+                message.contains(hint) && !message.contains("ecret"),
+                "{message}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Swaps as transactions.
+//! Builds swaps as transactions.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::keys::{self, Keys};
 use crate::store::{Swapped, Write};
 use crate::{Error, Result};
 
-/// Writes in turns of at most so many, and of about so many bytes.
+/// Splits writes into batches with a maximum count and an approximate maximum size.
 pub(super) fn batches(
     writes: &[Write],
-    most: usize,
+    limit: usize,
     bytes: usize,
 ) -> impl Iterator<Item = &[Write]> {
     let mut rest = writes;
@@ -24,21 +24,21 @@ pub(super) fn batches(
             left = left.saturating_sub(size);
             fits
         };
-        let count = rest.iter().take(most).take_while(fits).count();
+        let count = rest.iter().take(limit).take_while(fits).count();
         let (batch, later) = rest.split_at(count.max(1).min(rest.len()));
         rest = later;
         (!batch.is_empty()).then_some(batch)
     })
 }
 
-/// Writes a record, and moves what it is found by, if it still has the revision; otherwise reads it.
+/// Writes a record, and moves its index key, if it still has the revision; otherwise reads it.
 pub(super) fn transaction(keys: &Keys, write: &Write) -> Result<Value> {
     let key = keys.record(&write.name);
     let (revision, old_state) = match &write.expect {
-        // A key that is not there has revision 0.
+        // A missing key has revision 0.
         None => (0, None),
         Some(version) => {
-            // One that no key ever has.
+            // A revision that no key ever has.
             let never = (-1, None);
             let tag = version.tag.as_deref();
             tag.and_then(keys::parse_tag).unwrap_or(never)
@@ -71,9 +71,9 @@ pub(super) fn transaction(keys: &Keys, write: &Write) -> Result<Value> {
     } }))
 }
 
-/// What became of these writes.
+/// Reads the results of these writes.
 pub(super) fn swapped(keys: &Keys, answer: &Value, writes: &[Write]) -> Result<Vec<Swapped>> {
-    let unknown = || Error::Indeterminate("etcd answered something else than was asked".into());
+    let unknown = || Error::Indeterminate("etcd returned an unexpected answer".into());
     let revision = keys::number(&answer["header"]["revision"]).ok_or_else(unknown)?;
     let responses = answer["responses"].as_array().ok_or_else(unknown)?;
     if responses.len() != writes.len() {
@@ -92,7 +92,7 @@ pub(super) fn swapped(keys: &Keys, answer: &Value, writes: &[Write]) -> Result<V
                 Ok(current) => Swapped::Conflict(current.map(|(_, stored)| stored)),
                 Err(corrupt) => Swapped::Failed(corrupt),
             },
-            false => Swapped::Failed(failure::odd()),
+            false => Swapped::Failed(failure::unexpected_answer()),
         }
     };
     Ok(writes.iter().zip(responses).map(one).collect())

@@ -1,16 +1,16 @@
-//! Numbers and texts as bytes, and back.
+//! Encodes numbers and texts as bytes, and decodes them.
 
-/// Bytes to which numbers and texts are added.
+/// A buffer to which numbers and texts are appended.
 #[derive(Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Starts again, in the same memory.
+    /// Empties the buffer, but keeps its memory.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// What has been written.
+    /// Returns the bytes written so far.
     pub(super) fn written(&self) -> &[u8] {
         &self.0
     }
@@ -19,7 +19,7 @@ impl Writer {
         self.0.push(byte);
     }
 
-    /// Seven bits a byte, the lowest first; all but the last byte have the highest bit set.
+    /// Writes seven bits per byte, the lowest first. All bytes but the last have the highest bit set.
     pub(super) fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -28,8 +28,8 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    /// A number of which the distance from `base` is likely to be small, in either direction.
-    pub(super) fn near(&mut self, number: u64, base: u64) {
+    /// Writes a number whose distance from `base`, in either direction, is likely to be small.
+    pub(super) fn delta(&mut self, number: u64, base: u64) {
         let distance = number.wrapping_sub(base).cast_signed();
         self.number((distance << 1 ^ distance >> 63).cast_unsigned());
     }
@@ -44,7 +44,8 @@ impl Writer {
     }
 }
 
-/// What is left to be read of what a [`Writer`] wrote. It panics on anything else: these bytes have never left the process.
+/// The unread rest of what a [`Writer`] wrote. Panics on other input, which cannot occur: the bytes never leave the
+/// process.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -65,18 +66,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn near(&mut self, base: u64) -> u64 {
+    pub(super) fn delta(&mut self, base: u64) -> u64 {
         let number = self.number();
         base.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg())
     }
 
     pub(super) fn raw<const N: usize>(&mut self) -> [u8; N] {
-        let (raw, rest) = self.0.split_first_chunk().expect("written whole");
+        let (raw, rest) = self
+            .0
+            .split_first_chunk()
+            .expect("the writer wrote all bytes");
         self.0 = rest;
         *raw
     }
 
-    /// A text's bytes: enough to compare it.
+    /// Reads the bytes of a text, which suffice to compare it.
     pub(super) fn text_bytes(&mut self) -> &'a [u8] {
         let len = self.number() as usize;
         let (text, rest) = self.0.split_at(len);
@@ -89,7 +93,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The text that was written as these bytes.
+/// Returns the text that was written as these bytes.
 pub(super) fn as_text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).expect("written as a text")
 }
@@ -98,11 +102,11 @@ pub(super) fn as_text(bytes: &[u8]) -> &str {
 mod tests {
     use super::{Reader, Writer};
 
-    /// Where numbers grow by a byte, and the ends.
+    /// Numbers around the lengths of the encoding, and the extremes.
     const NUMBERS: [u64; 8] = [0, 1, 127, 128, 16_383, 16_384, 1 << 63, u64::MAX];
 
     #[test]
-    fn numbers_read_back() {
+    fn numbers_round_trip() {
         for number in NUMBERS {
             let mut writer = Writer::default();
             writer.number(number);
@@ -113,20 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_back_from_any_base() {
+    fn deltas_round_trip_from_any_base() {
         for (number, base) in NUMBERS.iter().flat_map(|n| NUMBERS.map(|base| (*n, base))) {
             let mut writer = Writer::default();
-            writer.near(number, base);
-            assert_eq!(Reader(writer.written()).near(base), number);
+            writer.delta(number, base);
+            assert_eq!(Reader(writer.written()).delta(base), number);
         }
     }
 
     #[test]
-    fn what_is_near_takes_a_byte() {
+    fn small_delta_takes_one_byte() {
         for base in [0, 1 << 52, u64::MAX] {
             for distance in -64..64 {
                 let mut writer = Writer::default();
-                writer.near(base.wrapping_add_signed(distance), base);
+                writer.delta(base.wrapping_add_signed(distance), base);
                 assert_eq!(writer.written().len(), 1);
             }
         }

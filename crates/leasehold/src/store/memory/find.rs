@@ -1,4 +1,4 @@
-//! Finding records by prefix, state and availability.
+//! Finds records by prefix, state and availability.
 
 use leasehold_core::{Name, Time};
 
@@ -8,7 +8,7 @@ use super::records::Records;
 use crate::store::{Availability, Page, Query};
 use crate::{Error, Result};
 
-/// A page of what is asked for.
+/// Returns a page of the records that match.
 pub(super) fn find(records: &Records, query: &Query) -> Result<Page> {
     match &query.state {
         None => Ok(by_name(records, query)),
@@ -52,7 +52,7 @@ fn by_state(records: &Records, query: &Query, label: &str) -> Result<Page> {
     }))
 }
 
-/// What was found, up to the limit, with a cursor if there is more.
+/// Returns the records up to the limit, with a cursor if there are more.
 fn page<'a>(
     found: impl Iterator<Item = &'a [u8]>,
     limit: usize,
@@ -87,5 +87,7 @@ fn parse_cursor(cursor: &str) -> Result<(Time, &[u8])> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((Time::from_micros(since.parse().ok()?), name.as_bytes())))
-        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }

@@ -1,25 +1,25 @@
-//! Slots in an order that is read from what is in them.
+//! Slot numbers, sorted by the contents of the slots.
 
-/// How many slots a chunk has at most: few enough to be moved at once.
+/// The maximum number of slots in a chunk: few enough that moving them is cheap.
 const CHUNK: usize = 512;
 
-/// Numbers of slots in order. It does not know the order: each method takes a function that says which slots are
-/// below the place in question.
+/// Sorted slot numbers. The order is defined by the caller: each method takes a function that returns whether a slot
+/// is below the position in question.
 ///
-/// Chunks of numbers instead of a tree of keys: four bytes a slot, and some slack.
+/// Chunks of numbers, unlike a tree of keys, take four bytes per slot and little slack.
 #[derive(Default)]
-pub(super) struct Order {
-    /// None of them is empty.
+pub(super) struct SlotOrder {
+    /// No chunk is empty.
     chunks: Vec<Vec<u32>>,
 }
 
-impl Order {
-    /// Puts a slot in its place.
+impl SlotOrder {
+    /// Inserts a slot at its position.
     pub(super) fn insert(&mut self, slot: u32, below: impl Fn(u32) -> bool) {
-        let (mut chunk, mut index) = self.place(below);
+        let (mut chunk, mut index) = self.position(below);
         if chunk == self.chunks.len() {
-            // After all others: at the end of the last chunk, as long as that has room. So names that come in order
-            // leave full chunks behind.
+            // After all others: append to the last chunk while it has room, so that names inserted in order fill the
+            // chunks.
             match self.chunks.last() {
                 Some(last) if last.len() < CHUNK => (chunk, index) = (chunk - 1, last.len()),
                 _ => return self.chunks.push(vec![slot]),
@@ -34,24 +34,24 @@ impl Order {
         self.chunks[chunk].insert(index, slot);
     }
 
-    /// Takes the slot out that is the first not below.
+    /// Removes the first slot that is not below.
     pub(super) fn remove(&mut self, slot: u32, below: impl Fn(u32) -> bool) {
-        let (chunk, index) = self.place(below);
+        let (chunk, index) = self.position(below);
         let removed = self.chunks[chunk].remove(index);
-        debug_assert_eq!(removed, slot, "a slot is where its content says");
+        debug_assert_eq!(removed, slot, "a slot is at the position of its content");
         if self.chunks[chunk].is_empty() {
             self.chunks.remove(chunk);
         }
     }
 
-    /// All slots that are not below, in order.
+    /// Iterates over the slots that are not below, in order.
     pub(super) fn from(&self, below: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
-        let (chunk, index) = self.place(below);
+        let (chunk, index) = self.position(below);
         self.chunks[chunk..].iter().flatten().skip(index).copied()
     }
 
-    /// Chunk and index of the first slot that is not below.
-    fn place(&self, below: impl Fn(u32) -> bool) -> (usize, usize) {
+    /// Returns chunk and index of the first slot that is not below.
+    fn position(&self, below: impl Fn(u32) -> bool) -> (usize, usize) {
         let chunk = self
             .chunks
             .partition_point(|chunk| chunk.last().is_some_and(|last| below(*last)));
@@ -67,10 +67,10 @@ impl Order {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{CHUNK, Order};
+    use super::{CHUNK, SlotOrder};
 
-    /// Slots ordered by their own numbers.
-    fn check(order: &Order, expected: &BTreeSet<u32>) {
+    /// Checks slots that are ordered by their own numbers.
+    fn check(order: &SlotOrder, expected: &BTreeSet<u32>) {
         assert!(order.from(|_| false).eq(expected.iter().copied()));
         assert!(order.chunks.iter().all(|chunk| !chunk.is_empty()));
         for start in [0, 1, 1_000, 2_500, 5_000] {
@@ -80,24 +80,24 @@ mod tests {
     }
 
     #[test]
-    fn any_order_of_coming_and_going_keeps_the_order() {
+    fn slots_stay_sorted_for_any_order_of_inserts_and_removals() {
         let numbers = || 0..5_000_u32;
-        // 2,741 and 5,000 have no common divisor: every number comes once, in no order.
+        // 2,741 and 5,000 are coprime: every number occurs once, shuffled.
         let mixed = || numbers().map(|number| number * 2_741 % 5_000);
-        let ways: [Vec<u32>; 3] = [
+        let orders: [Vec<u32>; 3] = [
             numbers().collect(),
             numbers().rev().collect(),
             mixed().collect(),
         ];
-        for coming in &ways {
-            for going in &ways {
-                let (mut order, mut expected) = (Order::default(), BTreeSet::new());
-                for slot in coming {
+        for inserted in &orders {
+            for removed in &orders {
+                let (mut order, mut expected) = (SlotOrder::default(), BTreeSet::new());
+                for slot in inserted {
                     order.insert(*slot, |other| other < *slot);
                     expected.insert(*slot);
                 }
                 check(&order, &expected);
-                for slot in &going[..3_000] {
+                for slot in &removed[..3_000] {
                     order.remove(*slot, |other| other < *slot);
                     expected.remove(slot);
                 }
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_order_fills_the_chunks() {
-        let mut order = Order::default();
+    fn sorted_inserts_fill_the_chunks() {
+        let mut order = SlotOrder::default();
         for slot in 0..10 * CHUNK as u32 {
             order.insert(slot, |other| other < slot);
         }

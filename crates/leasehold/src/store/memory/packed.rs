@@ -1,8 +1,8 @@
-//! A name and its record in as few bytes as it takes, in one piece of memory.
+//! A name and its record as compact bytes in one allocation.
 //!
-//! First comes what is asked for without unpacking the rest: the name, the version, until when it is held, the state of
-//! an item. Times follow as distances from times nearby: a lock held by one holder needs about 60 bytes beside the
-//! name and the owner.
+//! The fields that searches need come first, so that they can be read without unpacking the rest: the name, the
+//! version, the latest expiry, the state of an item. Times are stored as differences to nearby times: a lock with one
+//! holder takes about 60 bytes in addition to the name and the owner.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const COMPLETED: u8 = 1;
 const EXPIRED: u8 = 2;
 const BROKEN: u8 = 3;
 
-/// Kind and name, in the order of names.
+/// Kind and name: the order of names.
 pub(super) type Key<'a> = (Kind, &'a [u8]);
 
-/// Kind, state, since when, and name: the order in which items are found.
+/// Kind, state, time of entering it, and name: the order of items.
 pub(super) type Item<'a> = (Kind, &'a [u8], Time, &'a [u8]);
 
-/// Writes this record under this name.
+/// Packs this record under this name.
 pub(super) fn pack(name: &Name, write: WriteId, record: &Record, to: &mut Writer) {
     let Record {
         fence,
@@ -79,25 +79,25 @@ pub(super) fn pack(name: &Name, write: WriteId, record: &Record, to: &mut Writer
     }
 }
 
-/// The name.
+/// Reads the name.
 pub(super) fn key(packed: &[u8]) -> Key<'_> {
     let head = Head::read(packed);
     (head.kind, head.name)
 }
 
-/// The version.
+/// Reads the version.
 pub(super) fn write(packed: &[u8]) -> WriteId {
     Head::read(packed).write()
 }
 
-/// What [`held_until`](crate::store::held_until) says of the record.
+/// Reads the record's [`held_until`](crate::store::held_until).
 pub(super) fn until(packed: &[u8]) -> Time {
     let mut head = Head::read(packed);
     head.write();
     head.time()
 }
 
-/// The item, if it is one.
+/// Reads the item's key; `None` if the record has no state.
 pub(super) fn item(packed: &[u8]) -> Option<Item<'_>> {
     let mut head = Head::read(packed);
     if head.flags & STATE == 0 {
@@ -109,7 +109,7 @@ pub(super) fn item(packed: &[u8]) -> Option<Item<'_>> {
     Some((head.kind, label, since, head.name))
 }
 
-/// The record.
+/// Unpacks the record.
 pub(super) fn unpack(packed: &[u8]) -> Stored {
     let mut head = Head::read(packed);
     let (flags, write, until) = (head.flags, head.write(), head.time().as_micros());
@@ -139,7 +139,7 @@ pub(super) fn unpack(packed: &[u8]) -> Stored {
     Stored::new(version, record)
 }
 
-/// What every packed record starts with.
+/// The fields at the start of every packed record.
 struct Head<'a> {
     flags: u8,
     kind: Kind,
@@ -188,7 +188,7 @@ fn pack_holder(holder: &Holder, highest: u64, until: u64, to: &mut Writer) {
     to.number(
         mode_number(*mode) << 2 | u64::from(principal.is_some()) << 1 | u64::from(broken.is_some()),
     );
-    to.near(fence.get(), highest);
+    to.delta(fence.get(), highest);
     to.text(owner);
     for text in [principal, broken].into_iter().flatten() {
         to.text(text);
@@ -196,23 +196,23 @@ fn pack_holder(holder: &Holder, highest: u64, until: u64, to: &mut Writer) {
     to.raw(&nonce.to_bytes());
     let [acquired, renewed, expires] =
         [acquired_at, renewed_at, expires_at].map(|time| time.as_micros());
-    to.near(expires, until);
-    to.near(renewed, expires);
-    to.near(acquired, renewed);
-    // The ttl, in microseconds as in every stored form, is usually just what was added.
+    to.delta(expires, until);
+    to.delta(renewed, expires);
+    to.delta(acquired, renewed);
+    // The ttl is usually the difference of the two times. It is in microseconds, as in every stored form.
     let ttl = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
-    to.near(ttl, expires.wrapping_sub(renewed));
+    to.delta(ttl, expires.wrapping_sub(renewed));
 }
 
 fn unpack_holder(from: &mut Reader<'_>, highest: u64, until: u64) -> Holder {
     let marks = from.number();
-    let fence = as_fence(from.near(highest));
+    let fence = as_fence(from.delta(highest));
     let owner = from.text().into();
     let principal = (marks & 2 != 0).then(|| from.text().into());
     let broken = (marks & 1 != 0).then(|| from.text().into());
     let nonce = Hash::from_bytes(from.raw());
-    let expires = from.near(until);
-    let renewed = from.near(expires);
+    let expires = from.delta(until);
+    let renewed = from.delta(expires);
     Holder {
         broken,
         fence,
@@ -220,10 +220,10 @@ fn unpack_holder(from: &mut Reader<'_>, highest: u64, until: u64) -> Holder {
         principal,
         nonce,
         mode: as_mode(marks >> 2),
-        acquired_at: Time::from_micros(from.near(renewed)),
+        acquired_at: Time::from_micros(from.delta(renewed)),
         renewed_at: Time::from_micros(renewed),
         expires_at: Time::from_micros(expires),
-        ttl: Duration::from_micros(from.near(expires.wrapping_sub(renewed))),
+        ttl: Duration::from_micros(from.delta(expires.wrapping_sub(renewed))),
     }
 }
 
@@ -234,9 +234,9 @@ fn pack_ended(ended: &LastHolder, highest: u64, until: u64, to: &mut Writer) {
         how,
         at,
     } = ended;
-    to.near(fence.get(), highest);
+    to.delta(fence.get(), highest);
     to.text(owner);
-    to.near(at.as_micros(), until);
+    to.delta(at.as_micros(), until);
     to.byte(match how {
         EndReason::Released => RELEASED,
         EndReason::Completed(_) => COMPLETED,
@@ -250,9 +250,9 @@ fn pack_ended(ended: &LastHolder, highest: u64, until: u64, to: &mut Writer) {
 
 fn unpack_ended(from: &mut Reader<'_>, highest: u64, until: u64) -> LastHolder {
     LastHolder {
-        fence: as_fence(from.near(highest)),
+        fence: as_fence(from.delta(highest)),
         owner: from.text().into(),
-        at: Time::from_micros(from.near(until)),
+        at: Time::from_micros(from.delta(until)),
         how: match from.byte() {
             RELEASED => EndReason::Released,
             COMPLETED => EndReason::Completed(Hash::from_bytes(from.raw())),
@@ -267,23 +267,23 @@ fn pack_reservation(next: &Reservation, until: u64, to: &mut Writer) {
         nonce,
         mode,
         since,
-        until: lapses,
+        until: reserved_until,
     } = next;
     to.raw(&nonce.to_bytes());
     to.number(mode_number(*mode));
-    to.near(since.as_micros(), until);
-    to.near(lapses.as_micros(), since.as_micros());
+    to.delta(since.as_micros(), until);
+    to.delta(reserved_until.as_micros(), since.as_micros());
 }
 
 fn unpack_reservation(from: &mut Reader<'_>, until: u64) -> Reservation {
     let nonce = Hash::from_bytes(from.raw());
     let mode = as_mode(from.number());
-    let since = from.near(until);
+    let since = from.delta(until);
     Reservation {
         nonce,
         mode,
         since: Time::from_micros(since),
-        until: Time::from_micros(from.near(since)),
+        until: Time::from_micros(from.delta(since)),
     }
 }
 

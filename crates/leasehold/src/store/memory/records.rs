@@ -1,4 +1,4 @@
-//! All records: one piece of memory each, found by name, in the order of names, and by state.
+//! The records: packed in one allocation each, indexed by name, in the order of names, and by state.
 
 use std::hash::BuildHasher as _;
 
@@ -7,27 +7,27 @@ use hashbrown::HashTable;
 use leasehold_core::Name;
 
 use super::bytes::Writer;
-use super::order::Order;
+use super::order::SlotOrder;
 use super::packed::{self, Item, Key};
 use crate::store::{Stored, Swapped, Write};
 
-/// So many hash tables share the names: one that grows moves only its own part of them.
+/// The number of hash tables that share the names. A table that grows moves only its own part.
 const TABLES: usize = 256;
 
-/// Records by name. A record is packed into a slot, and everything else refers to slots by their number.
+/// Records by name. A record is packed into a slot; the indexes refer to slots by number.
 pub(super) struct Records {
-    /// Empty where a record was deleted.
+    /// A slot is empty if its record was deleted.
     slots: Vec<Box<[u8]>>,
     /// The numbers of the empty slots.
     free: Vec<u32>,
-    /// Slots by the hash of their name.
+    /// Slots by the hash of the name.
     tables: Box<[HashTable<u32>]>,
     hasher: RandomState,
     /// Slots in the order of names.
-    names: Order,
-    /// Slots with a state, by kind and state, the oldest first.
-    items: Order,
-    /// Where a record is packed before it is known how long it is.
+    names: SlotOrder,
+    /// Slots with a state, by kind and state, oldest first.
+    items: SlotOrder,
+    /// The buffer for packing a record, reused because its length is not known before.
     writer: Writer,
 }
 
@@ -38,22 +38,22 @@ impl Default for Records {
             free: Vec::new(),
             tables: (0..TABLES).map(|_| HashTable::new()).collect(),
             hasher: RandomState::default(),
-            names: Order::default(),
-            items: Order::default(),
+            names: SlotOrder::default(),
+            items: SlotOrder::default(),
             writer: Writer::default(),
         }
     }
 }
 
 impl Records {
-    /// The record under this name.
+    /// Returns the record under this name.
     pub(super) fn get(&self, name: &Name) -> Option<Stored> {
         let key = key_of(name);
         let slot = self.slot(key, self.hasher.hash_one(key))?;
         Some(packed::unpack(self.at(slot)))
     }
 
-    /// Writes, unless the version is another one.
+    /// Writes or deletes the record if its version is the expected one.
     pub(super) fn swap(&mut self, write: &Write) -> Swapped {
         let key = key_of(&write.name);
         let hash = self.hasher.hash_one(key);
@@ -75,14 +75,14 @@ impl Records {
         Swapped::Written { tag: None }
     }
 
-    /// The packed records that come in the order of names, from the first that is not below.
+    /// Iterates over packed records in the order of names, from the first that is not below.
     pub(super) fn by_name(&self, below: impl Fn(Key<'_>) -> bool) -> impl Iterator<Item = &[u8]> {
         self.names
             .from(move |slot| below(packed::key(self.at(slot))))
             .map(|slot| self.at(slot))
     }
 
-    /// The packed items in the order of kind, state and age, from the first that is not below.
+    /// Iterates over packed items in the order of kind, state and age, from the first that is not below.
     pub(super) fn by_state(&self, below: impl Fn(Item<'_>) -> bool) -> impl Iterator<Item = &[u8]> {
         self.items
             .from(move |slot| packed::item(self.at(slot)).is_some_and(&below))
@@ -99,7 +99,7 @@ impl Records {
             .copied()
     }
 
-    /// Gives what was written a slot.
+    /// Stores the packed record in a free slot.
     fn insert(&mut self, hash: u64) {
         let packed = self.writer.written().into();
         let slot = match self.free.pop() {
@@ -109,49 +109,50 @@ impl Records {
             }
             None => {
                 self.slots.push(packed);
-                u32::try_from(self.slots.len() - 1).expect("memory ends before the numbers do")
+                u32::try_from(self.slots.len() - 1)
+                    .expect("fewer than 2^32 records fit into memory")
             }
         };
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.tables[table_of(hash)].insert_unique(hash, slot, |slot| {
             hasher.hash_one(packed::key(&slots[*slot as usize]))
         });
-        self.names.insert(slot, before(slots, slot, packed::key));
+        self.names.insert(slot, precedes(slots, slot, packed::key));
         if packed::item(self.at(slot)).is_some() {
-            let before = before(&self.slots, slot, packed::item);
-            self.items.insert(slot, before);
+            let precedes_slot = precedes(&self.slots, slot, packed::item);
+            self.items.insert(slot, precedes_slot);
         }
     }
 
-    /// Puts what was written in place of what is there.
+    /// Replaces the slot's content with the packed record.
     fn replace(&mut self, slot: u32) {
         let new = self.writer.written();
         let old = &self.slots[slot as usize];
         let moves = packed::item(old) != packed::item(new);
         if moves && packed::item(old).is_some() {
             self.items
-                .remove(slot, before(&self.slots, slot, packed::item));
+                .remove(slot, precedes(&self.slots, slot, packed::item));
         }
         let place = &mut self.slots[slot as usize];
         if place.len() == new.len() {
-            // A renewal: no need to allocate.
+            // Same length, as for a renewal: no allocation.
             place.copy_from_slice(new);
         } else {
             *place = new.into();
         }
         if moves && packed::item(new).is_some() {
             self.items
-                .insert(slot, before(&self.slots, slot, packed::item));
+                .insert(slot, precedes(&self.slots, slot, packed::item));
         }
     }
 
     fn remove(&mut self, slot: u32, hash: u64) {
         if packed::item(self.at(slot)).is_some() {
-            let before = before(&self.slots, slot, packed::item);
-            self.items.remove(slot, before);
+            let precedes_slot = precedes(&self.slots, slot, packed::item);
+            self.items.remove(slot, precedes_slot);
         }
         self.names
-            .remove(slot, before(&self.slots, slot, packed::key));
+            .remove(slot, precedes(&self.slots, slot, packed::key));
         if let Ok(entry) = self.tables[table_of(hash)].find_entry(hash, |other| *other == slot) {
             entry.remove();
         }
@@ -160,8 +161,8 @@ impl Records {
     }
 }
 
-/// Whether a slot comes before this one.
-fn before<'a, T: Ord>(
+/// Returns a function that tells whether a slot precedes this one.
+fn precedes<'a, T: Ord>(
     slots: &'a [Box<[u8]>],
     slot: u32,
     order: impl Fn(&'a [u8]) -> T,
@@ -174,7 +175,7 @@ fn key_of(name: &Name) -> Key<'_> {
     (name.kind(), name.as_str().as_bytes())
 }
 
-/// By bits that a table itself, of less than 2^32 slots, does not use.
+/// Chooses a table by bits of the hash that the table, which has fewer than 2^32 slots, does not use itself.
 fn table_of(hash: u64) -> usize {
     (hash >> 40) as usize % TABLES
 }

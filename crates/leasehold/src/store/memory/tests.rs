@@ -1,4 +1,4 @@
-//! Random records come back as they were, and random writes leave what a plain map would hold.
+//! Random records round-trip, and random writes leave the same records as in a map.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::store::{Availability, Query, Stored, Swapped, Version, Write, WriteId
 /// 2026, in microseconds.
 const NOW: u64 = 1_780_000_000_123_457;
 
-/// Mostly times that belong together, sometimes any.
+/// Returns mostly times close to each other, sometimes arbitrary ones.
 fn time(random: &mut Random) -> Time {
     Time::from_micros(match random.below(10) {
         0 => random.number(),
@@ -110,7 +110,7 @@ fn name(random: &mut Random) -> Name {
 }
 
 #[test]
-fn every_record_comes_back_as_it_was() {
+fn packed_records_round_trip() {
     let seed = Random::any_seed();
     println!("LEASEHOLD_SEED={seed}");
     let random = &mut Random::new(seed);
@@ -138,7 +138,7 @@ fn stored(write: WriteId, record: Record) -> Stored {
 }
 
 #[test]
-fn a_held_lock_is_small() {
+fn held_lock_packs_into_96_bytes() {
     let at = Time::from_micros(NOW);
     let ttl = Duration::from_secs(30);
     let record = Record {
@@ -167,9 +167,9 @@ fn a_held_lock_is_small() {
     assert!(writer.written().len() <= 96, "{}", writer.written().len());
 }
 
-/// What a plain map has of what is asked for, in the order of names or of age.
+/// Returns the records of a map that match the query, in the order of names or of age.
 fn expected(map: &BTreeMap<Name, Stored>, query: &Query) -> Vec<(Name, Stored)> {
-    let wanted = |name: &Name, record: &Record| {
+    let matches = |name: &Name, record: &Record| {
         name.kind() == query.kind
             && name.as_str().starts_with(&query.prefix)
             && (query.state.is_none()
@@ -182,7 +182,7 @@ fn expected(map: &BTreeMap<Name, Stored>, query: &Query) -> Vec<(Name, Stored)> 
     };
     let mut found: Vec<_> = map
         .iter()
-        .filter(|(name, stored)| wanted(name, &stored.record))
+        .filter(|(name, stored)| matches(name, &stored.record))
         .map(|(name, stored)| (name.clone(), stored.clone()))
         .collect();
     if query.state.is_some() {
@@ -192,7 +192,7 @@ fn expected(map: &BTreeMap<Name, Stored>, query: &Query) -> Vec<(Name, Stored)> 
 }
 
 #[test]
-fn random_writes_leave_what_a_map_would_hold() {
+fn random_writes_match_a_map() {
     let seed = Random::any_seed();
     println!("LEASEHOLD_SEED={seed}");
     let random = &mut Random::new(seed);
@@ -201,19 +201,19 @@ fn random_writes_leave_what_a_map_would_hold() {
         let name = name(random);
         let current: Option<Stored> = map.get(&name).cloned();
         assert_eq!(records.get(&name), current);
-        let known = random.percent(90);
+        let is_current = random.percent(90);
         let id = WriteId(turn);
         let write = Write {
             name: name.clone(),
             expect: current
                 .as_ref()
                 .map(|stored| stored.version.clone())
-                .filter(|_| known),
+                .filter(|_| is_current),
             put: random.percent(70).then(|| (id, record(random).into())),
             body_changed: true,
         };
         let swapped = records.swap(&write);
-        if current.is_some() && !known {
+        if current.is_some() && !is_current {
             assert_eq!(swapped, Swapped::Conflict(current));
             continue;
         }

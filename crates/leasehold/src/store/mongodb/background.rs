@@ -1,4 +1,4 @@
-//! The runtime on which the driver keeps its own tasks: connection pools, monitors, change streams.
+//! The runtime for the driver's own tasks: connection pools, monitors, change streams.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,13 +8,13 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Result};
 
-/// A runtime with a thread of its own. It ends when this is dropped.
+/// A runtime with a thread of its own, which ends when this is dropped.
 ///
-/// The driver panics if a connection pool ends while a command asks it for a connection. A runtime that shuts down ends
-/// its tasks in any order, so the pools must not live on the runtime of a caller that sends commands.
+/// The driver panics if a connection pool ends while a command waits for a connection. A runtime that shuts down ends
+/// its tasks in any order, so the pools must not run on the runtime of a caller.
 pub(super) struct Background {
     handle: Handle,
-    _ends_when_dropped: oneshot::Sender<Infallible>,
+    _shutdown: oneshot::Sender<Infallible>,
 }
 
 impl Background {
@@ -27,7 +27,7 @@ impl Background {
     }
 
     fn spawn() -> io::Result<Self> {
-        // One thread: as it shuts down, it drops its tasks and polls none of them.
+        // Single-threaded: on shutdown it drops its tasks without polling them.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (sender, dropped) = oneshot::channel();
@@ -36,12 +36,12 @@ impl Background {
             .spawn(move || runtime.block_on(dropped))?;
         Ok(Self {
             handle,
-            _ends_when_dropped: sender,
+            _shutdown: sender,
         })
     }
 
-    /// Calls a function whose tasks are to be spawned here.
-    pub(super) fn within<T>(&self, spawning: impl FnOnce() -> T) -> T {
+    /// Calls a function whose tasks are spawned on this runtime.
+    pub(super) fn enter<T>(&self, spawning: impl FnOnce() -> T) -> T {
         let _entered = self.handle.enter();
         spawning()
     }

@@ -1,4 +1,4 @@
-//! Follows what others write, by a change stream.
+//! Follows other processes' writes with a change stream.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use tokio::sync::mpsc;
 
 use crate::store::Changes;
 
-/// Names that wait to be looked at; more are dropped, since the engine polls anyway.
+/// The maximum number of queued names. More are dropped, because the engine polls as well.
 const BACKLOG: usize = 1_024;
-/// How long to leave a server alone that gives no stream.
+/// The pause before opening another stream after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Watches the collection for as long as somebody listens.
+/// Watches the collection until the receiver is dropped.
 pub(super) fn follow(collection: Collection<Document>) -> Changes {
-    let (told, changes) = mpsc::channel(BACKLOG);
+    let (sender, changes) = mpsc::channel(BACKLOG);
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                () = told.closed() => return,
-                ended = watch(&collection, &told) => if let Err(error) = ended {
-                    tracing::debug!(error = %error.kind, "changes in MongoDB are not heard of");
+                () = sender.closed() => return,
+                ended = watch(&collection, &sender) => if let Err(error) = ended {
+                    tracing::debug!(error = %error.kind, "cannot watch for changes in MongoDB");
                 }
             }
             tokio::select! {
-                () = told.closed() => return,
+                () = sender.closed() => return,
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
@@ -35,27 +35,25 @@ pub(super) fn follow(collection: Collection<Document>) -> Changes {
     changes
 }
 
-/// Passes on what changes, until the stream breaks for good.
+/// Forwards changes until the stream fails.
 ///
-/// A renewal changes neither owners nor fences, and nobody waits for one; a record that was only marked as asked for
-/// did not change at all.
+/// Renewals are left out, because they change neither owners nor fences, and so are records that were only marked by
+/// a conflict.
 async fn watch(
     collection: &Collection<Document>,
-    told: &mpsc::Sender<Name>,
+    sender: &mpsc::Sender<Name>,
 ) -> mongodb::error::Result<()> {
-    let is_worth_telling = doc! { "$match": { "$or": [
+    let is_relevant = doc! { "$match": { "$or": [
         { "operationType": { "$in": ["insert", "replace", "delete"] } },
         { "updateDescription.updatedFields.owner": { "$exists": true } },
         { "updateDescription.updatedFields.state": { "$exists": true } },
     ] } };
-    let only_the_name = doc! { "$project": { "documentKey": 1 } };
-    let stream = collection
-        .watch()
-        .pipeline([is_worth_telling, only_the_name]);
+    let name_only = doc! { "$project": { "documentKey": 1 } };
+    let stream = collection.watch().pipeline([is_relevant, name_only]);
     let mut events = stream.await?.with_type::<Document>();
     while let Some(event) = events.next().await {
         if let Some(name) = name(&event?) {
-            let _ = told.try_send(name);
+            let _ = sender.try_send(name);
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The commands, and what their answers mean.
+//! The commands and their answers.
 
 use leasehold_core::{Name, Stamp};
 use mongodb::bson::{Array, Bson, Document, doc};
@@ -9,15 +9,15 @@ use crate::store::sql::Search;
 use crate::store::{Answer, Query, Stored, Swapped, Write};
 use crate::{Error, Result};
 
-/// How long the server itself tries, in milliseconds: it gives up, and says so, before this side does.
-const SERVER_PATIENCE: i32 = 3_000;
+/// How long the server itself tries, in milliseconds: it reports a timeout before the client gives up.
+const SERVER_TIMEOUT: i32 = 3_000;
 
-/// By a majority, in their journals: nothing less survives the loss of a primary.
+/// Acknowledged by a majority, and journaled: anything weaker may not survive the loss of a primary.
 pub(super) fn write_concern() -> Document {
-    doc! { "w": "majority", "j": true, "wtimeout": SERVER_PATIENCE }
+    doc! { "w": "majority", "j": true, "wtimeout": SERVER_TIMEOUT }
 }
 
-/// What is read of a document, and the time at which the server began to.
+/// The fields to read, and the time at which the server started the command.
 fn projection() -> Document {
     let mut fields: Document = document::FIELDS
         .iter()
@@ -29,8 +29,8 @@ fn projection() -> Document {
 
 /// Replaces, inserts or deletes one record if it is as expected.
 ///
-/// One that is not is marked with the time instead. That is a write, too: only a primary whose write a majority has
-/// acknowledged may say what a record is now; one that was replaced without noticing would tell of the past.
+/// Otherwise it marks the record with the time. That is a write, because only a primary whose write a majority has
+/// acknowledged can report the current record; a primary that was deposed without noticing would report an old one.
 pub(super) fn swap(collection: &str, write: &Write) -> Result<Document> {
     let id = document::id(&write.name);
     let expected = write
@@ -69,23 +69,23 @@ fn finish(mut command: Document) -> Document {
     command
 }
 
-/// What became of a write, and when. `None`: the server found nothing to write to, which is yet to be confirmed.
+/// Returns the result and the time of a write; `None` if the server found no record, which is yet to be confirmed.
 pub(super) fn swapped(answer: &Document, write: &Write) -> Result<Option<(Swapped, Stamp)>> {
     let Ok(found) = answer.get_document("value") else {
         failure::check_concern(answer, false)?;
         return Ok(None);
     };
-    let lost = write.put.is_some() && found.contains_key("asked");
-    failure::check_concern(answer, !lost)?;
+    let is_conflict = write.put.is_some() && found.contains_key("asked");
+    failure::check_concern(answer, !is_conflict)?;
     let stamp = document::stamp(found, "now")?;
-    let swapped = match lost {
+    let swapped = match is_conflict {
         true => Swapped::Conflict(Some(document::stored(found)?.1)),
         false => Swapped::Written { tag: None },
     };
     Ok(Some((swapped, stamp)))
 }
 
-/// Reads these records. A facet is there even where no record is, and so is the time in it.
+/// Reads these records. The facet, and the time in it, is returned even if there is no record.
 pub(super) fn load(collection: &str, names: &[Name]) -> Document {
     let ids: Vec<_> = names.iter().map(document::id).collect();
     doc! {
@@ -97,31 +97,37 @@ pub(super) fn load(collection: &str, names: &[Name]) -> Document {
         ],
         "cursor": {},
         "readConcern": { "level": "linearizable" },
-        "maxTimeMS": SERVER_PATIENCE,
+        "maxTimeMS": SERVER_TIMEOUT,
     }
 }
 
-/// The records that were read, in the order of these names.
+/// Reads the answer to [`load`], in the order of these names.
 pub(super) fn loaded(answer: &Document, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
     let (batch, _) = batch(answer)?;
-    let facet = batch.first().and_then(Bson::as_document).ok_or_else(odd)?;
+    let facet = batch
+        .first()
+        .and_then(Bson::as_document)
+        .ok_or_else(unexpected_answer)?;
     let stamp = document::stamp(facet, "now")?;
     let mut value: Vec<_> = names.iter().map(|_| None).collect();
-    for found in facet.get_array("records").map_err(|_| odd())? {
-        let (name, stored) = document::stored(found.as_document().ok_or_else(odd)?)?;
-        let places = names.iter().zip(&mut value);
-        for (_, place) in places.filter(|(asked, _)| **asked == name) {
-            *place = Some(stored.clone());
+    for found in facet
+        .get_array("records")
+        .map_err(|_| unexpected_answer())?
+    {
+        let (name, stored) = document::stored(found.as_document().ok_or_else(unexpected_answer)?)?;
+        let slots = names.iter().zip(&mut value);
+        for (_, slot) in slots.filter(|(requested, _)| **requested == name) {
+            *slot = Some(stored.clone());
         }
     }
     Ok(Answer { value, stamp })
 }
 
-/// Looks for one record more than a page.
+/// Finds one record more than a page.
 pub(super) fn find(collection: &str, query: &Query, search: &Search<'_>) -> Document {
     let kind = query.kind.as_str();
     let id = |name: &str| format!("{kind}:{name}");
-    // After all names of a kind comes the character after the colon.
+    // The character after the colon sorts after all names of a kind.
     let end = search.to.as_deref().map_or(format!("{kind};"), id);
     let mut filter = doc! { "_id": { "$gte": id(search.from), "$lt": end } };
     let mut sort = doc! { "_id": 1 };
@@ -157,16 +163,16 @@ pub(super) fn find(collection: &str, query: &Query, search: &Search<'_>) -> Docu
         "batchSize": search.limit,
         "collation": { "locale": "simple" },
         "readConcern": { "level": "majority" },
-        "maxTimeMS": SERVER_PATIENCE,
+        "maxTimeMS": SERVER_TIMEOUT,
     }
 }
 
-/// What a search found.
+/// The result of a search.
 pub(super) struct Found {
     pub(super) records: Vec<(Name, Stored)>,
-    /// When, if anything was found.
+    /// The server's time, if anything was found.
     pub(super) stamp: Option<Stamp>,
-    /// The cursor that has the rest, where one answer could not hold everything.
+    /// The cursor for the rest, if one answer could not hold everything.
     pub(super) unfinished: Option<i64>,
 }
 
@@ -183,13 +189,17 @@ pub(super) fn found(answer: &Document) -> Result<Found> {
     })
 }
 
-/// The first batch of a cursor, and the cursor if there are more.
+/// Returns the first batch of a cursor, and the cursor's id if there are more.
 fn batch(answer: &Document) -> Result<(&Array, i64)> {
-    let cursor = answer.get_document("cursor").map_err(|_| odd())?;
-    let batch = cursor.get_array("firstBatch").map_err(|_| odd())?;
+    let cursor = answer
+        .get_document("cursor")
+        .map_err(|_| unexpected_answer())?;
+    let batch = cursor
+        .get_array("firstBatch")
+        .map_err(|_| unexpected_answer())?;
     Ok((batch, cursor.get_i64("id").unwrap_or_default()))
 }
 
-fn odd() -> Error {
-    Error::Corrupt("MongoDB answered something else than was asked".into())
+fn unexpected_answer() -> Error {
+    Error::Corrupt("MongoDB returned an unexpected answer".into())
 }

@@ -1,4 +1,4 @@
-//! A record as a document, and back.
+//! Converts a record to a document and back.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::store::sql::Columns;
 use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
 
-/// What is read of a document; the rest is for people and for searching.
+/// The fields that are read; the others are for readers and for searches.
 pub(super) const FIELDS: [&str; 10] = [
     "write",
     "fence",
@@ -23,12 +23,12 @@ pub(super) const FIELDS: [&str; 10] = [
     "asked",
 ];
 
-/// A document's `_id`.
+/// Returns a document's `_id`.
 pub(super) fn id(name: &Name) -> String {
     format!("{}:{name}", name.kind().as_str())
 }
 
-/// All of a record but its body.
+/// Converts a record without its body.
 pub(super) fn of(name: &Name, write: WriteId, record: &Record) -> Result<Document> {
     let columns = Columns::of(record)?;
     let owners: Vec<&str> = record.holders.iter().map(|holder| &*holder.owner).collect();
@@ -67,12 +67,12 @@ pub(super) fn of(name: &Name, write: WriteId, record: &Record) -> Result<Documen
     Ok(document)
 }
 
-/// The record in a document.
+/// Reads the record in a document.
 pub(super) fn stored(document: &Document) -> Result<(Name, Stored)> {
     let id = document.get_str("_id").unwrap_or_default();
     let corrupt = |field: &str| {
         Error::Corrupt(format!(
-            "the document `{id}` makes no sense: `{field}` is missing or of another type"
+            "the document `{id}` is corrupt: `{field}` is missing or has another type"
         ))
     };
     let text = |field: &str| match document.get(field) {
@@ -82,7 +82,7 @@ pub(super) fn stored(document: &Document) -> Result<(Name, Stored)> {
             .map(|text| Some(text.to_owned()))
             .ok_or_else(|| corrupt(field)),
     };
-    // A number that somebody wrote by hand may have become another type of number.
+    // A number that was edited by hand may have another numeric type.
     let number = |field: &str| match document.get(field) {
         None => Ok(None),
         Some(value) => value.as_i64().map(Some).ok_or_else(|| corrupt(field)),
@@ -106,13 +106,13 @@ pub(super) fn stored(document: &Document) -> Result<(Name, Stored)> {
     columns.stored(kind, name, write)
 }
 
-/// The server's time, in this field of an answer.
+/// Reads the server's time from this field of an answer.
 pub(super) fn stamp(answer: &Document, field: &str) -> Result<Stamp> {
     let millis = answer
         .get_datetime(field)
         .ok()
         .and_then(|time| u64::try_from(time.timestamp_millis()).ok())
-        .ok_or_else(|| Error::Corrupt("MongoDB tells no time".into()))?;
+        .ok_or_else(|| Error::Corrupt("MongoDB did not report its time".into()))?;
     Ok(Stamp {
         time: Time::from_micros(millis.saturating_mul(1_000)),
         resolution: Duration::from_millis(1),

@@ -1,23 +1,23 @@
-//! What MongoDB's errors mean to a caller.
+//! Classifies MongoDB's errors.
 
 use mongodb::bson::Document;
 use mongodb::error::{Error as Driver, ErrorKind, SYSTEM_OVERLOADED_ERROR};
 
 use crate::{Error, Result};
 
-/// What a command that was sent and not answered may have done.
+/// Whether a command that was sent and not answered is ambiguous.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Nothing: it only reads.
+pub(super) enum Ambiguity {
+    /// It only reads.
     None,
     /// It may have written.
     MayHaveWritten,
 }
 
-/// What is said of a write that another one got in the way of: nothing was written, and the next try sees it.
-pub(super) const IN_THE_WAY: &str = "another write to the same document got in the way";
+/// The error of a write that conflicted with a concurrent one: nothing was written, and a retry sees the other write.
+pub(super) const WRITE_CONFLICT: &str = "a concurrent write to the same document conflicted";
 
-/// Codes with which a server refuses before it writes. Any other may follow a write.
+/// Codes of errors that occur before a write. Any other error may occur after it.
 const REFUSALS: [i32; 8] = [
     2,      // BadValue
     9,      // FailedToParse
@@ -29,37 +29,37 @@ const REFUSALS: [i32; 8] = [
     13_436, // NotPrimaryOrSecondary
 ];
 
-/// An error while a connection is made, or options are read: nothing was asked yet.
-pub(super) fn connecting(error: &Driver) -> Error {
-    answered(error, Doubt::None)
+/// Converts an error of the options or the connection, before any command was sent.
+pub(super) fn while_connecting(error: &Driver) -> Error {
+    from_driver(error, Ambiguity::None)
 }
 
-/// The hosts of a `mongodb+srv:` URL could not be looked up.
-pub(super) fn unresolved(said: &str) -> Error {
+/// Returns the error for hosts of a `mongodb+srv:` URL that cannot be looked up.
+pub(super) fn unresolved(message: &str) -> Error {
     Error::Unavailable(format!(
-        "the hosts of the store URL cannot be looked up: {said}: `mongodb+srv://HOST` needs the DNS to have SRV records of \
-         _mongodb._tcp.HOST; otherwise name the hosts yourself by `mongodb://`"
+        "cannot look up the hosts of the store URL: {message}: `mongodb+srv://HOST` requires DNS SRV records of \
+         _mongodb._tcp.HOST; otherwise list the hosts in a `mongodb://` URL"
     ))
 }
 
-/// An error in place of an answer.
-pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
-    let unreachable = |said: &str| {
+/// Converts an error of a command.
+pub(super) fn from_driver(error: &Driver, ambiguity: Ambiguity) -> Error {
+    let unreachable = |message: &str| {
         Error::Unavailable(format!(
-            "MongoDB cannot be reached, or has no primary: {said}: is it running, and are hosts, ports, `replicaSet` and \
-             `tls` right?"
+            "cannot connect to MongoDB, or it has no primary: {message}: check that it is running, and hosts, ports, `replicaSet` and \
+             `tls` in the store URL"
         ))
     };
     match &*error.kind {
         ErrorKind::Authentication { .. } => Error::Denied(
             "MongoDB refuses the user or password: check them, and `authSource`, in the store URL".into(),
         ),
-        ErrorKind::InvalidTlsConfig { message, .. } => encryption(message),
-        // Certificates that are not trusted, and bytes that are no TLS.
+        ErrorKind::InvalidTlsConfig { message, .. } => tls_error(message),
+        // Untrusted certificates, and a server without TLS.
         ErrorKind::ServerSelection { message, .. }
             if message.contains("certificate") || message.contains("corrupt message") =>
         {
-            encryption(reason(message))
+            tls_error(reason(message))
         }
         ErrorKind::IncompatibleServer { message, .. } => Error::Denied(format!("MongoDB: {message}")),
         ErrorKind::InvalidArgument { message, .. } => {
@@ -73,18 +73,18 @@ pub(super) fn answered(error: &Driver, doubt: Doubt) -> Error {
         ErrorKind::ServerSelection { message, .. } => unreachable(reason(message)),
         ErrorKind::DnsResolve { message, .. } => unreachable(message),
         kind if is_connecting(error) => unreachable(&kind.to_string()),
-        ErrorKind::Command(told) => {
-            let said = format!("MongoDB: {} ({})", told.message, told.code_name);
-            command(told.code, said, doubt)
+        ErrorKind::Command(error_reply) => {
+            let message = format!("MongoDB: {} ({})", error_reply.message, error_reply.code_name);
+            command(error_reply.code, message, ambiguity)
         }
-        _ => lost(format!("MongoDB did not answer: {}", error.kind), doubt),
+        _ => unanswered(format!("MongoDB did not answer: {}", error.kind), ambiguity),
     }
 }
 
-/// Whether the error ended an attempt to connect, so that no command was sent.
+/// Returns whether the error occurred while connecting, so that no command was sent.
 ///
-/// Its kind alone is ambiguous: a monitor that misses its server also interrupts commands in flight, with
-/// `ConnectionPoolCleared`. The driver puts this label on network errors while it connects, and never later.
+/// Its kind alone is ambiguous: a monitor that loses its server also interrupts commands in flight, with
+/// `ConnectionPoolCleared`. The driver adds this label only to network errors while it connects.
 fn is_connecting(error: &Driver) -> bool {
     let is_network = matches!(
         &*error.kind,
@@ -93,14 +93,13 @@ fn is_connecting(error: &Driver) -> bool {
     is_network && error.contains_label(SYSTEM_OVERLOADED_ERROR)
 }
 
-fn encryption(said: &str) -> Error {
+fn tls_error(message: &str) -> Error {
     Error::Denied(format!(
-        "MongoDB: {said}: let `tls`, `tlsCAFile` and `tlsCertificateKeyFile` in the store URL match what the server has and \
-         wants"
+        "MongoDB: {message}: set `tls`, `tlsCAFile` and `tlsCertificateKeyFile` in the store URL to match the server"
     ))
 }
 
-/// What is wrong with the first server, of a description of them all.
+/// Extracts the first server's error from the description of a topology.
 fn reason(topology: &str) -> &str {
     let Some((_, reason)) = topology.split_once("Error: ") else {
         return topology;
@@ -109,41 +108,41 @@ fn reason(topology: &str) -> &str {
     reason.strip_prefix("Kind: ").unwrap_or(reason)
 }
 
-fn command(code: i32, said: String, doubt: Doubt) -> Error {
+fn command(code: i32, message: String, ambiguity: Ambiguity) -> Error {
     match code {
-        // A unique key that is there already, or a conflict in the storage engine.
-        11_000 | 112 => Error::Unavailable(IN_THE_WAY.into()),
+        // A duplicate key, or a conflict in the storage engine.
+        11_000 | 112 => Error::Unavailable(WRITE_CONFLICT.into()),
         13 => Error::Denied(format!(
-            "{said}: grant this user the role `readWrite` on the database of the store URL"
+            "{message}: grant this user the role `readWrite` on the database of the store URL"
         )),
         18 => Error::Denied(format!(
-            "{said}: check user, password and `authSource` in the store URL"
+            "{message}: check user, password and `authSource` in the store URL"
         )),
-        refusal if REFUSALS.contains(&refusal) => Error::Unavailable(said),
-        _ => lost(said, doubt),
+        refusal if REFUSALS.contains(&refusal) => Error::Unavailable(message),
+        _ => unanswered(message, ambiguity),
     }
 }
 
-/// A connection that is gone, or an answer that did not come.
-pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
-    match doubt {
-        Doubt::None => Error::Unavailable(problem),
-        Doubt::MayHaveWritten => Error::Indeterminate(problem),
+/// Returns the error for a lost connection, or for an answer that did not arrive.
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
+    match ambiguity {
+        Ambiguity::None => Error::Unavailable(problem),
+        Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
     }
 }
 
-/// A majority that has not acknowledged a write in time may never have it.
+/// Checks the write concern: a write that a majority has not acknowledged in time may be lost.
 pub(super) fn check_concern(answer: &Document, is_written: bool) -> Result<()> {
     let Ok(concern) = answer.get_document("writeConcernError") else {
         return Ok(());
     };
-    let said = concern.get_str("errmsg").unwrap_or_default();
-    let doubt = match is_written {
-        true => Doubt::MayHaveWritten,
-        false => Doubt::None,
+    let message = concern.get_str("errmsg").unwrap_or_default();
+    let ambiguity = match is_written {
+        true => Ambiguity::MayHaveWritten,
+        false => Ambiguity::None,
     };
-    let problem = format!("a majority of the replica set did not acknowledge in time: {said}");
-    Err(lost(problem, doubt))
+    let problem = format!("a majority of the replica set did not acknowledge in time: {message}");
+    Err(unanswered(problem, ambiguity))
 }
 
 #[cfg(test)]
@@ -156,8 +155,8 @@ mod tests {
     use super::*;
 
     fn refused(code: i32) -> Driver {
-        let told = doc! { "code": code, "codeName": "Name", "errmsg": "said" };
-        ErrorKind::Command(deserialize_from_document(told).expect("an error")).into()
+        let error = doc! { "code": code, "codeName": "Name", "errmsg": "said" };
+        ErrorKind::Command(deserialize_from_document(error).expect("an error")).into()
     }
 
     fn network(kind: io::ErrorKind) -> Driver {
@@ -187,12 +186,12 @@ mod tests {
         ];
         let errors = codes.map(refused).into_iter();
         for error in errors.chain(network.map(self::network)) {
-            let write = answered(&error, Doubt::MayHaveWritten);
+            let write = from_driver(&error, Ambiguity::MayHaveWritten);
             assert!(
                 matches!(write, Error::Indeterminate(_)),
                 "{error}: {write:?}"
             );
-            let read = answered(&error, Doubt::None);
+            let read = from_driver(&error, Ambiguity::None);
             assert!(matches!(read, Error::Unavailable(_)), "{error}: {read:?}");
         }
     }
@@ -200,7 +199,7 @@ mod tests {
     #[test]
     fn refusal_before_the_write_is_unavailable() {
         for code in REFUSALS.into_iter().chain([112, 11_000]) {
-            let write = answered(&refused(code), Doubt::MayHaveWritten);
+            let write = from_driver(&refused(code), Ambiguity::MayHaveWritten);
             assert!(matches!(write, Error::Unavailable(_)), "{code}: {write:?}");
         }
     }

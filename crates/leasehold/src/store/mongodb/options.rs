@@ -1,4 +1,4 @@
-//! What a `mongodb://` or `mongodb+srv://` URL says.
+//! The options of a `mongodb://` or `mongodb+srv://` URL.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use mongodb::error::ErrorKind;
 use mongodb::options::ClientOptions;
 use percent_encoding::percent_decode_str;
 
-use super::{PATIENCE, failure};
+use super::{CALL_TIMEOUT, failure};
 use crate::{Error, Result, duration};
 
-/// Those that are this store's own.
+/// The options of this store.
 const OWN: [&str; 3] = ["changes", "collection", "margin"];
 
-/// Those that the driver reads, whatever their capitals.
+/// The options of the driver, in any case.
 const DRIVER: [&str; 24] = [
     "appName",
     "authMechanism",
@@ -40,19 +40,19 @@ const DRIVER: [&str; 24] = [
     "w",
 ];
 
-/// What a URL says of the store.
-pub(super) struct Options {
+/// The store's options of a URL.
+pub(super) struct MongodbOptions {
     pub(super) database: String,
     pub(super) collection: String,
     pub(super) margin: Duration,
-    /// Whether to follow changes.
+    /// Whether to watch for changes.
     pub(super) changes: bool,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats any part of it that may be secret.
+impl MongodbOptions {
+    /// Parses a URL. No error repeats any part of it that may be secret.
     pub(super) async fn parse(url: &str) -> Result<(Self, ClientOptions)> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut options = Self {
             database: String::new(),
             collection: "leases".into(),
@@ -70,62 +70,62 @@ impl Options {
                 "collection" => options.collection = value.into_owned(),
                 "margin" => options.margin = duration::parse(&value)?,
                 known if DRIVER.iter().any(|name| name.eq_ignore_ascii_case(known)) => {
-                    refuse_less(known, &value)?;
+                    refuse_weaker(known, &value)?;
                     driver.push(pair);
                 }
                 _ => return Err(unknown(key)),
             }
         }
-        let server = read(place, &driver).await?;
+        let server = read(base, &driver).await?;
         options.database = server.default_database.clone().ok_or_else(|| {
-            Error::invalid("the store URL names no database: `mongodb://HOST/DATABASE`")
+            Error::invalid("the store URL has no database: use `mongodb://HOST/DATABASE`")
         })?;
         Ok((options, server))
     }
 }
 
-/// What the driver makes of it, with what a URL seldom says and every connection should have.
-async fn read(place: &str, driver: &[&str]) -> Result<ClientOptions> {
-    let url = format!("{place}?{}", driver.join("&"));
-    // Only `mongodb+srv:` asks anybody: the hosts are in the DNS.
-    let Ok(parsed) = tokio::time::timeout(PATIENCE, ClientOptions::parse(url)).await else {
+/// Parses the driver's options, and sets defaults for what a URL usually leaves out.
+async fn read(base: &str, driver: &[&str]) -> Result<ClientOptions> {
+    let url = format!("{base}?{}", driver.join("&"));
+    // Only `mongodb+srv:` sends a request, to look up the hosts in the DNS.
+    let Ok(parsed) = tokio::time::timeout(CALL_TIMEOUT, ClientOptions::parse(url)).await else {
         return Err(failure::unresolved("no answer in time"));
     };
     let mut server = parsed.map_err(|error| match &*error.kind {
         ErrorKind::DnsResolve { message, .. } => failure::unresolved(message),
-        // What it says might be a part of the password.
-        _ if place.contains('@') => Error::invalid(
-            "the store URL is not of the form `mongodb://USER:PASSWORD@HOST/DATABASE`: mind that `%`, `/`, `:` and `@` \
-             in user and password are written as `%25`, `%2F`, `%3A` and `%40`",
+        // The driver's message may contain a part of the password.
+        _ if base.contains('@') => Error::invalid(
+            "the store URL is not of the form `mongodb://USER:PASSWORD@HOST/DATABASE`: in user and password, write `%`, `/`, \
+             `:` and `@` as `%25`, `%2F`, `%3A` and `%40`",
         ),
-        _ => failure::connecting(&error),
+        _ => failure::while_connecting(&error),
     })?;
     server.app_name.get_or_insert_with(|| "leasehold".into());
-    let patience = Duration::from_secs(2);
-    server.connect_timeout.get_or_insert(patience);
-    server.server_selection_timeout.get_or_insert(patience);
+    let timeout = Duration::from_secs(2);
+    server.connect_timeout.get_or_insert(timeout);
+    server.server_selection_timeout.get_or_insert(timeout);
     server.max_pool_size.get_or_insert(32);
     server.max_connecting.get_or_insert(8);
-    server.heartbeat_freq.get_or_insert(patience);
-    // Without this, even `run_command` is repeated after an error that the server marks as overload.
+    server.heartbeat_freq.get_or_insert(timeout);
+    // Without this, the driver retries even `run_command` after an error that the server marks as overload.
     server.retry_writes = Some(false);
     Ok(server)
 }
 
-/// Less than leases need is refused rather than silently overruled.
-fn refuse_less(key: &str, value: &str) -> Result<()> {
+/// Refuses weaker guarantees than leases require, rather than silently overriding them.
+fn refuse_weaker(key: &str, value: &str) -> Result<()> {
     let (needed, why): (&[&str], _) = match key.to_ascii_lowercase().as_str() {
-        "w" => (&["majority"], "fewer may forget a lease"),
-        "journal" => (&["true"], "memory may forget a lease"),
-        "readconcernlevel" => (&["linearizable", "majority"], "less may be old"),
-        "readpreference" => (&["primary"], "others may be behind"),
+        "w" => (&["majority"], "fewer members may lose a lease"),
+        "journal" => (&["true"], "unjournaled writes may be lost"),
+        "readconcernlevel" => (&["linearizable", "majority"], "weaker reads may be stale"),
+        "readpreference" => (&["primary"], "secondaries may be behind"),
         _ => return Ok(()),
     };
     if needed.contains(&value.to_ascii_lowercase().as_str()) {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "`{key}` in the store URL must be `{}`, since {why}: leave it out",
+        "`{key}` in the store URL must be `{}`, because {why}: remove the option",
         needed[0]
     )))
 }
@@ -142,7 +142,7 @@ fn on_or_off(key: &str, value: &str) -> Result<bool> {
 
 fn unknown(key: &str) -> Error {
     Error::invalid(format!(
-        "`mongodb:` has no option `{key}`: there are {}, and of the driver's {}",
+        "`mongodb:` has no option `{key}`: use {}, or the driver's {}",
         OWN.join(", "),
         DRIVER.join(", ")
     ))
@@ -153,17 +153,17 @@ mod tests {
     use super::*;
 
     async fn problem(url: &str) -> String {
-        match Options::parse(url).await {
+        match MongodbOptions::parse(url).await {
             Err(Error::Invalid(problem)) => problem.to_string(),
             Err(other) => panic!("{other:?}"),
-            Ok(_) => panic!("`{url}` was taken"),
+            Ok(_) => panic!("`{url}` was accepted"),
         }
     }
 
     #[tokio::test]
-    async fn what_a_url_says_is_taken() {
+    async fn options_are_read_from_the_url() {
         let url = "mongodb://ada:s%40cret@a,b:27018/app?replicaSet=rs0&collection=mine&changes=off&margin=1s";
-        let (options, server) = Options::parse(url).await.expect("a good URL");
+        let (options, server) = MongodbOptions::parse(url).await.expect("a good URL");
         assert_eq!((&*options.database, &*options.collection), ("app", "mine"));
         assert_eq!(
             (options.margin, options.changes),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn less_than_leases_need_is_refused() {
+    async fn weaker_guarantees_than_leases_require_are_refused() {
         for weak in [
             "w=1",
             "w=0",
@@ -182,16 +182,19 @@ mod tests {
             "readPreference=nearest",
             "readConcernLevel=local",
         ] {
-            let told = problem(&format!("mongodb://a/app?{weak}")).await;
+            let message = problem(&format!("mongodb://a/app?{weak}")).await;
             let (key, _) = weak.split_once('=').expect("an option");
-            assert!(told.contains(key) && told.contains("must be"), "{told}");
+            assert!(
+                message.contains(key) && message.contains("must be"),
+                "{message}"
+            );
         }
         let strong = "mongodb://a/app?w=majority&journal=true&readPreference=primary&readConcernLevel=linearizable";
-        assert!(Options::parse(strong).await.is_ok());
+        assert!(MongodbOptions::parse(strong).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_wrong_url_is_explained_without_its_secrets() {
+    async fn invalid_url_is_refused_without_repeating_its_secret() {
         assert!(
             problem("mongodb://a/app?banana=1")
                 .await
@@ -203,8 +206,8 @@ mod tests {
             "mongodb://ada:s%ecret@a/app",
             "mongodb://ada:s@ecret@a/app",
         ] {
-            let told = problem(url).await;
-            assert!(!told.contains("ecret"), "{told}");
+            let message = problem(url).await;
+            assert!(!message.contains("ecret"), "{message}");
         }
     }
 }

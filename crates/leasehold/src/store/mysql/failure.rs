@@ -1,120 +1,126 @@
-//! What the server's errors mean to a caller.
+//! Classifies the server's errors.
 
 use mysql_async::{DriverError, Error as Failure, IoError};
 
 use crate::Error;
 
-/// What a batch of statements may have done when it fails.
+/// Whether a failed batch of statements is ambiguous.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Nothing: it only reads, or nothing was committed yet.
+pub(super) enum Ambiguity {
+    /// It only reads, or nothing was committed yet.
     None,
     /// It may have written.
     MayHaveWritten,
 }
 
-/// Waiting for a lock took too long.
-const LOCKED: u16 = 1205;
-/// Two transactions waited for each other, or, in a cluster, came from two nodes at once. This one is undone.
-const OUTRUN: u16 = 1213;
+/// A lock wait timed out.
+const LOCK_TIMEOUT: u16 = 1205;
+/// A deadlock, or in a cluster a conflict of two nodes. This transaction was rolled back.
+const DEADLOCK: u16 = 1213;
 
-const TLS: &str = "let `ssl-mode` in the store URL match what the server offers (disabled, required, verify_ca, \
-    verify_identity), and `ssl-ca` its authority";
+const TLS: &str = "set `ssl-mode` in the store URL to what the server offers (disabled, required, verify_ca, \
+    verify_identity), and `ssl-ca` to its authority";
 
-/// An error while a connection is made: nothing was asked yet.
-pub(super) fn connecting(place: &str, error: &Failure) -> Error {
-    let mend = match error {
-        Failure::Server(said) => match said.code {
+/// Converts an error that occurred while connecting, before any statement was sent.
+pub(super) fn while_connecting(location: &str, error: &Failure) -> Error {
+    let fix = match error {
+        Failure::Server(server) => match server.code {
             1044 | 1045 | 1698 => {
-                "check user and password in the store URL (or MYSQL_PWD), that this host may log in as that user, and \
-                 whether that takes TLS (`ssl-mode=required`)"
+                "check user and password in the store URL (or MYSQL_PWD), that the user may log in from this host, and \
+                 whether the server requires TLS (`ssl-mode=required`)"
             }
-            3159 => "it wants TLS: add `ssl-mode=required` to the store URL",
+            3159 => "the server requires TLS: add `ssl-mode=required` to the store URL",
             1049 => "name another database in the store URL, or create this one",
             _ => {
                 return Error::Unavailable(format!(
-                    "the server at {place} refuses connections: {}",
-                    said.message
+                    "the server at {location} refuses connections: {}",
+                    server.message
                 ));
             }
         },
         Failure::Io(IoError::Tls(_)) | Failure::Driver(DriverError::NoClientSslFlagFromServer) => {
             TLS
         }
-        // So it comes from underneath, too.
-        Failure::Io(_) if told(error).contains("certificate") => TLS,
+        // Certificate errors also occur as I/O errors.
+        Failure::Io(_) if describe(error).contains("certificate") => TLS,
         Failure::Driver(DriverError::UnknownAuthPlugin { .. }) => {
             "let this user log in with a password (mysql_native_password, caching_sha2_password)"
         }
         _ => {
             return Error::Unavailable(format!(
-                "the server at {place} cannot be reached: {}: is it running, and are host and port right?",
-                told(error)
+                "cannot connect to the server at {location}: {}: check that it is running, and the host and port in the store URL",
+                describe(error)
             ));
         }
     };
-    Error::Denied(format!("the server at {place}: {}: {mend}", told(error)))
+    Error::Denied(format!(
+        "the server at {location}: {}: {fix}",
+        describe(error)
+    ))
 }
 
-/// An error in answer to statements.
-pub(super) fn answered(error: &Failure, doubt: Doubt) -> Error {
-    let Failure::Server(said) = error else {
-        return lost(
-            format!("the connection to the database was lost: {}", told(error)),
-            doubt,
+/// Converts an error that the server returned for statements.
+pub(super) fn from_server(error: &Failure, ambiguity: Ambiguity) -> Error {
+    let Failure::Server(server) = error else {
+        return unanswered(
+            format!(
+                "the connection to the database was lost: {}",
+                describe(error)
+            ),
+            ambiguity,
         );
     };
-    let said_so = &said.message;
-    match said.code {
+    let message = &server.message;
+    match server.code {
         1142 | 1143 | 1044 | 1370 => Error::Denied(format!(
-            "{said_so}: run `grant select, insert, update, delete on leasehold_records to …`"
+            "{message}: run `grant select, insert, update, delete on leasehold_records to …`"
         )),
         1146 | 1054 | 1049 => Error::Denied(format!(
-            "{said_so}: the set-up is missing or of another version; run `leasehold init`"
+            "{message}: the table is missing or of another version; run `leasehold init`"
         )),
         1290 | 1792 | 1836 => read_only(),
         1153 | 1301 => Error::Denied(format!(
-            "{said_so}: raise the server's max_allowed_packet to 64M"
+            "{message}: raise the server's max_allowed_packet to 64M"
         )),
-        1264 | 1366 | 1406 => Error::Corrupt(format!("the database refuses a record: {said_so}")),
-        // Undone, however far it came.
-        LOCKED | OUTRUN => {
-            Error::Unavailable(format!("another transaction was in the way: {said_so}"))
+        1264 | 1366 | 1406 => Error::Corrupt(format!("the database refuses a record: {message}")),
+        // The whole transaction was rolled back.
+        LOCK_TIMEOUT | DEADLOCK => {
+            Error::Unavailable(format!("blocked by another transaction: {message}"))
         }
-        code => lost(format!("the database: {said_so} ({code})"), doubt),
+        code => unanswered(format!("the database: {message} ({code})"), ambiguity),
     }
 }
 
-/// A server that takes no writes: what it shows may be old.
+/// Returns the error for a read-only server: its records may be stale.
 pub(super) fn read_only() -> Error {
     Error::Denied(
-        "this server is read-only, such as a replica, whose records may be old: name the primary in the store URL"
+        "this server is read-only, such as a replica, whose records may be stale: use the primary in the store URL"
             .into(),
     )
 }
 
-/// Classifies an error of the reads behind a commit, such as that the server accepts no writes any more.
+/// Converts an error of the reads after a commit, for example because the server has become read-only.
 pub(super) fn after_commit(error: Error) -> Error {
     Error::Indeterminate(format!("committed, but the answer cannot be used: {error}"))
 }
 
-/// A connection that is gone, or an answer that did not come.
-pub(super) fn lost(problem: String, doubt: Doubt) -> Error {
-    match doubt {
-        Doubt::None => Error::Unavailable(problem),
-        Doubt::MayHaveWritten => Error::Indeterminate(problem),
+/// Returns the error for a lost connection, or for an answer that did not arrive.
+pub(super) fn unanswered(problem: String, ambiguity: Ambiguity) -> Error {
+    match ambiguity {
+        Ambiguity::None => Error::Unavailable(problem),
+        Ambiguity::MayHaveWritten => Error::Indeterminate(problem),
     }
 }
 
-/// Whether the statements were undone because of somebody else's, and will do later.
-pub(super) fn is_in_the_way(error: &Failure) -> bool {
-    matches!(error, Failure::Server(said) if matches!(said.code, LOCKED | OUTRUN))
+/// Returns whether the statements were rolled back because of another transaction, and can be retried.
+pub(super) fn is_blocked(error: &Failure) -> bool {
+    matches!(error, Failure::Server(server) if matches!(server.code, LOCK_TIMEOUT | DEADLOCK))
 }
 
-/// What the server said, or else what happened to the connection.
-fn told(error: &Failure) -> String {
-    if let Failure::Server(said) = error {
-        return said.message.clone();
+/// Returns the server's message, or else the root cause of the connection error.
+fn describe(error: &Failure) -> String {
+    if let Failure::Server(server) = error {
+        return server.message.clone();
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

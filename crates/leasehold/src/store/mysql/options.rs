@@ -1,4 +1,4 @@
-//! What a `mysql://` URL says.
+//! The options of a `mysql://` URL.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::{Error, Result, duration};
 
 const KNOWN: &str = "connections, margin, socket, ssl-ca, ssl-mode";
 
-/// What every connection is set to, whatever the server's defaults: statements that see what is committed, that fail
-/// rather than cut a text short, and that wait for a lock for a second.
+/// The settings of every connection, whatever the server's defaults: statements see committed data, fail instead of
+/// truncating text, and wait one second for a lock.
 const SESSION: [&str; 3] = [
     "set names utf8mb4",
     "set session transaction isolation level read committed",
@@ -18,17 +18,17 @@ const SESSION: [&str; 3] = [
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 ];
 
-/// What a URL says.
-pub(super) struct Options {
+/// The options of a URL.
+pub(super) struct MysqlOptions {
     pub(super) server: Opts,
     pub(super) margin: Duration,
     pub(super) connections: usize,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats any part of it that may be secret.
+impl MysqlOptions {
+    /// Parses a URL. No error repeats any part of it that may be secret.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut margin, mut connections) = (Duration::from_millis(250), 8);
         let (mut mode, mut authority, mut socket) = (None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -50,18 +50,19 @@ impl Options {
                 }
             }
         }
-        let place = match place.strip_prefix("mariadb:") {
+        let base = match base.strip_prefix("mariadb:") {
             Some(rest) => &format!("mysql:{rest}"),
-            None => place,
+            None => base,
         };
-        let opts = Opts::from_url(place)
-            .map_err(|_| Error::invalid("the store URL is not like mysql://USER@HOST/DATABASE"))?;
+        let opts = Opts::from_url(base).map_err(|_| {
+            Error::invalid("the store URL is not of the form `mysql://USER@HOST/DATABASE`")
+        })?;
         if opts.db_name().is_none_or(str::is_empty) {
             return Err(Error::invalid(
-                "the store URL names no database: use mysql://USER@HOST/DATABASE",
+                "the store URL has no database: use `mysql://USER@HOST/DATABASE`",
             ));
         }
-        // So that no password need stand in a URL, which every user of the machine can see in the list of processes.
+        // The password need not be in the URL, which every user of the machine can see in the process list.
         let password = opts.pass().map(str::to_owned);
         let password = password.or_else(|| std::env::var("MYSQL_PWD").ok());
         let server = OptsBuilder::from_opts(opts)
@@ -78,8 +79,8 @@ impl Options {
         })
     }
 
-    /// Where the server is, for people. No secrets.
-    pub(super) fn place(&self) -> String {
+    /// Describes where the server is. Contains no secrets.
+    pub(super) fn location(&self) -> String {
         match self.server.socket() {
             Some(socket) => socket.to_owned(),
             None => format!(
@@ -91,7 +92,7 @@ impl Options {
     }
 }
 
-/// `ssl-mode` as the servers' own clients have it.
+/// Converts `ssl-mode`, which has the values of the servers' own clients.
 fn tls(mode: Option<&str>, authority: Option<String>) -> Result<Option<SslOpts>> {
     let checks = match mode {
         None | Some("disabled") => return Ok(None),
@@ -104,7 +105,7 @@ fn tls(mode: Option<&str>, authority: Option<String>) -> Result<Option<SslOpts>>
             ));
         }
     };
-    // The driver asks for the process's own choice, and there are two to choose from where other stores are built in.
+    // The driver uses the process's default provider, which is ambiguous if other stores are built in.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if let Some(path) = &authority {
         std::fs::File::open(path)
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_url_is_refused_without_repeating_its_secret() {
+    fn invalid_url_is_refused_without_repeating_its_secret() {
         for (url, hint) in [
             ("mysql://a:s3cret@h/d?colour=red", "connections"),
             ("mysql://a:s3cret@h/d?margin=soon", "500ms"),
@@ -139,16 +140,16 @@ mod tests {
             ("mysql://a:s3cret@h:port/d", "mysql://"),
             ("mysql://a:s3cret@h", "no database"),
         ] {
-            let error = Options::parse(url).err().expect(url);
+            let error = MysqlOptions::parse(url).err().expect(url);
             assert!(matches!(error, Error::Invalid(_)), "{error:?}");
             let message = error.to_string();
             assert!(message.contains(hint), "{url}: {message}");
             assert!(!message.contains("s3cret"), "{message}");
         }
-        let options = Options::parse("mysql://a:s3cret@h:3307/d?margin=1s").unwrap();
-        assert_eq!(options.place(), "h:3307");
+        let options = MysqlOptions::parse("mysql://a:s3cret@h:3307/d?margin=1s").unwrap();
+        assert_eq!(options.location(), "h:3307");
         assert_eq!(options.margin, Duration::from_secs(1));
-        let options = Options::parse("mariadb://a@h:3307/d").unwrap();
-        assert_eq!(options.place(), "h:3307");
+        let options = MysqlOptions::parse("mariadb://a@h:3307/d").unwrap();
+        assert_eq!(options.location(), "h:3307");
     }
 }

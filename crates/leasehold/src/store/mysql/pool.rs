@@ -1,4 +1,4 @@
-//! A few connections, each lent to one call at a time.
+//! A connection pool.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,86 +8,95 @@ use mysql_async::{Conn, Opts, Row};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::failure::{self, Doubt};
+use super::failure::{self, Ambiguity};
 use crate::{Error, Result};
 
-/// How long a connection may have been idle to be trusted unasked. A dead one would leave a write in doubt.
-const TRUSTED: Duration = Duration::from_secs(5);
+/// How long an idle connection is used without a check. A write on a dead connection would be ambiguous.
+const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// The rows of each statement of a batch.
-pub(super) type Sets = Vec<Vec<Row>>;
+pub(super) type ResultSets = Vec<Vec<Row>>;
 
-/// Connections that are made when they are needed and kept while they work.
+/// Connections that are opened on demand and reused while they work.
 pub(super) struct Pool {
     server: Opts,
-    place: String,
+    location: String,
     idle: Mutex<Vec<(Conn, Instant)>>,
     permits: Semaphore,
 }
 
-/// Statements that are sent as one.
+/// Statements that are sent in one request.
 pub(super) struct Script {
     pub(super) text: String,
-    /// The number of the statement that commits, counted from zero; `None` where nothing is written.
+    /// The index of the statement that commits; `None` if nothing is written.
     pub(super) commit: Option<usize>,
 }
 
 impl Pool {
-    pub(super) fn new(server: Opts, place: String, most: usize) -> Self {
+    pub(super) fn new(server: Opts, location: String, size: usize) -> Self {
         Self {
             server,
-            place,
+            location,
             idle: Mutex::default(),
-            permits: Semaphore::new(most),
+            permits: Semaphore::new(size),
         }
     }
 
-    /// Runs statements on a connection of their own, in one round trip. `None` where somebody else's transaction was in
-    /// the way, and all is undone.
-    pub(super) async fn ask(&self, deadline: Instant, script: &Script) -> Result<Option<Sets>> {
-        let in_time = |_| Error::Unavailable(format!("no connection to {} in time", self.place));
+    /// Runs statements on a pooled connection, in one round trip. Returns `None` if another transaction was in the
+    /// way and everything was rolled back.
+    pub(super) async fn query(
+        &self,
+        deadline: Instant,
+        script: &Script,
+    ) -> Result<Option<ResultSets>> {
+        let late = |_| {
+            Error::Unavailable(format!(
+                "timed out waiting for a connection to {}",
+                self.location
+            ))
+        };
         let permit = timeout_at(deadline, self.permits.acquire()).await;
-        let _permit = permit.map_err(in_time)?;
+        let _permit = permit.map_err(late)?;
         let mut conn = timeout_at(deadline, self.connection())
             .await
-            .map_err(in_time)??;
+            .map_err(late)??;
         let sent = timeout_at(deadline, run(&mut conn, script)).await;
         let Ok(answer) = sent else {
             self.idle().clear();
-            let doubt = match script.commit {
-                Some(_) => Doubt::MayHaveWritten,
-                None => Doubt::None,
+            let ambiguity = match script.commit {
+                Some(_) => Ambiguity::MayHaveWritten,
+                None => Ambiguity::None,
             };
-            let problem = format!("the server at {} did not answer in time", self.place);
-            return Err(failure::lost(problem, doubt));
+            let problem = format!("the server at {} did not answer in time", self.location);
+            return Err(failure::unanswered(problem, ambiguity));
         };
         let answer = match answer {
             Ok(sets) => Ok(Some(sets)),
-            Err((error, _)) if failure::is_in_the_way(&error) => {
+            Err((error, _)) if failure::is_blocked(&error) => {
                 match timeout_at(deadline, conn.query_drop("rollback")).await {
                     Ok(Ok(())) => Ok(None),
-                    // Undone by the server as soon as it sees that the connection is gone.
+                    // The server rolls back when it notices that the connection is closed.
                     _ => return Ok(None),
                 }
             }
-            Err((error, doubt)) => Err(failure::answered(&error, doubt)),
+            Err((error, ambiguity)) => Err(failure::from_server(&error, ambiguity)),
         };
         let mut idle = self.idle();
         match answer {
             Ok(_) => idle.push((conn, Instant::now())),
-            // A server that was away, or a network that forgot them, takes all alike.
+            // A server restart or a network failure affects all connections.
             Err(_) => idle.clear(),
         }
         answer
     }
 
-    /// A connection: an idle one, or a new one.
+    /// Returns an idle or a new connection.
     async fn connection(&self) -> Result<Conn> {
         loop {
             let idle = self.idle().pop();
             match idle {
                 None => break,
-                Some((conn, since)) if since.elapsed() < TRUSTED => return Ok(conn),
+                Some((conn, since)) if since.elapsed() < TRUSTED_IDLE_TIME => return Ok(conn),
                 Some((mut conn, _)) => {
                     if conn.ping().await.is_ok() {
                         return Ok(conn);
@@ -97,7 +106,7 @@ impl Pool {
         }
         Conn::new(self.server.clone())
             .await
-            .map_err(|error| failure::connecting(&self.place, &error))
+            .map_err(|error| failure::while_connecting(&self.location, &error))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Conn, Instant)>> {
@@ -105,27 +114,30 @@ impl Pool {
     }
 }
 
-/// Runs statements; the rows of each. An error comes with what it leaves open.
-async fn run(conn: &mut Conn, script: &Script) -> Result<Sets, (mysql_async::Error, Doubt)> {
+/// Runs statements, and returns the rows of each. An error is returned with its ambiguity.
+async fn run(
+    conn: &mut Conn,
+    script: &Script,
+) -> Result<ResultSets, (mysql_async::Error, Ambiguity)> {
     let writes = match script.commit {
-        Some(_) => Doubt::MayHaveWritten,
-        None => Doubt::None,
+        Some(_) => Ambiguity::MayHaveWritten,
+        None => Ambiguity::None,
     };
-    // Of the first statement, which never commits; unless no answer came at all.
+    // The first statement never commits, so only a missing answer is ambiguous.
     let first = |error: mysql_async::Error| match error {
-        mysql_async::Error::Server(_) => (error, Doubt::None),
+        mysql_async::Error::Server(_) => (error, Ambiguity::None),
         _ => (error, writes),
     };
     let mut result = conn.query_iter(&script.text).await.map_err(first)?;
-    let mut sets = Sets::new();
+    let mut sets = ResultSets::new();
     let (failed, statement) = loop {
         match result.collect().await {
             Ok(rows) => sets.push(rows),
-            // Perhaps the next one's already, whose beginning is read with the end of this one.
+            // The error may belong to the next statement, whose answer is read together with the end of this one.
             Err(error) => break (error, sets.len() + 1),
         }
         if result.is_empty() {
-            // It is empty too when the next statement failed, which only this tells.
+            // The result is also empty if the next statement failed, which only this call reports.
             match result.drop_result().await {
                 Ok(()) => return Ok(sets),
                 Err(error) => break (error, sets.len()),
@@ -134,5 +146,5 @@ async fn run(conn: &mut Conn, script: &Script) -> Result<Sets, (mysql_async::Err
     };
     let before_commit = script.commit.is_none_or(|commit| statement < commit);
     let undone = before_commit && matches!(failed, mysql_async::Error::Server(_));
-    Err((failed, if undone { Doubt::None } else { writes }))
+    Err((failed, if undone { Ambiguity::None } else { writes }))
 }

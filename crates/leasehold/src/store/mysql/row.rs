@@ -1,4 +1,5 @@
-//! A record as a row, and back. Values are written as hexadecimal digits: no quoting, whatever the server's mode.
+//! Converts a record to a row and back. Values are written as hexadecimal literals, which require no quoting in any
+//! SQL mode.
 
 use leasehold_core::Name;
 use mysql_async::Row;
@@ -8,11 +9,11 @@ use crate::store::sql::Columns;
 use crate::store::{Stored, Write, WriteId};
 use crate::{Error, Result};
 
-/// What [`stored`] reads, in its order.
+/// The columns that [`stored`] reads, in order.
 pub(super) const COLUMNS: &str =
     "kind, name, write_id, fence, state, state_since, holders, last, next, put, body";
 
-/// Bytes.
+/// Formats bytes as a literal.
 pub(super) fn bytes(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut literal = String::with_capacity(bytes.len() * 2 + 3);
@@ -32,12 +33,12 @@ fn optional(value: Option<String>) -> String {
     value.unwrap_or_else(|| "null".into())
 }
 
-/// A version.
+/// Formats a write id.
 pub(super) fn id(write: WriteId) -> String {
     bytes(&write.0.to_be_bytes())
 }
 
-/// `kind = … and name = …`.
+/// Returns the condition `kind = … and name = …`.
 pub(super) fn key(name: &Name) -> String {
     format!(
         "kind = {} and name = {}",
@@ -46,7 +47,7 @@ pub(super) fn key(name: &Name) -> String {
     )
 }
 
-/// The same, but of no row unless `@locked` lists it.
+/// Returns the same condition, but true only if `@locked` lists the name.
 pub(super) fn key_if_locked(name: &Name) -> String {
     let kind = name.kind().as_str();
     let literal = bytes(name.as_str().as_bytes());
@@ -58,7 +59,7 @@ pub(super) fn key_if_locked(name: &Name) -> String {
     )
 }
 
-/// What a write puts into which column; without the body where it stays as it is.
+/// Returns the columns and values of a write. The body is omitted if it is unchanged.
 pub(super) fn assignments(write: &Write) -> Result<Vec<(&'static str, String)>> {
     let Some((write_id, record)) = &write.put else {
         return Ok(Vec::new());
@@ -86,13 +87,13 @@ pub(super) fn assignments(write: &Write) -> Result<Vec<(&'static str, String)>> 
     Ok(assignments)
 }
 
-/// The record in a row of [`COLUMNS`].
+/// Reads the record in a row of [`COLUMNS`].
 pub(super) fn stored(row: &Row) -> Result<(Name, Stored)> {
     let (kind, name): (String, String) = (value(row, 0)?, value(row, 1)?);
     let write: Vec<u8> = value(row, 2)?;
     let Ok(write) = write.try_into() else {
         return Err(Error::Corrupt(format!(
-            "the record `{kind}` `{name}` makes no sense: write_id has not 16 bytes"
+            "the record `{kind}` `{name}` is corrupt: write_id does not have 16 bytes"
         )));
     };
     let columns = Columns {
@@ -109,12 +110,12 @@ pub(super) fn stored(row: &Row) -> Result<(Name, Stored)> {
     columns.stored(&kind, &name, WriteId(u128::from_be_bytes(write)))
 }
 
-/// A column's value.
+/// Returns a column's value.
 pub(super) fn value<T: FromValue>(row: &Row, column: usize) -> Result<T> {
     let value = row.get_opt(column);
     value.and_then(Result::ok).ok_or_else(|| {
         Error::Corrupt(format!(
-            "the table in the database is not as `leasehold init` makes it: column {column} of an answer"
+            "the table in the database is not as `leasehold init` creates it: unexpected value in column {column} of an answer"
         ))
     })
 }

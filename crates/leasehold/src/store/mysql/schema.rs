@@ -1,4 +1,4 @@
-//! The table, and what of the server's settings makes leases less safe than they look.
+//! Creates the table, and checks the server's settings that make leases less safe.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use super::{row, statements};
 use crate::store::Check;
 use crate::{Error, Result};
 
-/// Names and states are bytes: a collation would take some of them for equal. The view shows them as texts.
+/// Names and states are bytes, because a collation would treat different ones as equal. The view shows them as text.
 const DEFINITION: &str = "create table if not exists leasehold_records (
     kind varbinary(8) not null,
     name varbinary(512) not null,
@@ -32,7 +32,7 @@ select convert(kind using utf8mb4) as kind, convert(name using utf8mb4) as name,
     date_add('1970-01-01', interval state_since microsecond) as state_since_utc, body
 from leasehold_records; do 0";
 
-/// Makes the table if it is not there, and checks that it can be used.
+/// Creates the table if it is missing, and checks that it is usable.
 pub(super) async fn init(pool: &Pool, deadline: Instant) -> Result<()> {
     let script = Script {
         text: "select count(*) from information_schema.tables where table_schema = database() \
@@ -40,22 +40,22 @@ pub(super) async fn init(pool: &Pool, deadline: Instant) -> Result<()> {
             .into(),
         commit: None,
     };
-    let sets = pool.ask(deadline, &script).await?.unwrap_or_default();
+    let sets = pool.query(deadline, &script).await?.unwrap_or_default();
     let found = sets.first().and_then(|rows| rows.first());
-    let there: i64 = match found {
+    let table_count: i64 = match found {
         Some(count) => row::value(count, 0)?,
         None => 0,
     };
-    // What this user may not see looks as if it were not there.
-    if there == 0 {
+    // A table that this user may not see looks like a missing one.
+    if table_count == 0 {
         let script = Script {
             text: DEFINITION.into(),
             commit: Some(0),
         };
-        pool.ask(deadline, &script).await.map_err(|error| match error {
+        pool.query(deadline, &script).await.map_err(|error| match error {
             Error::Denied(why) => Error::Denied(format!(
-                "the table leasehold_records is not there for this user, who may not create it ({why}). Either `grant \
-                 create, create view on …` to this user, or have an administrator run `leasehold init` on this \
+                "the table leasehold_records is missing for this user, who may not create it ({why}): either `grant \
+                 create, create view on …` to this user, or ask an administrator to run `leasehold init` on this \
                  database and then `grant select, insert, update, delete on leasehold_records to …`"
             )),
             other => other,
@@ -64,7 +64,7 @@ pub(super) async fn init(pool: &Pool, deadline: Instant) -> Result<()> {
     statements::load(pool, deadline, &[]).await.map(|_| ())
 }
 
-/// Looks at the server's settings.
+/// Checks the server's settings.
 pub(super) async fn check(pool: &Pool, deadline: Instant) -> Result<Vec<Check>> {
     let script = Script {
         text: "select cast(@@global.innodb_flush_log_at_trx_commit as char), cast(@@global.log_bin as char), \
@@ -73,7 +73,7 @@ pub(super) async fn check(pool: &Pool, deadline: Instant) -> Result<Vec<Check>> 
             .into(),
         commit: None,
     };
-    // MySQL has no such table of variables, and no such clusters.
+    // MySQL has neither this table of variables nor such clusters.
     let plain = Script {
         text: script.text.replace(
             "(select count(*) from information_schema.global_variables where variable_name = 'WSREP_ON' \
@@ -82,54 +82,54 @@ pub(super) async fn check(pool: &Pool, deadline: Instant) -> Result<Vec<Check>> 
         ),
         commit: None,
     };
-    let sets = match pool.ask(deadline, &script).await {
+    let sets = match pool.query(deadline, &script).await {
         Ok(sets) => sets,
-        Err(_) => pool.ask(deadline, &plain).await?,
+        Err(_) => pool.query(deadline, &plain).await?,
     };
     let sets = sets.unwrap_or_default();
     let row = sets.first().and_then(|rows| rows.first());
-    let row = row.ok_or_else(|| Error::Corrupt("the database answered nothing".into()))?;
+    let row = row.ok_or_else(|| Error::Corrupt("the database returned no row".into()))?;
     let (flush, binlog): (String, String) = (row::value(row, 0)?, row::value(row, 1)?);
     let (sync, cluster): (String, i64) = (row::value(row, 2)?, row::value(row, 3)?);
     let logged = matches!(binlog.as_str(), "1" | "ON");
     Ok(vec![
-        flushes(&flush),
-        syncs(logged, &sync),
-        clusters(cluster),
+        check_flush(&flush),
+        check_binlog(logged, &sync),
+        check_cluster(cluster),
     ])
 }
 
-fn flushes(value: &str) -> Check {
+fn check_flush(value: &str) -> Check {
     match value {
         "1" | "3" => Check::green(format!("innodb_flush_log_at_trx_commit is {value}")),
         _ => Check::red(
             format!(
-                "innodb_flush_log_at_trx_commit is {value}: a crash may forget the last second that was acknowledged"
+                "innodb_flush_log_at_trx_commit is {value}: a crash may lose the last second of acknowledged writes"
             ),
             "set global innodb_flush_log_at_trx_commit = 1; and the same in the server's configuration file",
         ),
     }
 }
 
-fn syncs(logged: bool, value: &str) -> Check {
+fn check_binlog(logged: bool, value: &str) -> Check {
     match (logged, value) {
         (true, "1") => Check::green("sync_binlog is 1"),
         (true, _) => Check::yellow(
             format!(
-                "sync_binlog is {value}: after a crash of the machine replicas may have what this server forgot, or \
+                "sync_binlog is {value}: after a crash of the machine, replicas may have writes that this server lost, or \
                  the other way round"
             ),
             "set global sync_binlog = 1; and the same in the server's configuration file",
         ),
-        (false, _) => Check::green("there is no binary log to fall behind"),
+        (false, _) => Check::green("the binary log is off"),
     }
 }
 
-fn clusters(count: i64) -> Check {
+fn check_cluster(count: i64) -> Check {
     match count {
-        0 => Check::green("one server takes all writes"),
+        0 => Check::green("it is a single server"),
         _ => Check::yellow(
-            "this is a Galera cluster: reads from another node than the last write's may be old",
+            "this is a Galera cluster: reads from another node than the last write's may be stale",
             "let all clients use one node at a time, or set global wsrep_sync_wait = 7;",
         ),
     }

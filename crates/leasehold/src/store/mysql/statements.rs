@@ -1,8 +1,8 @@
-//! Load, swap and find: statements that are sent as one, in one round trip.
+//! Load, swap and find: several statements in one request and one round trip.
 //!
-//! A swap is a transaction. It first locks those rows that still have the expected versions, but for those that somebody
-//! else has locked: a locking read always sees the newest version. Only what is locked is written. Behind the commit the
-//! time is asked for, so an answer with a time is an answer of what was committed.
+//! A swap is a transaction. It first locks the rows that still have the expected versions, and skips those that
+//! another transaction has locked: a locking read always sees the newest version. Only locked rows are written. The
+//! time is read after the commit, so an answer with a time implies that the transaction was committed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use leasehold_core::{Kind, Name, Stamp, Time};
 use tokio::time::Instant;
 
 use super::failure;
-use super::pool::{Pool, Script, Sets};
+use super::pool::{Pool, ResultSets, Script};
 use super::row::{self, COLUMNS};
 use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
 use crate::{Error, Result};
@@ -19,14 +19,14 @@ const TABLE: &str = "leasehold_records";
 const TIME: &str =
     "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @@global.read_only";
 
-/// Whether a write waits for a row that somebody else has locked.
+/// Whether a write waits for a row that another transaction has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locks {
     Skip,
     Wait,
 }
 
-/// The records under these names, all as of one moment.
+/// Loads the records under these names, as of one point in time.
 pub(super) async fn load(
     pool: &Pool,
     deadline: Instant,
@@ -34,16 +34,16 @@ pub(super) async fn load(
 ) -> Result<Answer<Vec<Option<Stored>>>> {
     let script = Script {
         text: match names {
-            // Reads no record, but names every column.
+            // Reads no record, but uses every column.
             [] => format!("select {COLUMNS} from {TABLE} where false; {TIME}"),
             _ => format!(
                 "select {COLUMNS} from {TABLE} where {}; {TIME}",
-                among(names.iter())
+                any_of(names.iter())
             ),
         },
         commit: None,
     };
-    let sets = reading(pool, deadline, &script).await?;
+    let sets = read(pool, deadline, &script).await?;
     let stamp = stamp(&sets)?;
     let mut found = Vec::new();
     for row in &sets[0] {
@@ -59,7 +59,7 @@ pub(super) async fn load(
     Ok(Answer { value, stamp })
 }
 
-/// A page of records. Names are bytes, and compared as such.
+/// Finds a page of records. Names are stored and compared as bytes.
 pub(super) async fn find(pool: &Pool, deadline: Instant, query: &Query) -> Result<Answer<Page>> {
     let search = sql::Search::new(query)?;
     let literal = |text: &str| row::bytes(text.as_bytes());
@@ -91,7 +91,7 @@ pub(super) async fn find(pool: &Pool, deadline: Instant, query: &Query) -> Resul
         ),
         commit: None,
     };
-    let sets = reading(pool, deadline, &script).await?;
+    let sets = read(pool, deadline, &script).await?;
     let stamp = stamp(&sets)?;
     let records = sets[0].iter().map(row::stored).collect::<Result<_>>()?;
     Ok(Answer {
@@ -100,34 +100,34 @@ pub(super) async fn find(pool: &Pool, deadline: Instant, query: &Query) -> Resul
     })
 }
 
-async fn reading(pool: &Pool, deadline: Instant, script: &Script) -> Result<Sets> {
-    let sets = pool.ask(deadline, script).await?;
-    sets.ok_or_else(|| Error::Unavailable("another transaction was in the way of reading".into()))
+async fn read(pool: &Pool, deadline: Instant, script: &Script) -> Result<ResultSets> {
+    let sets = pool.query(deadline, script).await?;
+    sets.ok_or_else(|| Error::Unavailable("reading was blocked by another transaction".into()))
 }
 
-/// The statements that swap these writes, which [`swapped`] reads.
+/// Returns the statements that swap these writes, whose answer [`swapped`] reads.
 pub(super) fn swap(writes: &[&Write], locks: Locks) -> Result<Script> {
     let mut statements = vec!["start transaction".to_owned()];
     statements.extend(lock(writes, locks));
-    let (mut counts, mut ours) = (Vec::new(), Vec::new());
+    let (mut counts, mut own_ids) = (Vec::new(), Vec::new());
     for (n, write) in writes.iter().enumerate() {
         statements.push(statement(write)?);
         statements.push(format!("set @w{n} = row_count()"));
         counts.push(format!("@w{n}"));
-        // What was just written need not come back.
-        ours.extend(
+        // Records that were just written need not be returned.
+        own_ids.extend(
             write
                 .put
                 .as_ref()
                 .map(|(id, _)| format!("if(@w{n} = 1, {}, '')", row::id(*id))),
         );
     }
-    ours.push("''".into());
+    own_ids.push("''".into());
     statements.push(format!("select {}", counts.join(", ")));
     statements.push(format!(
         "select {COLUMNS} from {TABLE} where ({}) and write_id not in ({})",
-        among(writes.iter().map(|write| &write.name)),
-        ours.join(", ")
+        any_of(writes.iter().map(|write| &write.name)),
+        own_ids.join(", ")
     ));
     let commit = statements.len();
     statements.push("commit".into());
@@ -138,7 +138,7 @@ pub(super) fn swap(writes: &[&Write], locks: Locks) -> Result<Script> {
     })
 }
 
-/// Locks the rows that still have the expected versions, in the order of names, and notes which they are.
+/// Locks the rows that still have the expected versions, in the order of names, and stores their keys in `@locked`.
 fn lock(writes: &[&Write], locks: Locks) -> Option<String> {
     let expected = writes.iter().filter_map(|write| {
         let expected = write.expect.as_ref()?;
@@ -155,7 +155,8 @@ fn lock(writes: &[&Write], locks: Locks) -> Option<String> {
             "select group_concat(concat(kind, ':', hex(name))) into @locked from (select kind, name from {TABLE} \
              where {} order by kind, name limit {} for update{skip}) l",
             expected.join(" or "),
-            // Keeps the inner query, and its locks, what they are: without a limit it is merged into the outer one.
+            // The limit keeps the inner query and its locks separate: without it, the query is merged into the outer
+            // one.
             expected.len()
         )
     })
@@ -166,26 +167,27 @@ fn statement(write: &Write) -> Result<String> {
     let Some(expected) = &write.expect else {
         return Ok(insert(&write.name, &assignments));
     };
-    // Of a row that is not ours not even the index is looked at: that would wait for whoever has locked it.
-    let mine = format!(
+    // Does not even read the index of a row that is not locked: that would wait for the transaction that has locked
+    // it.
+    let condition = format!(
         "{} and write_id = {}",
         row::key_if_locked(&write.name),
         row::id(expected.write)
     );
     if assignments.is_empty() {
-        return Ok(format!("delete from {TABLE} where {mine}"));
+        return Ok(format!("delete from {TABLE} where {condition}"));
     }
     let set: Vec<_> = assignments
         .iter()
         .map(|(column, value)| format!("{column} = {value}"))
         .collect();
     Ok(format!(
-        "update {TABLE} set {} where {mine}",
+        "update {TABLE} set {} where {condition}",
         set.join(", ")
     ))
 }
 
-/// Inserts unless something is there; where somebody is inserting the same, waits and then changes nothing.
+/// Inserts unless the record exists. Waits for a concurrent insert of the same name, and then changes nothing.
 fn insert(name: &Name, assignments: &[(&str, String)]) -> String {
     if assignments.is_empty() {
         return "do 0".into();
@@ -206,11 +208,14 @@ fn insert(name: &Name, assignments: &[(&str, String)]) -> String {
     )
 }
 
-/// What became of each write; `None` where somebody is at that record in this moment.
-pub(super) fn swapped(sets: &Sets, writes: &[&Write]) -> Result<Answer<Vec<Option<Swapped>>>> {
+/// Reads the result of each write; `None` for a record that another transaction is writing.
+pub(super) fn swapped(
+    sets: &ResultSets,
+    writes: &[&Write],
+) -> Result<Answer<Vec<Option<Swapped>>>> {
     let stamp = stamp(sets)?;
-    let unreadable = || Error::Corrupt("the database answered what was not asked".into());
-    // The last four: what was written, what is there instead, the commit, the time.
+    let unreadable = || Error::Corrupt("the database returned an unexpected answer".into());
+    // The last four: the counts of written rows, the current records of the others, the commit, and the time.
     let [.., counts, current, _, _] = &sets[..] else {
         return Err(unreadable());
     };
@@ -220,29 +225,29 @@ pub(super) fn swapped(sets: &Sets, writes: &[&Write]) -> Result<Answer<Vec<Optio
         let (kind, name): (String, String) = (row::value(row, 0)?, row::value(row, 1)?);
         others.push((kind, name, row::stored(row).map(|(_, stored)| stored)));
     }
-    let mut fates = Vec::new();
+    let mut outcomes = Vec::new();
     for (n, write) in writes.iter().enumerate() {
         if row::value::<i64>(counts, n)? == 1 {
-            fates.push(Some(Swapped::Written { tag: None }));
+            outcomes.push(Some(Swapped::Written { tag: None }));
             continue;
         }
         let of_this = |(kind, name, _): &(String, String, _)| {
             kind == write.name.kind().as_str() && name == write.name.as_str()
         };
         let found = others.iter().position(of_this);
-        fates.push(match found.map(|at| others.swap_remove(at).2).transpose() {
-            Ok(current) => sql::lost(write, current),
+        outcomes.push(match found.map(|at| others.swap_remove(at).2).transpose() {
+            Ok(current) => sql::unwritten_result(write, current),
             Err(corrupt) => Some(Swapped::Failed(corrupt)),
         });
     }
     Ok(Answer {
-        value: fates,
+        value: outcomes,
         stamp,
     })
 }
 
-/// A condition that holds for the records under these names.
-fn among<'n>(names: impl Iterator<Item = &'n Name> + Clone) -> String {
+/// Returns a condition that is true for the records under these names.
+fn any_of<'n>(names: impl Iterator<Item = &'n Name> + Clone) -> String {
     let of_kind = |kind: Kind| {
         let names = names.clone().filter(|name| name.kind() == kind);
         let names: Vec<_> = names
@@ -255,10 +260,10 @@ fn among<'n>(names: impl Iterator<Item = &'n Name> + Clone) -> String {
     conditions.join(" or ")
 }
 
-/// The server's time, which is asked for last; an error if it takes no writes.
-fn stamp(sets: &Sets) -> Result<Stamp> {
+/// Reads the server's time, the last of the answers. Fails if the server is read-only.
+fn stamp(sets: &ResultSets) -> Result<Stamp> {
     let row = sets.last().and_then(|rows| rows.first());
-    let row = row.ok_or_else(|| Error::Corrupt("the database did not tell its time".into()))?;
+    let row = row.ok_or_else(|| Error::Corrupt("the database did not report its time".into()))?;
     let read_only: String = row::value(row, 1)?;
     if read_only != "0" && read_only != "OFF" {
         return Err(failure::read_only());

@@ -1,11 +1,10 @@
-//! Hints that a name may have changed, by `NOTIFY` and `LISTEN`.
+//! Change notifications by `NOTIFY` and `LISTEN`.
 //!
-//! `NOTIFY` in the transaction that writes would make all such transactions of a server commit one after the other, each
-//! with its own wait for the disk. So hints are sent by a statement of their own just after, many at once, without such a
-//! wait.
+//! `NOTIFY` inside a writing transaction would serialize all such commits of a server, each with its own wait for the
+//! disk. So notifications are sent by a separate statement afterwards, batched, and without that wait.
 //!
-//! They are not cheap even so, and usually there is no listener. So each listener keeps a row among the records, under a
-//! kind of its own, and every write reads those rows in its own statement: its answer has the [`Audience`]. A
+//! They are still not cheap, and usually there is no listener. So each listener keeps a row among the records, under
+//! a kind of its own, and every write reads those rows in its own statement: its answer contains the [`Audience`]. A
 //! process therefore notifies from its first write on, and only while another process listens.
 
 use std::collections::HashSet;
@@ -21,22 +20,22 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::failure::Doubt;
+use super::failure::Ambiguity;
 use super::listeners::{Audience, Listeners};
 use super::pool::{Pool, Value};
-use super::schema::{Place, quoted};
+use super::schema::{TableLocation, quoted};
 use crate::store::Changes;
-use crate::store::watched::Watched;
+use crate::store::notification_request::NotificationRequest;
 
-/// Hints that may wait to be sent or taken. More are dropped, because waiters poll as well.
+/// The maximum number of queued notifications. More are dropped, because waiters poll as well.
 const QUEUE: usize = 4_096;
-/// How long hints are collected after some were sent.
+/// How long notifications are collected between two batches.
 const PAUSE: Duration = Duration::from_millis(3);
 /// How long a process listens before it registers, so that a command that ends at once writes no row.
-const SETTLE: Duration = Duration::from_millis(100);
-/// How often a listener renews its row: twice before it lapses.
-const REPEAT: Duration = Duration::from_secs(25);
-/// How long to leave a server alone that gives no connection; and how long a notification may take.
+const REGISTRATION_DELAY: Duration = Duration::from_millis(100);
+/// How often a listener renews its row: twice before it expires.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(25);
+/// The pause before reconnecting to a server, and the timeout of a notification.
 const RETRY: Duration = Duration::from_millis(500);
 /// The message by which a process learns whether it receives its own messages.
 const PROBE: &str = "probe";
@@ -48,13 +47,13 @@ const NOTIFY: &str = "select pg_notify($1, message), set_config('synchronous_com
 #[derive(Clone)]
 pub(super) struct Notifier {
     queue: mpsc::Sender<Task>,
-    /// Starts every message of this process, which need not hear them.
+    /// The prefix of this process's messages, by which it ignores its own.
     mark: Arc<str>,
     channel: Arc<str>,
     /// Whether this process watches all names.
-    watches: Watched,
+    watches_all: NotificationRequest,
     /// Whether this process receives messages. Behind a pooler it does not, and does not register.
-    hears: Arc<AtomicBool>,
+    receives: Arc<AtomicBool>,
 }
 
 /// What the background task does.
@@ -67,21 +66,21 @@ enum Task {
 }
 
 impl Notifier {
-    pub(super) fn start(pool: Arc<Pool>, place: &Place, mark: &str) -> Self {
+    pub(super) fn start(pool: Arc<Pool>, location: &TableLocation, mark: &str) -> Self {
         let (queue, tasks) = mpsc::channel(QUEUE);
         let notifier = Self {
             queue,
             mark: mark.into(),
-            channel: place.channel().into(),
-            watches: Watched::default(),
-            hears: Arc::default(),
+            channel: location.channel().into(),
+            watches_all: NotificationRequest::default(),
+            receives: Arc::default(),
         };
         let sender = Sender {
             pool,
-            listeners: Listeners::new(place, mark),
+            listeners: Listeners::new(location, mark),
             mark: notifier.mark.clone(),
             channel: notifier.channel.clone(),
-            watches: notifier.watches.clone(),
+            watches_all: notifier.watches_all.clone(),
             is_registered: false,
         };
         tokio::spawn(sender.run(tasks));
@@ -92,11 +91,11 @@ impl Notifier {
         self.enqueue(Task::Notify(name.clone()));
     }
 
-    /// Asks other processes to notify of every write for a while.
+    /// Requests notifications of every write from other processes for a while.
     pub(super) fn watch(&self) {
-        let is_known = self.watches.is_true();
-        self.watches.note();
-        if !is_known && self.hears.load(Ordering::Relaxed) {
+        let is_known = self.watches_all.is_active();
+        self.watches_all.renew();
+        if !is_known && self.receives.load(Ordering::Relaxed) {
             self.enqueue(Task::Register);
         }
     }
@@ -113,18 +112,18 @@ impl Notifier {
         let _ = self.queue.try_send(task);
     }
 
-    /// What other processes notify of, on a connection of its own, which is made again whenever it is lost.
+    /// Listens for other processes' notifications on a connection of its own, which is replaced when it is lost.
     pub(super) fn listen(&self, server: Config, tls: MakeRustlsConnect) -> Changes {
         let (sender, changes) = mpsc::channel(QUEUE);
         let notifier = self.clone();
         tokio::spawn(async move {
             loop {
-                let heard = notifier.hear(&server, &tls, &sender);
+                let received = notifier.receive(&server, &tls, &sender);
                 tokio::select! {
                     () = sender.closed() => {}
-                    Err(error) = heard => tracing::debug!(%error, "cannot listen for changes in PostgreSQL"),
+                    Err(error) = received => tracing::debug!(%error, "cannot listen for changes in PostgreSQL"),
                 }
-                notifier.hears.store(false, Ordering::Relaxed);
+                notifier.receives.store(false, Ordering::Relaxed);
                 tokio::select! {
                     () = sender.closed() => return,
                     () = tokio::time::sleep(RETRY) => {}
@@ -134,8 +133,8 @@ impl Notifier {
         changes
     }
 
-    /// Passes on notifications until the connection ends.
-    async fn hear(
+    /// Forwards notifications until the connection ends.
+    async fn receive(
         &self,
         server: &Config,
         tls: &MakeRustlsConnect,
@@ -145,7 +144,7 @@ impl Notifier {
         let listen = format!("listen {}", quoted(&self.channel));
         let mut listening = Box::pin(client.batch_execute(&listen));
         let mut answered = false;
-        let mut repeat = tokio::time::interval(REPEAT);
+        let mut repeat = tokio::time::interval(RENEWAL_INTERVAL);
         repeat.reset();
         loop {
             let message = tokio::select! {
@@ -157,8 +156,8 @@ impl Notifier {
                     continue;
                 }
                 _ = repeat.tick() => {
-                    let hears = self.hears.load(Ordering::Relaxed);
-                    self.enqueue(if hears { Task::Register } else { Task::Probe });
+                    let receives = self.receives.load(Ordering::Relaxed);
+                    self.enqueue(if receives { Task::Register } else { Task::Probe });
                     continue;
                 }
             };
@@ -167,12 +166,16 @@ impl Notifier {
                 Some(AsyncMessage::Notification(notification)) => {
                     let message = notification.payload();
                     if !self.is_own(message) {
-                        if let Some(name) = changed(message) {
+                        if let Some(name) = parse_change(message) {
                             let _ = sender.try_send(name);
                         }
-                    } else if !self.hears.swap(true, Ordering::Relaxed) {
-                        let watches = self.watches.is_true();
-                        repeat.reset_after(if watches { Duration::ZERO } else { SETTLE });
+                    } else if !self.receives.swap(true, Ordering::Relaxed) {
+                        let watches_all = self.watches_all.is_active();
+                        repeat.reset_after(if watches_all {
+                            Duration::ZERO
+                        } else {
+                            REGISTRATION_DELAY
+                        });
                     }
                 }
                 Some(_) => {}
@@ -186,9 +189,9 @@ impl Notifier {
     }
 }
 
-/// Whether the audience is to be notified of this write. A write that leaves an exclusive holder frees nothing, so it does
-/// not concern waiters.
-pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
+/// Returns whether to notify the audience of this write. A write that leaves an exclusive holder frees nothing, so it
+/// does not concern waiters.
+pub(super) fn is_relevant(audience: Audience, put: Option<&Record>) -> bool {
     let frees = || {
         put.is_none_or(|record| {
             let mut holders = record.holders.iter();
@@ -202,8 +205,8 @@ pub(super) fn concerns(audience: Audience, put: Option<&Record>) -> bool {
     }
 }
 
-/// The name in a message of another process: mark, kind and name, with spaces between them.
-fn changed(message: &str) -> Option<Name> {
+/// Parses the name in another process's message: mark, kind and name, separated by spaces.
+fn parse_change(message: &str) -> Option<Name> {
     let (_, changed) = message.split_once(' ')?;
     let (kind, name) = changed.split_once(' ')?;
     Name::new(Kind::parse(kind)?, name).ok()
@@ -215,7 +218,7 @@ struct Sender {
     listeners: Listeners,
     mark: Arc<str>,
     channel: Arc<str>,
-    watches: Watched,
+    watches_all: NotificationRequest,
     is_registered: bool,
 }
 
@@ -239,9 +242,9 @@ impl Sender {
             }
             if registers {
                 self.is_registered = true;
-                let watches = self.watches.is_true();
+                let watches_all = self.watches_all.is_active();
                 self.listeners
-                    .register(&self.pool, Instant::now() + RETRY, watches)
+                    .register(&self.pool, Instant::now() + RETRY, watches_all)
                     .await;
             }
             if !messages.is_empty() {
@@ -249,7 +252,7 @@ impl Sender {
             }
             if !closing.is_empty() && std::mem::take(&mut self.is_registered) {
                 self.listeners
-                    .withdraw(&self.pool, Instant::now() + RETRY)
+                    .unregister(&self.pool, Instant::now() + RETRY)
                     .await;
             }
             for done in closing {
@@ -262,9 +265,9 @@ impl Sender {
     async fn notify(&self, messages: Vec<String>) {
         let values: [Value<'_>; 2] = [(&&*self.channel, Type::TEXT), (&messages, Type::TEXT_ARRAY)];
         let deadline = Instant::now() + RETRY;
-        let sent = self.pool.ask(deadline, Doubt::None, NOTIFY, &values);
+        let sent = self.pool.query(deadline, Ambiguity::None, NOTIFY, &values);
         if let Err(error) = sent.await {
-            tracing::debug!(%error, "a notification was not sent");
+            tracing::debug!(%error, "cannot send a change notification");
         }
     }
 }

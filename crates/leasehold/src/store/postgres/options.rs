@@ -1,4 +1,4 @@
-//! What a `postgres://` URL says.
+//! The options of a `postgres://` URL.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::tls::Trust;
+use super::tls::TlsMode;
 use crate::{Error, Result, duration};
 
-/// Those that are this store's own, and `sslmode`, which knows more words here than the driver has.
+/// The options of this store, including `sslmode`, which has more values than the driver supports.
 const OWN: [&str; 6] = [
     "changes",
     "connections",
@@ -19,7 +19,7 @@ const OWN: [&str; 6] = [
     "sslrootcert",
 ];
 
-/// Those that the driver reads.
+/// The options of the driver.
 const DRIVER: [&str; 15] = [
     "application_name",
     "channel_binding",
@@ -38,26 +38,26 @@ const DRIVER: [&str; 15] = [
     "user",
 ];
 
-/// What a URL says.
-pub(super) struct Options {
+/// The options of a URL.
+pub(super) struct PostgresOptions {
     pub(super) server: Config,
-    pub(super) trust: Trust,
-    /// Where the table is; otherwise where the user's search path finds it.
+    pub(super) trust: TlsMode,
+    /// The schema of the table; otherwise the search path applies.
     pub(super) schema: Option<String>,
     pub(super) margin: Duration,
-    /// Whether to tell others of changes, and to be told.
+    /// Whether to notify other processes of changes, and to listen.
     pub(super) changes: bool,
     pub(super) connections: usize,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats any part of it that may be secret.
+impl PostgresOptions {
+    /// Parses a URL. No error repeats any part of it that may be secret.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut driver = String::new();
         let mut options = Self {
             server: Config::new(),
-            trust: Trust::Prefer,
+            trust: TlsMode::Prefer,
             schema: None,
             margin: Duration::from_millis(250),
             changes: true,
@@ -84,20 +84,20 @@ impl Options {
                 _ => return Err(unknown(key)),
             }
         }
-        options.server = format!("{place}{driver}").parse().map_err(|error| {
+        options.server = format!("{base}{driver}").parse().map_err(|error| {
             Error::invalid(format!(
-                "the store URL is not of the form `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE` ({}); what is special \
-                 in a URL is percent-encoded, also in a password",
-                said(&error)
+                "the store URL is not of the form `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE` ({}); percent-encode special \
+                 characters, also in a password",
+                message(&error)
             ))
         })?;
-        options.trust = Trust::parse(mode.as_deref(), roots)?;
-        options.fill_in();
+        options.trust = TlsMode::parse(mode.as_deref(), roots)?;
+        options.set_defaults();
         Ok(options)
     }
 
-    /// What a URL seldom says and every connection should have.
-    fn fill_in(&mut self) {
+    /// Sets defaults for what a URL usually leaves out.
+    fn set_defaults(&mut self) {
         let server = &mut self.server;
         if server.get_hosts().is_empty() {
             server.host("localhost");
@@ -105,27 +105,27 @@ impl Options {
         if server.get_application_name().is_none() {
             server.application_name("leasehold");
         }
-        // So that no password need stand in a URL, which every user of the machine can see in the list of processes.
+        // The password need not be in the URL, which every user of the machine can see in the process list.
         if let (None, Ok(password)) = (server.get_password(), std::env::var("PGPASSWORD")) {
             server.password(password);
         }
         server.ssl_mode(match self.trust {
-            Trust::Plain => SslMode::Disable,
-            Trust::Prefer => SslMode::Prefer,
+            TlsMode::Plain => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
             _ => SslMode::Require,
         });
         if server.get_connect_timeout().is_none() {
             server.connect_timeout(Duration::from_secs(2));
         }
-        // A server that vanished without a word is noticed by the system too, not only by our own timeouts.
+        // Lets the kernel detect a server that has vanished, in addition to our own timeouts.
         server.keepalives_idle(Duration::from_secs(15));
         if server.get_tcp_user_timeout().is_none() {
             server.tcp_user_timeout(Duration::from_secs(10));
         }
     }
 
-    /// Where the server is and whose rights are used, for people. No secrets.
-    pub(super) fn place(&self) -> String {
+    /// Describes where the server is. Contains no secrets.
+    pub(super) fn location(&self) -> String {
         let ports = self.server.get_ports();
         let hosts = self.server.get_hosts().iter().enumerate().map(|(n, host)| {
             let port = ports.get(n).or(ports.first()).copied().unwrap_or(5432);
@@ -153,8 +153,8 @@ fn count(value: &str) -> Result<usize> {
     count.ok_or_else(|| Error::invalid("`connections` in the store URL is a number from 1 to 100"))
 }
 
-/// What the driver says, with its reason: which part of a URL it cannot read, never what is in there.
-fn said(error: &tokio_postgres::Error) -> String {
+/// Describes a driver error with its reason. The driver names the invalid part of a URL, but does not repeat it.
+fn message(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(reason) => format!("{error}: {reason}"),
         None => error.to_string(),
@@ -175,12 +175,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_and_how() {
-        let options = Options::parse(
+    fn options_are_read_from_the_url() {
+        let options = PostgresOptions::parse(
             "postgres://app:s3cret@db.example:6432/leases?schema=ops&margin=1s&changes=off&sslmode=require&connections=3",
         )
         .unwrap();
-        assert_eq!(options.place(), "db.example:6432");
+        assert_eq!(options.location(), "db.example:6432");
         assert_eq!(options.server.get_dbname(), Some("leases"));
         assert_eq!(options.schema.as_deref(), Some("ops"));
         assert_eq!(options.margin, Duration::from_secs(1));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_is_refused_without_repeating_its_secret() {
+    fn invalid_url_is_refused_without_repeating_its_secret() {
         for (url, hint) in [
             ("postgres://a:s3cret@h/d?colour=red", "connections"),
             ("postgres://a:s3cret@h/d?changes=maybe", "on"),
@@ -198,7 +198,7 @@ mod tests {
             ("postgres://a:s3cret@h/d?connections=0", "1 to 100"),
             ("postgres://a:s3cret@h:port/d", "HOST[:PORT]"),
         ] {
-            let error = Options::parse(url).err().expect(url);
+            let error = PostgresOptions::parse(url).err().expect(url);
             assert!(matches!(error, Error::Invalid(_)), "{error:?}");
             let message = error.to_string();
             assert!(message.contains(hint), "{url}: {message}");

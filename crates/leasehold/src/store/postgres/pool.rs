@@ -1,4 +1,4 @@
-//! A few connections, each lent to one call at a time.
+//! A connection pool.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,218 +10,235 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::failure::{self, Doubt};
+use super::failure::{self, Ambiguity};
 use super::prepared::{Prepared, Sessions, Sql};
 use crate::{Error, Result};
 
-/// A value of a statement, with the type that it is sent as.
+/// A parameter of a statement, with its type.
 pub(super) type Value<'v> = (&'v (dyn ToSql + Sync), Type);
 
-/// Connections that are made when they are needed and kept while they work.
+/// Connections that are opened on demand and reused while they work.
 pub(super) struct Pool {
     server: Config,
     tls: MakeRustlsConnect,
-    place: String,
-    idle: Mutex<Vec<Link>>,
+    location: String,
+    idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
     sessions: Sessions,
 }
 
-/// One connection. Dropped, it is closed, whatever the server does.
-pub(super) struct Link {
+/// One connection. Dropping it closes it, whatever the server does.
+pub(super) struct Connection {
     client: Client,
     prepared: Prepared,
     driver: AbortHandle,
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-/// A connection that a call has for itself. Only one that has answered everything is kept.
-pub(super) struct Lent<'p> {
+/// A connection in exclusive use by a call. It returns to the pool only if everything was answered.
+pub(super) struct PooledConnection<'p> {
     pool: &'p Pool,
-    link: Link,
+    connection: Connection,
     _permit: SemaphorePermit<'p>,
 }
 
 impl Pool {
-    pub(super) fn new(server: Config, tls: MakeRustlsConnect, place: String, most: usize) -> Self {
+    pub(super) fn new(
+        server: Config,
+        tls: MakeRustlsConnect,
+        location: String,
+        size: usize,
+    ) -> Self {
         Self {
             server,
             tls,
-            place,
+            location,
             idle: Mutex::default(),
-            permits: Semaphore::new(most),
+            permits: Semaphore::new(size),
             sessions: Sessions::default(),
         }
     }
 
-    /// A connection: an idle one, or a new one. Where all are lent, one is waited for until `turn`; a new one is made by
+    /// Returns an idle or a new connection. Waits until `turn` if all are in use; a new one must be open by
     /// `deadline`.
-    pub(super) async fn link(&self, turn: Instant, deadline: Instant) -> Result<Lent<'_>> {
+    pub(super) async fn acquire(
+        &self,
+        turn: Instant,
+        deadline: Instant,
+    ) -> Result<PooledConnection<'_>> {
         let late = |_| {
             Error::Unavailable(format!(
-                "no connection to PostgreSQL at {} in time",
-                self.place
+                "timed out waiting for a connection to PostgreSQL at {}",
+                self.location
             ))
         };
-        let link = async {
+        let connection = async {
             let permit = timeout_at(turn, self.permits.acquire())
                 .await
                 .map_err(late)?
                 .map_err(|closed| Error::Unavailable(format!("the store is closed: {closed}")))?;
             let idle = loop {
                 match self.idle().pop() {
-                    Some(link) if link.client.is_closed() => {}
+                    Some(connection) if connection.client.is_closed() => {}
                     other => break other,
                 }
             };
-            let link = match idle {
-                Some(link) => link,
+            let connection = match idle {
+                Some(connection) => connection,
                 None => self.connect().await?,
             };
-            Ok(Lent {
+            Ok(PooledConnection {
                 pool: self,
-                link,
+                connection,
                 _permit: permit,
             })
         };
-        timeout_at(deadline, link).await.map_err(late)?
+        timeout_at(deadline, connection).await.map_err(late)?
     }
 
-    async fn connect(&self) -> Result<Link> {
+    async fn connect(&self) -> Result<Connection> {
         let (client, connection) = self
             .server
             .connect(self.tls.clone())
             .await
-            .map_err(|error| failure::connecting(&self.place, &error))?;
+            .map_err(|error| failure::while_connecting(&self.location, &error))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL ended");
             }
         });
-        Ok(Link {
+        Ok(Connection {
             client,
             prepared: Prepared::default(),
             driver: driver.abort_handle(),
         })
     }
 
-    /// Runs one statement on a connection of its own, in one round trip.
-    pub(super) async fn ask(
+    /// Runs one statement on a pooled connection, in one round trip.
+    pub(super) async fn query(
         &self,
         deadline: Instant,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let lent = self.link(deadline, deadline).await?;
-        let answer = lent.ask(deadline, doubt, statement, values).await;
-        lent.give_back(&answer);
+        let connection = self.acquire(deadline, deadline).await?;
+        let answer = connection
+            .query(deadline, ambiguity, statement, values)
+            .await;
+        connection.release(&answer);
         answer
     }
 
-    /// The same for a statement that is sent often.
-    pub(super) async fn ask_often(
+    /// Runs a frequent statement, which is prepared if possible.
+    pub(super) async fn query_prepared(
         &self,
         deadline: Instant,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         sql: &Sql,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let lent = self.link(deadline, deadline).await?;
-        let answer = lent.ask_often(deadline, doubt, sql, values).await;
-        lent.give_back(&answer);
+        let connection = self.acquire(deadline, deadline).await?;
+        let answer = connection
+            .query_prepared(deadline, ambiguity, sql, values)
+            .await;
+        connection.release(&answer);
         answer
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lent<'_> {
-    /// Runs one statement: unnamed, so that nothing of it stays in the session, which may be another one each time.
+impl PooledConnection<'_> {
+    /// Runs one statement unprepared, so that nothing remains in the session, which may be another one each time.
     ///
-    /// The inner error is one that the server gave and that has undone the statement.
-    pub(super) async fn ask(
+    /// The inner error is the server's, and has rolled back the statement.
+    pub(super) async fn query(
         &self,
         deadline: Instant,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let rows = self.link.client.query_typed(statement, values);
-        self.heard(doubt, timeout_at(deadline, rows).await)
+        let rows = self.connection.client.query_typed(statement, values);
+        self.received(ambiguity, timeout_at(deadline, rows).await)
     }
 
-    /// Runs one statement that is prepared in the session, or else is from now on: that is asked for in the same round
-    /// trip.
-    async fn ask_often(
+    /// Runs one statement that is prepared in the session. If it is not yet, prepares it in the same round trip.
+    async fn query_prepared(
         &self,
         deadline: Instant,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         sql: &Sql,
         values: &[Value<'_>],
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
-        let Link {
+        let Connection {
             client, prepared, ..
-        } = &self.link;
+        } = &self.connection;
         let sessions = &self.pool.sessions;
-        let rows = prepared.ask(client, sessions, sql, values);
+        let rows = prepared.query(client, sessions, sql, values);
         match timeout_at(deadline, rows).await {
-            Ok(Some(answer)) => self.heard(doubt, Ok(answer)),
-            Err(late) => self.heard(doubt, Err(late)),
+            Ok(Some(answer)) => self.received(ambiguity, Ok(answer)),
+            Err(late) => self.received(ambiguity, Err(late)),
             Ok(None) => {
-                let asked = self.ask(deadline, doubt, sql.text(), values);
-                let anew = prepared.prepare(client, sessions, sql, values);
-                // After the others: an answer to this alone would look like one more round trip, and be one.
-                let former = async { prepared.forget(sql) };
-                tokio::join!(asked, timeout_at(deadline, anew), former).0
+                let answer = self.query(deadline, ambiguity, sql.text(), values);
+                let prepare = prepared.prepare(client, sessions, sql, values);
+                // Sent after the others: the answer to this alone would look like another round trip, and be one.
+                let forget = async { prepared.forget(sql) };
+                tokio::join!(answer, timeout_at(deadline, prepare), forget).0
             }
         }
     }
 
-    fn heard(
+    fn received(
         &self,
-        doubt: Doubt,
+        ambiguity: Ambiguity,
         answer: Result<Result<Vec<Row>, tokio_postgres::Error>, Elapsed>,
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>> {
         let Ok(answer) = answer else {
-            let problem = format!("PostgreSQL at {} did not answer in time", self.pool.place);
-            return Err(failure::lost(problem, doubt));
+            let problem = format!(
+                "PostgreSQL at {} did not answer in time",
+                self.pool.location
+            );
+            return Err(failure::unanswered(problem, ambiguity));
         };
         match answer {
             Ok(rows) => Ok(Ok(rows)),
-            Err(error) if failure::is_outrun(&error) || failure::is_locked(&error) => {
+            Err(error) if failure::is_retryable(&error) || failure::is_locked(&error) => {
                 Ok(Err(error))
             }
-            Err(error) => Err(failure::answered(&error, doubt)),
+            Err(error) => Err(failure::from_server(&error, ambiguity)),
         }
     }
 
-    /// Runs statements without values, all or none.
+    /// Runs statements without parameters, all or none.
     pub(super) async fn run(&self, deadline: Instant, statements: &str) -> Result<()> {
-        let ran = self.link.client.batch_execute(statements);
+        let ran = self.connection.client.batch_execute(statements);
         match timeout_at(deadline, ran).await {
-            Ok(ran) => ran.map_err(|error| failure::answered(&error, Doubt::MayHaveWritten)),
+            Ok(ran) => ran.map_err(|error| failure::from_server(&error, Ambiguity::MayHaveWritten)),
             Err(_) => Err(Error::Indeterminate(format!(
                 "PostgreSQL at {} did not answer in time",
-                self.pool.place
+                self.pool.location
             ))),
         }
     }
 
-    /// Keeps the connection for the next call, if this one was answered. Otherwise the others are not to be trusted
-    /// either: a server that was away, or a network that forgot them, takes all alike.
-    pub(super) fn give_back<T>(self, answer: &Result<T>) {
-        let Self { pool, link, .. } = self;
+    /// Keeps the connection for the next call if this one was answered. Otherwise drops all idle connections too: a
+    /// server restart or a network failure affects them all.
+    pub(super) fn release<T>(self, answer: &Result<T>) {
+        let Self {
+            pool, connection, ..
+        } = self;
         let mut idle = pool.idle();
         match answer {
-            Ok(_) => idle.push(link),
+            Ok(_) => idle.push(connection),
             Err(_) => idle.clear(),
         }
     }

@@ -1,12 +1,12 @@
-//! Statements that a session keeps, parsed and planned, where there is a session.
+//! Prepared statements, for sessions that keep them.
 //!
-//! Behind a pooler each call may meet another session, in which a name is unknown, or means a statement of somebody
-//! else: the driver of each process counts its names from zero. So a statement that is prepared does nothing unless it
-//! is sent with the mark of the process that wrote it, and tells that mark. Where a name fails, or another mark comes
-//! back, nothing was done: the call is sent again without a name, and the pool prepares no more.
+//! Behind a pooler each call may use another session, in which a statement's name is unknown, or refers to a
+//! statement of another process: the drivers count their names from zero. So a prepared statement does nothing unless
+//! it is sent with the mark of the process that prepared it, and returns that mark. If a name fails, or another mark
+//! is returned, nothing was done: the call is sent again unprepared, and the pool stops preparing statements.
 //!
-//! A plan suits the table as it was when it was made: one for an empty table goes through all of it, and goes on so when
-//! that has become large, until somebody analyses the table. So a statement is prepared anew after a while, at first soon.
+//! A plan suits the table's size when it was made: a plan for an empty table scans all of it, even after it has
+//! grown, until the table is analysed. So statements are prepared again after a while, at first soon.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use super::failure;
 use super::pool::Value;
 
-/// How long a statement is kept at first; twice as long each time that it is prepared anew…
-const KEPT_AT_FIRST: Duration = Duration::from_millis(250);
+/// How long a statement is used at first. Doubled each time that it is prepared again…
+const FIRST_LIFETIME: Duration = Duration::from_millis(250);
 /// …up to this.
-const KEPT_AT_MOST: Duration = Duration::from_secs(8);
+const MAX_LIFETIME: Duration = Duration::from_secs(8);
 
 /// A statement that is sent often.
 pub(super) struct Sql {
@@ -31,7 +31,7 @@ pub(super) struct Sql {
 }
 
 impl Sql {
-    /// A statement whose answer has a column `mark`, with this mark in it.
+    /// Creates a statement that returns this mark in a column `mark`.
     pub(super) fn new(text: &str, mark: &str) -> Self {
         Self {
             text: text.into(),
@@ -43,7 +43,7 @@ impl Sql {
         &self.text
     }
 
-    fn has_given(&self, rows: &[Row]) -> bool {
+    fn is_answered_by(&self, rows: &[Row]) -> bool {
         let mark = rows.first().map(|row| row.try_get::<_, &str>("mark"));
         matches!(mark, Some(Ok(mark)) if *mark == *self.mark)
     }
@@ -52,57 +52,57 @@ impl Sql {
 /// Whether a pool prepares statements.
 #[derive(Default)]
 pub(super) struct Sessions {
-    are_shared: AtomicBool,
+    is_pooled: AtomicBool,
 }
 
 impl Sessions {
-    fn are_ours(&self) -> bool {
-        !self.are_shared.load(Ordering::Relaxed)
+    fn can_prepare(&self) -> bool {
+        !self.is_pooled.load(Ordering::Relaxed)
     }
 
-    fn found_shared(&self, why: &dyn std::fmt::Display) {
-        if !self.are_shared.swap(true, Ordering::Relaxed) {
-            tracing::debug!(%why, "PostgreSQL is behind a pooler: no statement is prepared");
+    fn note_pooler(&self, why: &dyn std::fmt::Display) {
+        if !self.is_pooled.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%why, "PostgreSQL is behind a pooler: statements are not prepared");
         }
     }
 }
 
-/// What is prepared in the session of a connection.
+/// The prepared statements of a connection.
 #[derive(Default)]
-pub(super) struct Prepared(Mutex<Vec<Kept>>);
+pub(super) struct Prepared(Mutex<Vec<PreparedStatement>>);
 
 /// A statement that is prepared, or was.
-struct Kept {
+struct PreparedStatement {
     text: Arc<str>,
     statement: Option<Statement>,
     until: Instant,
-    long: Duration,
+    lifetime: Duration,
 }
 
-impl Kept {
-    fn is(&self, sql: &Sql) -> bool {
+impl PreparedStatement {
+    fn is_for(&self, sql: &Sql) -> bool {
         Arc::ptr_eq(&self.text, &sql.text)
     }
 }
 
 impl Prepared {
-    /// Sends a statement that is prepared here; `None` if it is not, or was not found, and nothing was done.
-    pub(super) async fn ask(
+    /// Runs a statement that is prepared here. Returns `None` if it is not, or was not found, and nothing was done.
+    pub(super) async fn query(
         &self,
         client: &Client,
         sessions: &Sessions,
         sql: &Sql,
         values: &[Value<'_>],
     ) -> Option<Result<Vec<Row>, Error>> {
-        let statement = self.find(sql).filter(|_| sessions.are_ours())?;
+        let statement = self.find(sql).filter(|_| sessions.can_prepare())?;
         let values: Vec<_> = values.iter().map(|(value, _)| *value).collect();
         match client.query(&statement, &values).await {
-            Ok(rows) if !sql.has_given(&rows) => {
-                sessions.found_shared(&"a statement was somebody else's");
+            Ok(rows) if !sql.is_answered_by(&rows) => {
+                sessions.note_pooler(&"a statement belongs to another process");
                 None
             }
             Err(error) if failure::is_unknown(&error) => {
-                sessions.found_shared(&error);
+                sessions.note_pooler(&error);
                 None
             }
             Err(error) if failure::is_outdated(&error) => {
@@ -113,7 +113,7 @@ impl Prepared {
         }
     }
 
-    /// Prepares a statement, unless the session may be another one next time. It matters to nobody if it fails.
+    /// Prepares a statement, unless sessions are shared. A failure is harmless.
     pub(super) async fn prepare(
         &self,
         client: &Client,
@@ -121,47 +121,47 @@ impl Prepared {
         sql: &Sql,
         values: &[Value<'_>],
     ) {
-        if !sessions.are_ours() {
+        if !sessions.can_prepare() {
             return;
         }
         let types: Vec<Type> = values.iter().map(|(_, kind)| kind.clone()).collect();
         match client.prepare_typed(&sql.text, &types).await {
             Ok(statement) => self.keep(sql, statement),
-            Err(error) if failure::is_unknown(&error) => sessions.found_shared(&error),
-            Err(error) => tracing::debug!(%error, "a statement was not prepared"),
+            Err(error) if failure::is_unknown(&error) => sessions.note_pooler(&error),
+            Err(error) => tracing::debug!(%error, "cannot prepare a statement"),
         }
     }
 
     fn find(&self, sql: &Sql) -> Option<Statement> {
         let all = self.all();
-        let kept = all.iter().find(|kept| kept.is(sql))?;
-        let statement = kept.statement.as_ref();
-        statement.filter(|_| Instant::now() < kept.until).cloned()
+        let entry = all.iter().find(|entry| entry.is_for(sql))?;
+        let statement = entry.statement.as_ref();
+        statement.filter(|_| Instant::now() < entry.until).cloned()
     }
 
-    /// Lets go of a statement, so that the server does.
+    /// Drops a statement, which deallocates it on the server.
     pub(super) fn forget(&self, sql: &Sql) {
-        if let Some(kept) = self.all().iter_mut().find(|kept| kept.is(sql)) {
-            kept.statement = None;
+        if let Some(entry) = self.all().iter_mut().find(|entry| entry.is_for(sql)) {
+            entry.statement = None;
         }
     }
 
     fn keep(&self, sql: &Sql, statement: Statement) {
         let mut all = self.all();
-        let before = all.iter().position(|kept| kept.is(sql));
-        let long = match before.map(|place| all.swap_remove(place)) {
-            Some(kept) => (2 * kept.long).min(KEPT_AT_MOST),
-            None => KEPT_AT_FIRST,
+        let index = all.iter().position(|entry| entry.is_for(sql));
+        let lifetime = match index.map(|index| all.swap_remove(index)) {
+            Some(entry) => (2 * entry.lifetime).min(MAX_LIFETIME),
+            None => FIRST_LIFETIME,
         };
-        all.push(Kept {
+        all.push(PreparedStatement {
             text: sql.text.clone(),
             statement: Some(statement),
-            until: Instant::now() + long,
-            long,
+            until: Instant::now() + lifetime,
+            lifetime,
         });
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn all(&self) -> MutexGuard<'_, Vec<PreparedStatement>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

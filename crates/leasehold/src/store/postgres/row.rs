@@ -1,4 +1,4 @@
-//! A record as a row, and back.
+//! Converts a record to a row and back.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::store::sql::Columns;
 use crate::store::{Stored, Write, WriteId};
 use crate::{Error, Result};
 
-/// What [`stored`] reads, in its order.
+/// The columns that [`stored`] reads, in order.
 pub(super) const COLUMNS: [&str; 12] = [
     "kind",
     "name",
@@ -29,7 +29,7 @@ pub(super) const COLUMNS: [&str; 12] = [
     "body_bytes",
 ];
 
-/// A version as PostgreSQL's `uuid`.
+/// A write id as PostgreSQL's `uuid`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Uuid(pub(super) WriteId);
 
@@ -55,12 +55,12 @@ impl<'r> FromSql<'r> for Uuid {
     accepts!(UUID);
 }
 
-/// The record in the columns from this one on; `None` if there is none.
+/// Reads the record in the columns starting at `from`; `None` if there is none.
 pub(super) fn stored(row: &Row, from: usize) -> Result<Option<(Name, Stored)>> {
-    match row.try_get(from).map_err(failure::answered_oddly)? {
+    match row.try_get(from).map_err(failure::unexpected_column)? {
         None => Ok(None),
         Some(kind) => read(row, from, kind)
-            .map_err(failure::answered_oddly)?
+            .map_err(failure::unexpected_column)?
             .map(Some),
     }
 }
@@ -94,21 +94,21 @@ fn read(
         }
         .stored(kind, name, write),
         Err(error) => Err(Error::Corrupt(format!(
-            "the record `{kind}` `{name}` makes no sense: {error}"
+            "the record `{kind}` `{name}` is corrupt: {error}"
         ))),
     })
 }
 
-/// [`COLUMNS`] of the row `r`.
+/// Returns [`COLUMNS`] of the row `r`.
 pub(super) fn columns() -> String {
     COLUMNS.map(|column| format!("r.{column}")).join(", ")
 }
 
-/// What [`Batch::values`] sends, in its order, as rows.
+/// The values of [`Batch::values`], in order, as rows.
 ///
-/// An array that has nothing but nulls is sent as a null, and its column is null all the same. One array is hidden in a
-/// subquery from the planner, who would otherwise find a plan for a short batch that costs less than one for any batch,
-/// and look for it each time.
+/// An array of nulls only is sent as a null, which leaves its column null as well. One array is hidden from the
+/// planner in a subquery: otherwise the planner would find a custom plan for a short batch that is cheaper than the
+/// generic plan, and plan again each time.
 pub(super) const INPUT: &str = "(select unnest($1::text[]) as kind, unnest($2::text[]) as name, \
      unnest($3::uuid[]) as expect, unnest($4::uuid[]) as write_id, unnest($5::int8[]) as fence, \
      unnest($6::int8[]) as held_until, unnest($7::text[]) as state, unnest($8::int8[]) as state_since, \
@@ -116,7 +116,7 @@ pub(super) const INPUT: &str = "(select unnest($1::text[]) as kind, unnest($2::t
      unnest($12::text[]) as put, unnest($13::text[]) as body, unnest($14::bytea[]) as body_bytes, \
      unnest((select $15::int8[])) as n) i";
 
-/// JSON that is a text here.
+/// A text that is JSON.
 #[derive(Debug)]
 struct Json(String);
 
@@ -154,7 +154,7 @@ impl ToSql for Null {
     to_sql_checked!();
 }
 
-/// A column's values as an array, unless there are none.
+/// Returns a column's values as an array, or a null if all are null.
 fn array<T: ToSql + Sync>(values: &Vec<Option<T>>) -> &(dyn ToSql + Sync) {
     match values.iter().any(Option::is_some) {
         true => values,
@@ -162,7 +162,7 @@ fn array<T: ToSql + Sync>(values: &Vec<Option<T>>) -> &(dyn ToSql + Sync) {
     }
 }
 
-/// Writes as one array for each column.
+/// Writes as one array per column.
 #[derive(Default)]
 pub(super) struct Batch<'w> {
     kind: Vec<&'static str>,
@@ -179,7 +179,7 @@ pub(super) struct Batch<'w> {
     put: Vec<Option<String>>,
     body: Vec<Option<Cow<'w, str>>>,
     body_bytes: Vec<Option<&'w [u8]>>,
-    /// Counted from one.
+    /// The numbers of the writes, from one.
     n: Vec<i64>,
 }
 
@@ -192,7 +192,7 @@ impl<'w> Batch<'w> {
         Ok(batch)
     }
 
-    /// Nothing but names, to be loaded.
+    /// Creates a batch of names only, for loading.
     pub(super) fn of_names(names: &'w [Name]) -> Self {
         Self {
             kind: names.iter().map(|name| name.kind().as_str()).collect(),
@@ -218,10 +218,10 @@ impl<'w> Batch<'w> {
             .push(columns.as_ref().map(|columns| columns.held_until));
         self.state_since
             .push(columns.as_ref().and_then(|columns| columns.state_since));
-        // PostgreSQL's text has no NUL: such a body is kept as bytes, and as a text for people.
+        // PostgreSQL's text cannot contain NUL: such a body is stored as bytes, and additionally as readable text.
         self.body_bytes
             .push(body.filter(|body| body.contains('\0')).map(str::as_bytes));
-        self.body.push(body.map(shown));
+        self.body.push(body.map(as_text));
         let (state, holders, last, next, put) = match columns {
             None => Default::default(),
             Some(columns) => (
@@ -241,8 +241,12 @@ impl<'w> Batch<'w> {
         Ok(())
     }
 
-    /// The values of [`INPUT`], how long to wait for a lock, and the mark of whoever sends them.
-    pub(super) fn values<'v>(&'v self, patience: &'v String, mark: &'v String) -> Vec<Value<'v>> {
+    /// Returns the values for [`INPUT`], the lock timeout, and the mark of the sender.
+    pub(super) fn values<'v>(
+        &'v self,
+        lock_timeout: &'v String,
+        mark: &'v String,
+    ) -> Vec<Value<'v>> {
         vec![
             (&self.kind, Type::TEXT_ARRAY),
             (&self.name, Type::TEXT_ARRAY),
@@ -259,14 +263,14 @@ impl<'w> Batch<'w> {
             (array(&self.body), Type::TEXT_ARRAY),
             (array(&self.body_bytes), Type::BYTEA_ARRAY),
             (&self.n, Type::INT8_ARRAY),
-            (patience, Type::TEXT),
+            (lock_timeout, Type::TEXT),
             (mark, Type::TEXT),
         ]
     }
 }
 
-/// A body as PostgreSQL's text can hold it.
-fn shown(body: &str) -> Cow<'_, str> {
+/// Returns a body as valid PostgreSQL text.
+fn as_text(body: &str) -> Cow<'_, str> {
     if body.contains('\0') {
         body.replace('\0', "\u{2400}").into()
     } else {

@@ -1,21 +1,21 @@
-//! The table, and whether it is as it must be.
+//! Creates the table and checks that it is usable.
 
 use tokio::time::Instant;
 use tokio_postgres::types::Type;
 
-use super::failure::{self, Doubt};
+use super::failure::{self, Ambiguity};
 use super::listeners;
 use super::pool::Pool;
 use super::statements::Statements;
 use crate::{Error, Result};
 
-/// Where the table is, as SQL writes it.
+/// The location of the table, for use in SQL.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct TableLocation {
     schema: Option<String>,
 }
 
-impl Place {
+impl TableLocation {
     pub(super) fn new(schema: Option<String>) -> Self {
         Self { schema }
     }
@@ -32,16 +32,16 @@ impl Place {
         self.name("leasehold_records")
     }
 
-    /// The channel on which changes are told.
+    /// The channel for change notifications.
     pub(super) fn channel(&self) -> String {
         match &self.schema {
-            // A channel's name is a short one.
+            // The length of a channel's name is limited.
             Some(schema) => format!("leasehold_{}", schema.chars().take(12).collect::<String>()),
             None => "leasehold".to_owned(),
         }
     }
 
-    /// Makes the index that finds items by state. It holds no record without one.
+    /// Returns the statement that creates the index of items by state. It only contains records with a state.
     pub(super) fn index(&self) -> String {
         format!(
             "create index if not exists leasehold_by_state on {} (kind, state, state_since, name) where state is not null;",
@@ -49,10 +49,11 @@ impl Place {
         )
     }
 
-    /// Makes everything that is not there yet, in one transaction. Two that do so at once take turns.
+    /// Returns the statements that create everything that is missing, in one transaction. Concurrent executions are
+    /// serialized.
     ///
-    /// Rows change often, so pages are half empty: a changed row stays on its page, and since no index holds what a
-    /// renewal changes, no index is touched.
+    /// Rows change often, so pages are kept half empty: a changed row stays on its page, and because no index
+    /// contains what a renewal changes, no index is updated.
     fn definition(&self) -> String {
         let create_schema = match &self.schema {
             Some(schema) => format!("create schema if not exists {};", quoted(schema)),
@@ -93,51 +94,56 @@ from (select *, replace(holders::text, '\u0000', '\u2400')::json as shown from {
     }
 }
 
-/// An identifier as SQL writes it.
+/// Quotes an identifier for SQL.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-const LOOK: &str = "select to_regclass($1) is not null, \
+const INSPECT_TABLE: &str = "select to_regclass($1) is not null, \
     has_table_privilege(to_regclass($1), 'select') and has_table_privilege(to_regclass($1), 'insert') \
     and has_table_privilege(to_regclass($1), 'update') and has_table_privilege(to_regclass($1), 'delete'), \
     pg_is_in_recovery(), current_setting('server_encoding'), current_user::text, current_setting('server_version_num')::int4";
 
-/// Makes the table if it is not there, and checks that it can be used.
+/// Creates the table if it is missing, and checks that it is usable.
 pub(super) async fn init(
     pool: &Pool,
-    place: &Place,
+    location: &TableLocation,
     statements: &Statements,
     deadline: Instant,
 ) -> Result<()> {
-    if !look(pool, place, deadline).await? {
-        create(pool, place, deadline).await?;
-        look(pool, place, deadline).await?;
+    if !table_exists(pool, location, deadline).await? {
+        create(pool, location, deadline).await?;
+        table_exists(pool, location, deadline).await?;
     }
-    // Reads no record, but names every column.
+    // Reads no record, but uses every column.
     statements.load(pool, deadline, &[]).await.map(|_| ())
 }
 
-/// Whether the table is there; an error if this database will never do.
-async fn look(pool: &Pool, place: &Place, deadline: Instant) -> Result<bool> {
-    let records = place.records();
+/// Returns whether the table exists. Fails if this database is unsuitable.
+async fn table_exists(pool: &Pool, location: &TableLocation, deadline: Instant) -> Result<bool> {
+    let records = location.records();
     let rows = pool
-        .ask(deadline, Doubt::None, LOOK, &[(&records, Type::TEXT)])
+        .query(
+            deadline,
+            Ambiguity::None,
+            INSPECT_TABLE,
+            &[(&records, Type::TEXT)],
+        )
         .await?
-        .map_err(|error| failure::answered(&error, Doubt::None))?;
+        .map_err(|error| failure::from_server(&error, Ambiguity::None))?;
     let row = rows
         .first()
         .ok_or_else(|| Error::Corrupt("PostgreSQL answered nothing".into()))?;
-    let told = |column| failure::answered_oddly(column);
-    let there: bool = row.try_get(0).map_err(told)?;
-    let may: Option<bool> = row.try_get(1).map_err(told)?;
-    let standby: bool = row.try_get(2).map_err(told)?;
-    let encoding: &str = row.try_get(3).map_err(told)?;
-    let user: &str = row.try_get(4).map_err(told)?;
-    let version: i32 = row.try_get(5).map_err(told)?;
+    let unexpected = |column| failure::unexpected_column(column);
+    let exists: bool = row.try_get(0).map_err(unexpected)?;
+    let may: Option<bool> = row.try_get(1).map_err(unexpected)?;
+    let standby: bool = row.try_get(2).map_err(unexpected)?;
+    let encoding: &str = row.try_get(3).map_err(unexpected)?;
+    let user: &str = row.try_get(4).map_err(unexpected)?;
+    let version: i32 = row.try_get(5).map_err(unexpected)?;
     if version < 120_000 {
         return Err(Error::Denied(
-            "PostgreSQL 12 or newer is needed: upgrade the server".into(),
+            "PostgreSQL 12 or newer is required: upgrade the server".into(),
         ));
     }
     if standby {
@@ -148,26 +154,26 @@ async fn look(pool: &Pool, place: &Place, deadline: Instant) -> Result<bool> {
             "the database's encoding is {encoding}: use one that was created with encoding UTF8"
         )));
     }
-    if there && may != Some(true) {
+    if exists && may != Some(true) {
         return Err(Error::Denied(format!(
-            "PostgreSQL: a right is missing: run `grant select, insert, update, delete on {records} to {};`",
+            "PostgreSQL: a privilege on the table is missing: run `grant select, insert, update, delete on {records} to {};`",
             quoted(user)
         )));
     }
-    Ok(there)
+    Ok(exists)
 }
 
-async fn create(pool: &Pool, place: &Place, deadline: Instant) -> Result<()> {
-    let lent = pool.link(deadline, deadline).await?;
-    let created = lent.run(deadline, &place.definition()).await;
-    lent.give_back(&created);
+async fn create(pool: &Pool, location: &TableLocation, deadline: Instant) -> Result<()> {
+    let connection = pool.acquire(deadline, deadline).await?;
+    let created = connection.run(deadline, &location.definition()).await;
+    connection.release(&created);
     created.map_err(|error| match error {
         Error::Denied(why) => Error::Denied(format!(
-            "the table {} is not there, and this user may not create it ({why}). Either grant it that right (`grant \
-             create on schema … to …`), or have an administrator run `leasehold init` on this database and then \
+            "the table {} is missing, and this user may not create it ({why}): either grant the right (`grant \
+             create on schema … to …`), or ask an administrator to run `leasehold init` on this database and then \
              `grant select, insert, update, delete on {} to …`",
-            place.records(),
-            place.records()
+            location.records(),
+            location.records()
         )),
         other => other,
     })

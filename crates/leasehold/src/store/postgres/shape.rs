@@ -1,17 +1,17 @@
-//! The statement that swaps a batch, of which there is one for each mix of writes.
+//! The statement that swaps a batch; there is a variant for each mix of writes.
 
 use super::listeners;
 use super::row::{self, INPUT};
 use crate::store::Write;
 
-/// Whether a statement waits for rows that somebody else has locked.
+/// Whether a statement waits for rows that another transaction has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locks {
     Skip,
     Wait,
 }
 
-/// What a batch needs. The statement has these parts only.
+/// The kinds of writes in a batch. The statement contains only the parts for these.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     updates: bool,
@@ -34,7 +34,7 @@ impl Shape {
         }
     }
 
-    /// All shapes, each at its [number](Self::number).
+    /// Returns all shapes, each at the index [`number`](Self::number).
     pub(super) fn all() -> impl Iterator<Item = Self> {
         (0..16).map(|number| Self {
             updates: number & 1 > 0,
@@ -55,11 +55,11 @@ impl Shape {
             | usize::from(self.locks == Locks::Wait) << 3
     }
 
-    /// The statement, which does nothing unless it is sent with its mark.
+    /// Returns the statement. It does nothing unless it is sent with its mark.
     pub(super) fn statement(self, table: &str, mark: &str) -> String {
         let mut parts = vec![format!(
-            "input as materialized (select i.*, p.patience from (select set_config('lock_timeout', $16, true) \
-             as patience where $17 = '{mark}') p cross join {INPUT})"
+            "input as materialized (select i.*, p.lock_timeout from (select set_config('lock_timeout', $16, true) \
+             as lock_timeout where $17 = '{mark}') p cross join {INPUT})"
         )];
         let mut written = Vec::new();
         if self.updates || self.deletes {
@@ -87,7 +87,7 @@ impl Shape {
             "written as materialized ({})",
             written.join(" union all ")
         ));
-        // `not in` looks the losers up in a table of hashes, `<> all` goes through the whole array for each.
+        // `not in` uses a hash table, whereas `<> all` scans the whole array for each row.
         format!(
             "with {} select h.*, r.n, {} from (select clock_timestamp(), pg_is_in_recovery(), \
              array(select n from written) as written, '{mark}' as mark, {} as audience) h left join lateral (select i.n, c.* \
@@ -95,7 +95,7 @@ impl Shape {
              limit 1) c on true where i.n not in (select n from written)) r on true",
             parts.join(", "),
             row::columns(),
-            listeners::selected(table, mark)
+            listeners::audience_expression(table, mark)
         )
     }
 
@@ -127,7 +127,7 @@ fn updated(table: &str) -> String {
     )
 }
 
-/// An insert waits for whoever is inserting the same: in the order of names, so that nobody waits in a circle.
+/// An insert waits for a concurrent insert of the same name. The order of names prevents deadlocks.
 fn inserted(table: &str) -> String {
     format!(
         "inserted as (insert into {table} (kind, name, write_id, fence, held_until, state, state_since, holders, \

@@ -1,14 +1,15 @@
-//! Load, swap and find, each one statement: one round trip, one transaction, and no need of a session.
+//! Load, swap and find, each in one statement: one round trip, one transaction, and no session state.
 //!
-//! A statement sees the table as of one moment, its start, and that moment is where each answer is true:
+//! A statement sees a snapshot of the table as of its start, which is when its answers are true:
 //!
-//! - A version other than the expected one, or no record, was really there then: a conflict, whoever has locked the
-//!   row since.
-//! - A row with the expected version is locked, skipping those that somebody else has locked, in the order of names.
-//!   PostgreSQL looks at the newest version of a row before it locks it, so a row that has changed since the start is
-//!   not among the locked ones.
-//! - What was locked is written. What is not there is inserted, unless somebody was faster.
-//! - What remains (locked or changed by somebody in this very moment) is [tried again](super::Postgres::alone) alone.
+//! - A record with another version than the expected one, or no record, is a conflict, whether or not the row has
+//!   been locked since.
+//! - Rows with the expected version are locked in the order of names; rows that another transaction has locked are
+//!   skipped. PostgreSQL checks the newest version of a row before locking it, so a row that has changed since the
+//!   start is not locked.
+//! - Locked rows are written. Missing rows are inserted, unless another transaction inserts them first.
+//! - The rest, rows that another transaction has locked or changed in the meantime, is
+//!   [retried](super::Postgres::swap_single) one by one.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,18 +18,18 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::failure::{self, Doubt};
+use super::failure::{self, Ambiguity};
 use super::listeners::Audience;
 use super::pool::{Pool, Value};
 use super::prepared::Sql;
 use super::row::{self, Batch, INPUT};
-use super::schema::Place;
+use super::schema::TableLocation;
 use super::shape::{Locks, Shape};
 use crate::host::{Host as _, Machine};
 use crate::store::{Answer, Page, Query, Stored, Swapped, Write, sql};
 use crate::{Error, Result};
 
-/// The statements, for one table.
+/// The statements for one table.
 pub(super) struct Statements {
     load: Sql,
     by_name: String,
@@ -38,8 +39,8 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(place: &Place) -> Self {
-        let table = place.records();
+    pub(super) fn new(location: &TableLocation) -> Self {
+        let table = location.records();
         let columns = row::columns();
         let mark = format!("{:016x}", Machine.random() as u64);
         let head = "select h.*, r.n, ";
@@ -70,32 +71,32 @@ impl Statements {
         }
     }
 
-    /// The records under these names, all as of one moment.
+    /// Loads the records under these names, as of one point in time.
     pub(super) async fn load(
         &self,
         pool: &Pool,
         deadline: Instant,
         names: &[Name],
     ) -> Result<Answer<Vec<Option<Stored>>>> {
-        let (batch, patience) = (Batch::of_names(names), String::new());
+        let (batch, lock_timeout) = (Batch::of_names(names), String::new());
         let rows = pool
-            .ask_often(
+            .query_prepared(
                 deadline,
-                Doubt::None,
+                Ambiguity::None,
                 &self.load,
-                &batch.values(&patience, &self.mark),
+                &batch.values(&lock_timeout, &self.mark),
             )
             .await?
-            .map_err(|error| failure::answered(&error, Doubt::None))?;
+            .map_err(|error| failure::from_server(&error, Ambiguity::None))?;
         loaded(&rows, names.len())
     }
 
-    /// The statement that [`loaded`] reads.
-    pub(super) fn loading(&self) -> &Sql {
+    /// Returns the statement whose answer [`loaded`] reads.
+    pub(super) fn load_statement(&self) -> &Sql {
         &self.load
     }
 
-    /// A page of records. Names are compared byte by byte: the columns are of the collation `C`.
+    /// Finds a page of records. Names are compared bytewise: the columns have the collation `C`.
     pub(super) async fn find(
         &self,
         pool: &Pool,
@@ -121,9 +122,9 @@ impl Statements {
             &self.by_name
         };
         let rows = pool
-            .ask(deadline, Doubt::None, statement, &values)
+            .query(deadline, Ambiguity::None, statement, &values)
             .await?
-            .map_err(|error| failure::answered(&error, Doubt::None))?;
+            .map_err(|error| failure::from_server(&error, Ambiguity::None))?;
         let mut records = Vec::new();
         for row in &rows {
             records.extend(row::stored(row, 3)?);
@@ -134,23 +135,24 @@ impl Statements {
         })
     }
 
-    /// The statement that swaps these writes, which [`swapped`] reads. Its last value is the [mark](Self::mark).
+    /// Returns the statement that swaps these writes, whose answer [`swapped`] reads. Its last parameter is the
+    /// [mark](Self::mark).
     pub(super) fn swap(&self, writes: &[&Write], locks: Locks) -> &Sql {
         &self.swaps[Shape::of(writes, locks).number()]
     }
 
-    /// What tells this store's statements from those of others.
+    /// The mark that distinguishes this process's statements from those of others.
     pub(super) fn mark(&self) -> &String {
         &self.mark
     }
 }
 
-/// Whether this write creates a record.
+/// Returns whether this write creates a record.
 pub(super) fn is_insert(write: &Write) -> bool {
     write.put.is_some() && write.expect.is_none()
 }
 
-/// The answer to [`Statements::load`].
+/// Reads the answer to [`Statements::load`].
 pub(super) fn loaded(rows: &[Row], count: usize) -> Result<Answer<Vec<Option<Stored>>>> {
     let stamp = stamp(rows)?;
     let mut value = vec![None; count];
@@ -169,60 +171,60 @@ pub(super) struct Head {
     pub(super) audience: Audience,
 }
 
-/// The answer to [`Statements::swap`]; `None` where another transaction is at that record in this moment.
+/// Reads the answer to [`Statements::swap`]; `None` for a record that another transaction is writing.
 pub(super) fn swapped(rows: &[Row], writes: &[&Write]) -> Result<(Vec<Option<Swapped>>, Head)> {
     let stamp = stamp(rows)?;
     let audience = match rows.first() {
-        Some(row) => Audience::of(row.try_get(4).map_err(failure::answered_oddly)?),
+        Some(row) => Audience::of(row.try_get(4).map_err(failure::unexpected_column)?),
         None => Audience::None,
     };
     let mut writes = writes.to_vec();
-    let mut fates: Vec<_> = writes.iter().map(|_| None).collect();
+    let mut outcomes: Vec<_> = writes.iter().map(|_| None).collect();
     let written: Vec<i64> = match rows.first() {
-        Some(row) => row.try_get(2).map_err(failure::answered_oddly)?,
+        Some(row) => row.try_get(2).map_err(failure::unexpected_column)?,
         None => Vec::new(),
     };
     for n in written {
-        *number(&mut fates, Some(n))? = Some(Swapped::Written { tag: None });
+        *number(&mut outcomes, Some(n))? = Some(Swapped::Written { tag: None });
     }
     for row in rows {
         let Some(n) = row
             .try_get::<_, Option<i64>>(5)
-            .map_err(failure::answered_oddly)?
+            .map_err(failure::unexpected_column)?
         else {
             continue;
         };
         let write = *number(&mut writes, Some(n))?;
-        *number(&mut fates, Some(n))? = match row::stored(row, 6) {
-            Ok(current) => sql::lost(write, current.map(|(_, stored)| stored)),
+        *number(&mut outcomes, Some(n))? = match row::stored(row, 6) {
+            Ok(current) => sql::unwritten_result(write, current.map(|(_, stored)| stored)),
             Err(corrupt) => Some(Swapped::Failed(corrupt)),
         };
     }
-    Ok((fates, Head { stamp, audience }))
+    Ok((outcomes, Head { stamp, audience }))
 }
 
 fn slot<'v, T>(values: &'v mut [T], row: &Row, column: usize) -> Result<&'v mut T> {
     number(
         values,
-        row.try_get(column).map_err(failure::answered_oddly)?,
+        row.try_get(column).map_err(failure::unexpected_column)?,
     )
 }
 
-/// The value with this number, counted from one.
+/// Returns the value with this number, counted from one.
 fn number<T>(values: &mut [T], n: Option<i64>) -> Result<&mut T> {
     n.and_then(|n| values.get_mut(usize::try_from(n).ok()?.checked_sub(1)?))
-        .ok_or_else(|| Error::Corrupt("PostgreSQL answered what was not asked".into()))
+        .ok_or_else(|| Error::Corrupt("PostgreSQL returned an unexpected row".into()))
 }
 
-/// The server's time; an error if it only follows another one.
+/// Reads the server's time. Fails if the server is a standby.
 fn stamp(rows: &[Row]) -> Result<Stamp> {
     let row = rows
         .first()
-        .ok_or_else(|| Error::Corrupt("PostgreSQL answered nothing".into()))?;
-    if row.try_get(1).map_err(failure::answered_oddly)? {
+        .ok_or_else(|| Error::Corrupt("PostgreSQL returned no row".into()))?;
+    if row.try_get(1).map_err(failure::unexpected_column)? {
         return Err(failure::standby());
     }
-    let time: SystemTime = row.try_get(0).map_err(failure::answered_oddly)?;
+    let time: SystemTime = row.try_get(0).map_err(failure::unexpected_column)?;
     let since = time
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

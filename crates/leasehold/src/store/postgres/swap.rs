@@ -1,4 +1,4 @@
-//! Writes: all together, and those that somebody is in the way of once more, alone.
+//! Swaps a batch at once, and then one by one the writes that met a locked row.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::Postgres;
-use super::failure::{self, Doubt};
+use super::failure::{self, Ambiguity};
 use super::listeners::Audience;
-use super::pool::Lent;
+use super::pool::PooledConnection;
 use super::row::Batch;
 use super::shape::Locks;
 use super::statements::{self, Head};
 use crate::Result;
 use crate::store::{Answer, Swapped, Write, sql};
 
-/// How long a write waits for one of the connections that wait for locks.
-const WAIT_FOR_TURN: Duration = Duration::from_millis(250);
-/// How often a batch is sent again that met another transaction.
+/// How long a write waits for one of the connections reserved for lock waits.
+const RESERVED_CONNECTION_WAIT: Duration = Duration::from_millis(250);
+/// How often a batch that failed because of another transaction is sent.
 const TRIES: usize = 5;
 
 impl Postgres {
-    /// Swaps these writes, at least one, and returns who is to be notified of them.
+    /// Swaps these writes, at least one. Returns their results and the audience to notify.
     pub(super) async fn swap_all(
         &self,
         writes: &[Write],
@@ -30,27 +30,30 @@ impl Postgres {
         let mut order: Vec<_> = (0..writes.len()).collect();
         order.sort_by(|a, b| writes[*a].name.cmp(&writes[*b].name));
         let sorted: Vec<_> = order.iter().map(|index| &writes[*index]).collect();
-        let (mut fates, head) = self.batch(&sorted, deadline).await?;
+        let (mut outcomes, head) = self.swap_batch(&sorted, deadline).await?;
 
-        let in_company = writes.len() > 1;
-        let is_open = |(index, fate): (usize, &Option<_>)| fate.is_none().then_some(index);
-        let open: Vec<_> = fates.iter().enumerate().filter_map(is_open).collect();
-        // Mostly there are none, and what waits is large.
-        let tried = join_all(open.iter().map(|index| {
+        let is_batched = writes.len() > 1;
+        let is_pending = |(index, outcome): (usize, &Option<_>)| outcome.is_none().then_some(index);
+        let pending: Vec<_> = outcomes.iter().enumerate().filter_map(is_pending).collect();
+        // Usually there are none. The futures are large.
+        let retried = join_all(pending.iter().map(|index| {
             let write = sorted[*index];
-            let wait = self.stuck.wait_for(&write.name, in_company);
-            self.alone(write, wait, deadline)
+            let wait = self.locked_rows.lock_wait(&write.name, is_batched);
+            self.swap_single(write, wait, deadline)
         }))
         .await;
-        let heads = || tried.iter().filter_map(|(_, head)| *head).chain(head);
+        let heads = || retried.iter().filter_map(|(_, head)| *head).chain(head);
         let stamp = heads().next().map(|head| head.stamp);
         let audience = heads().map(|head| head.audience).max();
-        for (index, (swapped, _)) in open.into_iter().zip(tried) {
-            fates[index] = Some(swapped);
+        for (index, (swapped, _)) in pending.into_iter().zip(retried) {
+            outcomes[index] = Some(swapped);
         }
-        let mut swapped: Vec<_> = order.into_iter().zip(fates).collect();
+        let mut swapped: Vec<_> = order.into_iter().zip(outcomes).collect();
         swapped.sort_unstable_by_key(|(index, _)| *index);
-        let swapped: Vec<_> = swapped.into_iter().filter_map(|(_, fate)| fate).collect();
+        let swapped: Vec<_> = swapped
+            .into_iter()
+            .filter_map(|(_, outcome)| outcome)
+            .collect();
         match stamp {
             Some(stamp) => {
                 let value = swapped;
@@ -60,56 +63,57 @@ impl Postgres {
         }
     }
 
-    /// What became of writes that were sent together; and the head of the answer, if there is one.
-    async fn batch(
+    /// Swaps writes in one statement. Returns their outcomes, and the head of the answer if there was one.
+    async fn swap_batch(
         &self,
         writes: &[&Write],
         deadline: Instant,
     ) -> Result<(Vec<Option<Swapped>>, Option<Head>)> {
-        let (fates, head) = self.together(writes, deadline).await?;
+        let (outcomes, head) = self.send_batch(writes, deadline).await?;
         if head.is_some() {
-            return Ok((fates, head));
+            return Ok((outcomes, head));
         }
-        // Undone as a whole, because an insert met one of somebody's open transaction. Without inserts it will do.
+        // The statement was rolled back because an insert met one of an open transaction. It can succeed without
+        // inserts.
         let others = writes
             .iter()
             .copied()
             .filter(|write| !statements::is_insert(write));
         let others: Vec<_> = others.collect();
         if others.is_empty() {
-            return Ok((fates, None));
+            return Ok((outcomes, None));
         }
-        let (others, head) = self.together(&others, deadline).await?;
+        let (others, head) = self.send_batch(&others, deadline).await?;
         let mut others = others.into_iter();
-        let fates = writes
+        let outcomes = writes
             .iter()
             .map(|write| match statements::is_insert(write) {
                 true => None,
                 false => others.next().flatten(),
             });
-        Ok((fates.collect(), head))
+        Ok((outcomes.collect(), head))
     }
 
-    /// Sends writes as one statement, in the order of names. Those that somebody is in the way of are not waited for.
-    async fn together(
+    /// Sends writes as one statement, in the order of names. Skips locked rows.
+    async fn send_batch(
         &self,
         writes: &[&Write],
         deadline: Instant,
     ) -> Result<(Vec<Option<Swapped>>, Option<Head>)> {
         let statement = self.statements.swap(writes, Locks::Skip);
         let batch = Batch::new(writes)?;
-        let patience = milliseconds(sql::WAIT_IN_COMPANY);
-        let values = batch.values(&patience, self.statements.mark());
+        let lock_timeout = milliseconds(sql::BATCH_LOCK_WAIT);
+        let values = batch.values(&lock_timeout, self.statements.mark());
         for _ in 0..TRIES {
-            let doubt = Doubt::MayHaveWritten;
+            let ambiguity = Ambiguity::MayHaveWritten;
             match self
                 .pool
-                .ask_often(deadline, doubt, statement, &values)
+                .query_prepared(deadline, ambiguity, statement, &values)
                 .await?
             {
                 Ok(rows) => {
-                    let (fates, head) = statements::swapped(&rows, writes)?;
-                    return Ok((fates, Some(head)));
+                    let (outcomes, head) = statements::swapped(&rows, writes)?;
+                    return Ok((outcomes, Some(head)));
                 }
                 Err(error) if failure::is_locked(&error) => break,
                 Err(_) => {}
@@ -118,31 +122,32 @@ impl Postgres {
         Ok((writes.iter().map(|_| None).collect(), None))
     }
 
-    /// Swaps one record that somebody is in the way of: waits for them, for so long, on a connection for such.
-    async fn alone(
+    /// Swaps one record that another transaction has locked, waiting for it on a reserved connection.
+    async fn swap_single(
         &self,
         write: &Write,
         wait: Duration,
         deadline: Instant,
     ) -> (Swapped, Option<Head>) {
         let mut head = None;
-        let waited = self.wait(write, wait, deadline, &mut head).await;
+        let waited = self.wait_for_lock(write, wait, deadline, &mut head).await;
         let swapped = match waited {
             Ok(Some(swapped)) => {
-                self.stuck.forget(&write.name);
+                self.locked_rows.forget(&write.name);
                 swapped
             }
             Ok(None) => {
                 let see = "pg_stat_activity and pg_locks";
-                Swapped::Failed(self.stuck.note(&write.name, see))
+                Swapped::Failed(self.locked_rows.record_locked(&write.name, see))
             }
             Err(error) => Swapped::Failed(error),
         };
         (swapped, head)
     }
 
-    /// `None` if nothing was done, because the lock did not go away in time, or too many others wait for one.
-    async fn wait(
+    /// Returns `None` if nothing was done because the lock was not released in time, or too many writes wait for
+    /// locks.
+    async fn wait_for_lock(
         &self,
         write: &Write,
         wait: Duration,
@@ -152,16 +157,22 @@ impl Postgres {
         if wait.is_zero() {
             return Ok(None);
         }
-        // Where many rows are locked, few are waited for: there must be room for calls that need not wait.
+        // If many rows are locked, few writes wait at a time, to leave room for the others.
         let now = Instant::now();
-        let (turn, connected) = (now + wait.min(WAIT_FOR_TURN), deadline.min(now + wait));
-        let Ok(lent) = self.reserved.link(turn, connected).await else {
+        let (turn, connected) = (
+            now + wait.min(RESERVED_CONNECTION_WAIT),
+            deadline.min(now + wait),
+        );
+        let Ok(connection) = self.reserved.acquire(turn, connected).await else {
             return Ok(None);
         };
-        // Only from here on the row's lock is waited for: a server may take its time to accept a connection.
+        // The wait for the lock starts here, because connecting may take a while.
         let until = deadline.min(Instant::now() + wait);
         let waited = loop {
-            match self.wait_once(&lent, write, until, deadline).await {
+            match self
+                .try_locked_write(&connection, write, until, deadline)
+                .await
+            {
                 Ok(Some((swapped, answered))) => {
                     *head = Some(answered);
                     if swapped.is_some() || Instant::now() >= until {
@@ -172,15 +183,15 @@ impl Postgres {
                 Err(error) => break Err(error),
             }
         };
-        lent.give_back(&waited);
+        connection.release(&waited);
         waited
     }
 
-    /// Waits for the row's lock, writes, and right behind that looks at what is there now, in one round trip: the
-    /// write sees the table as it was before it began to wait. `None` if the lock did not go away in time.
-    async fn wait_once(
+    /// Waits for the lock, writes, and then loads the current record, in one round trip: the write itself sees the
+    /// table as of before the wait. Returns `None` if the lock was not released in time.
+    async fn try_locked_write(
         &self,
-        lent: &Lent<'_>,
+        connection: &PooledConnection<'_>,
         write: &Write,
         until: Instant,
         deadline: Instant,
@@ -190,15 +201,15 @@ impl Postgres {
         let batch = Batch::new(&writes)?;
         let names = Batch::of_names(std::slice::from_ref(&write.name));
         let left = until.saturating_duration_since(Instant::now());
-        let patience = milliseconds(left.max(Duration::from_millis(1)));
-        let values = batch.values(&patience, self.statements.mark());
-        let load = names.values(&patience, self.statements.mark());
+        let lock_timeout = milliseconds(left.max(Duration::from_millis(1)));
+        let values = batch.values(&lock_timeout, self.statements.mark());
+        let load = names.values(&lock_timeout, self.statements.mark());
         let (written, loaded) = tokio::join!(
-            lent.ask(deadline, Doubt::MayHaveWritten, swap.text(), &values),
-            lent.ask(
+            connection.query(deadline, Ambiguity::MayHaveWritten, swap.text(), &values),
+            connection.query(
                 deadline,
-                Doubt::None,
-                self.statements.loading().text(),
+                Ambiguity::None,
+                self.statements.load_statement().text(),
                 &load
             ),
         );
@@ -208,17 +219,18 @@ impl Postgres {
             Err(_) => Vec::new(),
         };
         if !rows.is_empty() {
-            let (fates, head) = statements::swapped(&rows, &writes)?;
-            if let [Some(swapped @ (Swapped::Written { .. } | Swapped::Failed(_)))] = &fates[..] {
+            let (outcomes, head) = statements::swapped(&rows, &writes)?;
+            if let [Some(swapped @ (Swapped::Written { .. } | Swapped::Failed(_)))] = &outcomes[..]
+            {
                 return Ok(Some((Some(swapped.clone()), head)));
             }
         }
-        let loaded = loaded?.map_err(|error| failure::answered(&error, Doubt::None))?;
+        let loaded = loaded?.map_err(|error| failure::from_server(&error, Ambiguity::None))?;
         let Answer { mut value, stamp } = statements::loaded(&loaded, 1)?;
-        // Nothing was written, so no process is to be notified.
+        // Nothing was written, so there is no audience.
         let audience = Audience::None;
         Ok(Some((
-            sql::lost(write, value.remove(0)),
+            sql::unwritten_result(write, value.remove(0)),
             Head { stamp, audience },
         )))
     }

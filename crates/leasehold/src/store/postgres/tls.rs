@@ -1,4 +1,4 @@
-//! Whom to trust: `sslmode` as libpq has it, by rustls.
+//! Server verification: `sslmode` as in libpq, with rustls.
 
 use std::sync::Arc;
 
@@ -11,41 +11,41 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{Error, Result, trust};
 
-/// How a server has to prove who it is.
+/// How the server is verified.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum TlsMode {
     /// No TLS.
     Plain,
-    /// TLS where the server offers it, whoever it is.
+    /// TLS if the server offers it, without verification.
     Prefer,
-    /// TLS, whoever it is.
+    /// TLS without verification.
     Encrypted,
-    /// TLS, with a certificate that one of these authorities vouches for.
-    Authority(Roots),
-    /// The same, and for the host that the URL names.
-    Host(Roots),
+    /// TLS with a certificate of one of these authorities.
+    Authority(TrustedRoots),
+    /// The same, for the host in the URL.
+    Host(TrustedRoots),
 }
 
-/// Who vouches for servers.
+/// The trusted authorities.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Roots {
-    /// Those that this system trusts.
+pub(super) enum TrustedRoots {
+    /// The system's.
     System,
-    /// Those in a file of PEM certificates.
+    /// Those in a PEM file.
     File(String),
 }
 
-impl Trust {
+impl TlsMode {
     pub(super) fn parse(mode: Option<&str>, file: Option<String>) -> Result<Self> {
         let roots = match file.as_deref() {
-            None | Some("system") => Roots::System,
-            Some(file) => Roots::File(file.to_owned()),
+            None | Some("system") => TrustedRoots::System,
+            Some(file) => TrustedRoots::File(file.to_owned()),
         };
         match (mode, roots) {
             (Some("disable"), _) => Ok(Self::Plain),
-            // As libpq: with a root at hand, what can be checked is checked.
-            (Some("require"), roots @ Roots::File(_)) => Ok(Self::Authority(roots)),
-            (Some("require"), Roots::System) => Ok(Self::Encrypted),
+            // As in libpq: with root certificates, `require` verifies the authority.
+            (Some("require"), roots @ TrustedRoots::File(_)) => Ok(Self::Authority(roots)),
+            (Some("require"), TrustedRoots::System) => Ok(Self::Encrypted),
             (Some("verify-ca"), roots) => Ok(Self::Authority(roots)),
             (Some("verify-full"), roots) => Ok(Self::Host(roots)),
             (None | Some("prefer"), _) => Ok(Self::Prefer),
@@ -55,7 +55,7 @@ impl Trust {
         }
     }
 
-    /// What makes TLS connections.
+    /// Creates the TLS connector.
     pub(super) fn connector(&self) -> Result<MakeRustlsConnect> {
         let provider = Arc::new(ring::default_provider());
         let verifier = match self {
@@ -80,7 +80,7 @@ impl Trust {
     }
 }
 
-impl Roots {
+impl TrustedRoots {
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
         match self {
             Self::System => Ok(rustls_native_certs::load_native_certs().certs),
@@ -99,16 +99,16 @@ impl Roots {
                 Self::File(path) => path,
             };
             Error::Denied(format!(
-                "{source} has no certificates to trust ({error}): name a file of them by `sslrootcert`"
+                "{source} has no certificates to trust ({error}): name a file with certificates in `sslrootcert`"
             ))
         })
     }
 }
 
-/// Checks as much of a certificate as was asked for; that the server has its key, always.
+/// Verifies certificates as `sslmode` demands, and always that the server has the key of its certificate.
 #[derive(Debug)]
 struct Verifier {
-    /// Where certificates are checked at all.
+    /// `None` if certificates are not verified.
     trusted: Option<trust::Verifier>,
     any_host: bool,
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! Follows what other clients publish.
+//! Subscribes to changes that other clients publish.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,59 +11,59 @@ use tokio::sync::mpsc;
 use super::server::Server;
 use crate::store::Changes;
 
-/// Names that wait to be looked at; more are dropped, since the engine polls anyway.
+/// The maximum number of queued names. More are dropped, because the engine polls as well.
 const BACKLOG: usize = 1_024;
-/// How long to leave a server alone that does not let us subscribe.
+/// The pause before subscribing again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Who tells of changes here. Nothing is told where nobody else listens.
+/// The publisher of changes. Nothing is published without other subscribers.
 #[derive(Clone)]
-pub(super) struct Teller {
-    /// Marks what this store has told, which it need not hear.
+pub(super) struct Publisher {
+    /// Marks this process's messages, which it ignores.
     pub(super) mark: Arc<str>,
-    /// Subscriptions of its own that stand.
-    listening: Arc<AtomicUsize>,
+    /// The number of this process's own subscriptions.
+    own_subscribers: Arc<AtomicUsize>,
 }
 
-impl Teller {
+impl Publisher {
     pub(super) fn new(mark: &str) -> Self {
         Self {
             mark: mark.into(),
-            listening: Arc::default(),
+            own_subscribers: Arc::default(),
         }
     }
 
-    /// How many of those who listen are of this store.
-    pub(super) fn listening(&self) -> usize {
-        self.listening.load(Ordering::Relaxed)
+    /// Returns the number of subscribers that belong to this process.
+    pub(super) fn own_subscribers(&self) -> usize {
+        self.own_subscribers.load(Ordering::Relaxed)
     }
 }
 
-/// A subscription that stands.
-struct Listening<'t>(&'t AtomicUsize);
+/// Counts a subscription while it exists.
+struct OwnSubscription<'t>(&'t AtomicUsize);
 
-impl<'t> Listening<'t> {
-    fn of(teller: &'t Teller) -> Self {
-        teller.listening.fetch_add(1, Ordering::Relaxed);
-        Self(&teller.listening)
+impl<'t> OwnSubscription<'t> {
+    fn of(publisher: &'t Publisher) -> Self {
+        publisher.own_subscribers.fetch_add(1, Ordering::Relaxed);
+        Self(&publisher.own_subscribers)
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for OwnSubscription<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Subscribes on a connection of its own, for as long as somebody listens.
-pub(super) fn follow(server: Server, prefix: &str, teller: Teller) -> Changes {
-    let (told, changes) = mpsc::channel(BACKLOG);
+/// Subscribes on a separate connection until the receiver is dropped.
+pub(super) fn follow(server: Server, prefix: &str, publisher: Publisher) -> Changes {
+    let (sender, changes) = mpsc::channel(BACKLOG);
     let channel = format!("{prefix}:changes");
     tokio::spawn(async move {
-        while !told.is_closed() {
+        while !sender.is_closed() {
             tokio::select! {
-                () = told.closed() => return,
-                () = subscribe(&server, &channel, &teller, &told) => {}
+                () = sender.closed() => return,
+                () = subscribe(&server, &channel, &publisher, &sender) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -71,32 +71,37 @@ pub(super) fn follow(server: Server, prefix: &str, teller: Teller) -> Changes {
     changes
 }
 
-/// Passes on what others publish, until the connection breaks.
-async fn subscribe(server: &Server, channel: &str, teller: &Teller, told: &mpsc::Sender<Name>) {
+/// Forwards published changes until the connection breaks.
+async fn subscribe(
+    server: &Server,
+    channel: &str,
+    publisher: &Publisher,
+    sender: &mpsc::Sender<Name>,
+) {
     let Ok(mut connection) = server.subscriber().await else {
         return;
     };
     if connection.subscribe(channel).await.is_err() {
         return;
     }
-    let _listening = Listening::of(teller);
+    let _subscription = OwnSubscription::of(publisher);
     let mut messages = connection.on_message();
     while let Some(message) = messages.next().await {
         let Ok(payload) = message.get_payload::<String>() else {
             continue;
         };
         let mut lines = payload.lines();
-        if lines.next() == Some(&*teller.mark) {
+        if lines.next() == Some(&*publisher.mark) {
             continue;
         }
-        for name in lines.filter_map(read) {
-            let _ = told.try_send(name);
+        for name in lines.filter_map(parse_name) {
+            let _ = sender.try_send(name);
         }
     }
 }
 
-/// A name as `swap.lua` tells it: its kind, a colon, and the name.
-fn read(told: &str) -> Option<Name> {
-    let (kind, name) = told.split_once(':')?;
+/// Parses a name as `swap.lua` publishes it: kind, colon, name.
+fn parse_name(message: &str) -> Option<Name> {
+    let (kind, name) = message.split_once(':')?;
     Name::new(Kind::parse(kind)?, name).ok()
 }

@@ -1,10 +1,10 @@
-//! Whether leases are safe on a Redis as it is set up.
+//! Checks whether leases are safe with this Redis configuration.
 
 use std::collections::BTreeMap;
 
 use crate::store::Check;
 
-/// What `INFO` and, where it is allowed, `CONFIG GET` say.
+/// Checks the output of `INFO` and, if permitted, `CONFIG GET`.
 pub(super) fn checks(info: &str, config: &BTreeMap<String, String>, wait: bool) -> Vec<Check> {
     let info: BTreeMap<&str, &str> = info
         .lines()
@@ -51,15 +51,15 @@ fn persistence(aof: &str, fsync: &str) -> Check {
     match (aof, fsync) {
         ("1", "always") => Check::green("every write is on the disk before it is acknowledged"),
         ("1", "") => Check::yellow(
-            "whether every write waits for the disk cannot be told",
+            "cannot determine whether every write waits for the disk",
             "ACL SETUSER … +config|get for this user",
         ),
         ("1", _) => Check::yellow(
-            "a crash of the machine may forget up to a second of acknowledged writes, and with them fences",
+            "a crash of the machine may lose up to a second of acknowledged writes, including fences",
             "CONFIG SET appendfsync always, then CONFIG REWRITE",
         ),
         _ => Check::red(
-            "writes are not persisted as they come (no AOF): a restart forgets who holds what",
+            "writes are not persisted immediately (no AOF): a restart loses leases",
             "CONFIG SET appendonly yes, CONFIG SET appendfsync always, then CONFIG REWRITE",
         ),
     }
@@ -67,13 +67,11 @@ fn persistence(aof: &str, fsync: &str) -> Check {
 
 fn replicas(connected: &str, wait: bool) -> Check {
     match (connected, wait) {
-        ("0" | "", _) => {
-            Check::green("it has no replicas that could take over without the latest writes")
-        }
+        ("0" | "", _) => Check::green("it has no replicas"),
         (_, true) => Check::green("writes wait for replicas"),
         (some, false) => Check::yellow(
             format!(
-                "{some} replicas follow asynchronously: a failover may forget acknowledged writes"
+                "{some} replicas follow asynchronously: a failover may lose acknowledged writes"
             ),
             "add `?wait=1` to the store URL, and set min-replicas-to-write",
         ),
@@ -94,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unsafe_is_red() {
+    fn unsafe_configuration_is_red() {
         let good =
             "role:master\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nconnected_slaves:0\r\n";
         assert_eq!(levels(good, false), [Level::Green; 4]);
@@ -105,7 +103,7 @@ mod tests {
             [Level::Red, Level::Red, Level::Red, Level::Yellow]
         );
         assert_eq!(levels(bad, true)[3], Level::Green);
-        let untold = checks(good, &BTreeMap::new(), false);
-        assert_eq!(untold[2].level, Level::Yellow);
+        let unknown = checks(good, &BTreeMap::new(), false);
+        assert_eq!(unknown[2].level, Level::Yellow);
     }
 }

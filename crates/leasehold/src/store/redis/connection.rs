@@ -1,4 +1,4 @@
-//! One connection that many calls share, and that is made anew when it breaks.
+//! One connection that all calls share, replaced when it breaks.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
@@ -8,7 +8,7 @@ use super::failure;
 use super::server::Server;
 use crate::{Error, Result};
 
-/// A script, and the hash that names it on the server.
+/// A script and its hash, by which the server knows it.
 pub(super) struct Script {
     text: &'static str,
     hash: String,
@@ -20,7 +20,7 @@ impl Script {
         Self { text, hash }
     }
 
-    /// Calls it by its hash.
+    /// Returns a command that calls the script by its hash.
     pub(super) fn call(&self, keys: usize) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.hash).arg(keys);
@@ -28,30 +28,30 @@ impl Script {
     }
 }
 
-/// What went wrong with a call.
-pub(super) enum Broken {
-    /// Nothing was sent, or the server refused to do it.
-    Harmless(Error),
-    /// It was sent, and nobody knows.
-    Unknown(Error),
+/// The failure of a call.
+pub(super) enum CallFailure {
+    /// Nothing was sent, or the server refused the call.
+    Unambiguous(Error),
+    /// The call was sent, and its outcome is unknown.
+    Ambiguous(Error),
 }
 
-impl From<Broken> for Error {
-    fn from(broken: Broken) -> Self {
-        match broken {
-            Broken::Harmless(error) | Broken::Unknown(error) => error,
+impl From<CallFailure> for Error {
+    fn from(failure: CallFailure) -> Self {
+        match failure {
+            CallFailure::Unambiguous(error) | CallFailure::Ambiguous(error) => error,
         }
     }
 }
 
 pub(super) struct Connection {
     server: Server,
-    live: Mutex<Live>,
+    current: Mutex<Current>,
 }
 
-/// The connection that is in use, and how many there were before it.
+/// The current connection, and the number of connections so far.
 #[derive(Default)]
-struct Live {
+struct Current {
     connection: Option<MultiplexedConnection>,
     number: u64,
 }
@@ -60,7 +60,7 @@ impl Connection {
     pub(super) fn new(server: Server) -> Self {
         Self {
             server,
-            live: Mutex::default(),
+            current: Mutex::default(),
         }
     }
 
@@ -69,66 +69,66 @@ impl Connection {
     }
 
     async fn get(&self) -> Result<(MultiplexedConnection, u64)> {
-        let mut live = self.live.lock().await;
-        if let Some(connection) = &live.connection {
-            return Ok((connection.clone(), live.number));
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &current.connection {
+            return Ok((connection.clone(), current.number));
         }
         let connection = self.server.connect().await;
         let connection =
-            connection.map_err(|error| failure::connecting(self.server.address(), &error))?;
-        live.number += 1;
-        live.connection = Some(connection.clone());
-        Ok((connection, live.number))
+            connection.map_err(|error| failure::while_connecting(self.server.address(), &error))?;
+        current.number += 1;
+        current.connection = Some(connection.clone());
+        Ok((connection, current.number))
     }
 
-    /// The next call makes a new connection, unless another call has done so already.
+    /// Makes the next call reconnect, unless another call has done so already.
     async fn forget(&self, number: u64) {
-        let mut live = self.live.lock().await;
-        if live.number == number {
-            live.connection = None;
+        let mut current = self.current.lock().await;
+        if current.number == number {
+            current.connection = None;
         }
     }
 
-    /// Sends commands together, in one round trip; each has an answer or an error of its own.
-    async fn send(&self, commands: &mut Pipeline) -> Result<Vec<Value>, Broken> {
-        let (mut connection, number) = self.get().await.map_err(Broken::Harmless)?;
+    /// Sends commands in one round trip. Each has its own answer or error.
+    async fn send(&self, commands: &mut Pipeline) -> Result<Vec<Value>, CallFailure> {
+        let (mut connection, number) = self.get().await.map_err(CallFailure::Unambiguous)?;
         commands.ignore_errors();
         let answers = commands.query_async::<Vec<Value>>(&mut connection).await;
         match answers {
-            // Behind a name that leads to the primary, a new connection finds the new one.
+            // If the host name leads to the primary, a new connection finds the new primary.
             Ok(answers) if answers.iter().any(is_read_only) => {
                 self.forget(number).await;
-                Err(Broken::Harmless(failure::demoted()))
+                Err(CallFailure::Unambiguous(failure::demoted()))
             }
             Ok(answers) => Ok(answers),
             Err(error) => {
                 self.forget(number).await;
-                Err(broken(&error))
+                Err(classify(&error))
             }
         }
     }
 
-    /// Sends what changes nothing: then nothing has happened, whatever went wrong.
+    /// Sends commands that change nothing, so that every failure is unambiguous.
     pub(super) async fn read(&self, mut commands: Pipeline) -> Result<Vec<Value>> {
-        let answers = self.send(&mut commands).await.map_err(harmless)?;
+        let answers = self.send(&mut commands).await.map_err(unambiguous)?;
         answers
             .into_iter()
             .map(|answer| {
                 answer
                     .extract_error()
-                    .map_err(|error| failure::harmless(&error))
+                    .map_err(|error| failure::unambiguous(&error))
             })
             .collect()
     }
 
-    /// Calls a script, with whatever is to follow it in the same round trip; the first time on a server it is loaded
-    /// there.
+    /// Calls a script, followed by another command in the same round trip. Loads the script if the server does not
+    /// know it.
     pub(super) async fn run(
         &self,
         script: &Script,
         call: Cmd,
         then: Option<Cmd>,
-    ) -> Result<Vec<Value>, Broken> {
+    ) -> Result<Vec<Value>, CallFailure> {
         let mut commands = Pipeline::new();
         commands.add_command(call);
         if let Some(then) = then {
@@ -141,22 +141,22 @@ impl Connection {
             };
             let error = RedisError::from(error.clone());
             if error.kind() != NO_SCRIPT {
-                return Err(broken(&error));
+                return Err(classify(&error));
             }
             self.load(script).await?;
         }
-        let why = "Redis forgets the script that it was given";
-        Err(Broken::Harmless(Error::Unavailable(why.into())))
+        let why = "Redis does not keep the script that was loaded";
+        Err(CallFailure::Unambiguous(Error::Unavailable(why.into())))
     }
 
-    /// Loading writes nothing, whatever becomes of it.
-    async fn load(&self, script: &Script) -> Result<(), Broken> {
+    /// Loads a script, which writes no data.
+    async fn load(&self, script: &Script) -> Result<(), CallFailure> {
         let mut commands = Pipeline::new();
         commands.cmd("SCRIPT").arg("LOAD").arg(script.text);
         self.read(commands)
             .await
             .map(drop)
-            .map_err(Broken::Harmless)
+            .map_err(CallFailure::Unambiguous)
     }
 }
 
@@ -169,17 +169,17 @@ fn is_read_only(answer: &Value) -> bool {
 
 const NO_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
 
-fn broken(error: &RedisError) -> Broken {
+fn classify(error: &RedisError) -> CallFailure {
     match failure::of_write(error) {
-        unknown @ Error::Indeterminate(_) => Broken::Unknown(unknown),
-        harmless => Broken::Harmless(harmless),
+        unknown @ Error::Indeterminate(_) => CallFailure::Ambiguous(unknown),
+        unambiguous => CallFailure::Unambiguous(unambiguous),
     }
 }
 
-/// What a failure means to whoever changed nothing.
-pub(super) fn harmless(broken: Broken) -> Error {
-    match broken {
-        Broken::Unknown(Error::Indeterminate(why)) => Error::Unavailable(why),
+/// Converts the failure of a call that changes nothing.
+pub(super) fn unambiguous(failure: CallFailure) -> Error {
+    match failure {
+        CallFailure::Ambiguous(Error::Indeterminate(why)) => Error::Unavailable(why),
         other => other.into(),
     }
 }

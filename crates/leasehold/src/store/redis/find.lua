@@ -1,10 +1,12 @@
--- A page of records. KEYS: the sorted set of names or of a state. ARGV: prefix of all keys, kind, prefix of the name,
--- "name" or "state", cursor's since, cursor's name, limit, least held_until, most held_until, "wait" if a WAIT follows or "".
--- Returns the time, the cursor ("" at the end, else since and name), and name and hash of each record, one after another.
+-- Finds a page of records. KEYS: the sorted set of names or of a state. ARGV: prefix of all keys, kind, prefix of the
+-- name, "name" or "state", cursor's since, cursor's name, limit, least held_until, most held_until, "wait" if a WAIT
+-- follows or "".
+-- Returns the time, the cursor ("" at the end, else since and name), and name and hash of each record, one after
+-- another.
 local all, kind, prefix, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local after_since, after_name = ARGV[5], ARGV[6]
 local limit, least, most = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
--- A replica, whose records may be outdated, refuses either command. WAIT counts this connection's own last write.
+-- A replica, whose records may be outdated, refuses both commands. WAIT counts only this connection's own last write.
 if ARGV[10] == 'wait' then
     redis.call('HSET', all .. ':probe', 'write', '1')
 else
@@ -12,7 +14,7 @@ else
 end
 local time = redis.call('TIME')
 local found = { time[1], time[2], '', '' }
--- So much is looked at in one go: other clients of the server wait meanwhile.
+-- The maximum number of members to examine in one call, because other clients wait meanwhile.
 local budget, offset, records = 5000, 0, 0
 
 local function chunk()

@@ -1,34 +1,34 @@
-//! What a `redis://` or `rediss://` URL says.
+//! The options of a `redis://` or `rediss://` URL.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
-use crate::tls::Files;
+use crate::tls::TlsFiles;
 use crate::{Error, Result, duration};
 
 const KNOWN: &str = "`ca`, `cert`, `changes`, `key`, `margin`, `prefix`, `wait` and `wait_timeout`";
 
-/// What a URL says.
-pub(super) struct Options {
+/// The options of a URL.
+pub(super) struct RedisOptions {
     pub(super) server: ConnectionInfo,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(super) prefix: String,
     pub(super) margin: Duration,
-    /// Whether to tell others of changes, and to be told.
+    /// Whether to publish changes and to subscribe to them.
     pub(super) changes: bool,
-    /// How many replicas must have a write before it counts, and for how long to wait for them.
+    /// How many replicas must have a write, and how long to wait for them.
     pub(super) wait: Option<(usize, Duration)>,
-    /// Where `rediss:` asks for TLS.
-    pub(super) tls: Option<Files>,
+    /// The TLS files, for `rediss:` only.
+    pub(super) tls: Option<TlsFiles>,
 }
 
-impl Options {
-    /// Reads a URL. No error repeats any part of it that may be secret.
+impl RedisOptions {
+    /// Parses a URL. No error repeats any part of it that may be secret.
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let server = place.into_connection_info().map_err(|_| {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let server = base.into_connection_info().map_err(|_| {
             Error::invalid(
                 "the store URL is not of the form `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS",
             )
@@ -41,8 +41,8 @@ impl Options {
             wait: None,
             tls: None,
         };
-        let mut files = Files::default();
-        let (mut replicas, mut within) = (0, Duration::from_secs(1));
+        let mut files = TlsFiles::default();
+        let (mut replicas, mut timeout) = (0, Duration::from_secs(1));
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(raw)
@@ -56,30 +56,30 @@ impl Options {
                 "margin" => options.margin = duration::parse(&value)?,
                 "prefix" => options.prefix = value.into_owned(),
                 "wait" => replicas = count(&value)?,
-                "wait_timeout" => within = duration::parse(&value)?,
+                "wait_timeout" => timeout = duration::parse(&value)?,
                 unknown => {
                     return Err(Error::invalid(format!(
-                        "`redis:` has no option `{unknown}`: there are {KNOWN}"
+                        "`redis:` has no option `{unknown}`: use {KNOWN}"
                     )));
                 }
             }
         }
-        options.tls = used(files, place.starts_with("rediss:"))?;
-        options.wait = (replicas > 0).then_some((replicas, within));
+        options.tls = validated(files, base.starts_with("rediss:"))?;
+        options.wait = (replicas > 0).then_some((replicas, timeout));
         Ok(options)
     }
 }
 
-/// The files, where there is TLS to use them for.
-fn used(files: Files, has_tls: bool) -> Result<Option<Files>> {
-    if !has_tls && files != Files::default() {
+/// Returns the files if TLS is on; refuses them otherwise.
+fn validated(files: TlsFiles, has_tls: bool) -> Result<Option<TlsFiles>> {
+    if !has_tls && files != TlsFiles::default() {
         return Err(Error::invalid(
-            "`ca`, `cert` and `key` in the store URL go with `rediss://`",
+            "`ca`, `cert` and `key` in the store URL require `rediss://`",
         ));
     }
     if files.certificate.is_some() != files.key.is_some() {
         return Err(Error::invalid(
-            "`cert` and `key` in the store URL go together",
+            "`cert` and `key` in the store URL must be used together",
         ));
     }
     Ok(has_tls.then_some(files))
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_url_is_explained_without_its_secrets() {
+    fn invalid_url_is_refused_without_repeating_its_secret() {
         for (url, hint) in [
             ("redis://:s3cret@h:port", "form"),
             ("redis://:s3cret@h?colour=red", "`prefix`"),
@@ -115,9 +115,12 @@ mod tests {
             ("redis://:s3cret@h?ca=x", "rediss://"),
             ("rediss://:s3cret@h?cert=x", "together"),
         ] {
-            let told = Options::parse(url).err().expect(url).to_string();
-            assert!(told.contains(hint) && !told.contains("s3cret"), "{told}");
+            let message = RedisOptions::parse(url).err().expect(url).to_string();
+            assert!(
+                message.contains(hint) && !message.contains("s3cret"),
+                "{message}"
+            );
         }
-        assert!(Options::parse("rediss://h").is_ok_and(|options| options.tls.is_some()));
+        assert!(RedisOptions::parse("rediss://h").is_ok_and(|options| options.tls.is_some()));
     }
 }

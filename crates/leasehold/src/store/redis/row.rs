@@ -1,4 +1,4 @@
-//! A record as a hash, and back.
+//! Converts a record to a hash and back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use crate::store::sql::{Problem, json, state};
 use crate::store::{Stored, Version, Write, WriteId, held_until};
 use crate::{Error, Result};
 
-/// The key of a record's hash.
+/// Returns the key of a record's hash.
 pub(super) fn key(prefix: &str, name: &Name) -> String {
     format!("{prefix}:{}:{name}", name.kind().as_str())
 }
 
-/// What a record has besides body and state, as it stands in one field.
+/// The fields of a record other than body and state, stored as one field.
 #[derive(Serialize, Deserialize)]
-struct Kept<'r> {
-    /// Only searched by, never read. `find.lua` expects it first.
+struct StoredRecord<'r> {
+    /// Only used in searches; never read back. `find.lua` expects it first.
     held_until: u64,
     fence: Fence,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,11 +31,11 @@ struct Kept<'r> {
     next: Option<Cow<'r, Reservation>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     put: Option<Hash>,
-    /// The check of a fence looks from here on, so nothing may follow.
+    /// The fence check searches from here, so this must be the last field.
     holders: Cow<'r, [Holder]>,
 }
 
-impl<'r> Kept<'r> {
+impl<'r> StoredRecord<'r> {
     fn of(record: &'r Record) -> Self {
         Self {
             held_until: held_until(record).as_micros().min(i64::MAX as u64),
@@ -48,7 +48,7 @@ impl<'r> Kept<'r> {
     }
 }
 
-/// Adds what `swap.lua` takes for one write.
+/// Appends the arguments of one write for `swap.lua`.
 pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
     match &write.expect {
         Some(version) => call
@@ -60,24 +60,24 @@ pub(super) fn add(call: &mut Cmd, write: &Write) -> Result<()> {
         call.arg("").arg("").arg(0);
         return Ok(());
     };
-    let rare = rare(write, record);
+    let optional = optional(write, record);
     call.arg(id.to_string())
-        .arg(json(&Kept::of(record))?)
-        .arg(2 * rare.len());
-    for (field, value) in &rare {
+        .arg(json(&StoredRecord::of(record))?)
+        .arg(2 * optional.len());
+    for (field, value) in &optional {
         call.arg(*field).arg(&**value);
     }
     Ok(())
 }
 
-/// The tag of a version is its state: so the script knows which index a record leaves, and need not read it.
+/// Returns the state as the tag of a version, so that the script knows which index to remove the record from.
 pub(super) fn tag(record: &Record) -> Option<Text> {
     record.state.as_ref().map(|state| state.label.clone())
 }
 
-/// Fields that few records have, those of the state first, as the script expects them. The body stays where it does not
-/// come.
-fn rare<'w>(write: &Write, record: &'w Record) -> Vec<(&'static str, Cow<'w, str>)> {
+/// Returns the optional fields, those of the state first, as the script expects them. The body is omitted if it is
+/// unchanged.
+fn optional<'w>(write: &Write, record: &'w Record) -> Vec<(&'static str, Cow<'w, str>)> {
     let mut fields: Vec<(_, Cow<'w, str>)> = Vec::new();
     if let Some(state) = &record.state {
         let since = state.since.as_micros().cast_signed();
@@ -90,7 +90,7 @@ fn rare<'w>(write: &Write, record: &'w Record) -> Vec<(&'static str, Cow<'w, str
     fields
 }
 
-/// The record in a hash; none in an empty one.
+/// Reads the record in a hash; `None` if the hash is empty.
 pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
     let read = || -> Result<Option<Stored>, Problem> {
         let mut fields: BTreeMap<String, String> = BTreeMap::from_redis_value(hash)?;
@@ -98,7 +98,7 @@ pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
             return Ok(None);
         }
         let write = fields.get("write").and_then(|id| WriteId::parse(id));
-        let kept: Kept<'_> =
+        let kept: StoredRecord<'_> =
             serde_json::from_str(fields.get("record").ok_or("it has no `record`")?)?;
         let since = fields.get("state_since").map(|since| since.parse::<i64>());
         let record = Record {
@@ -111,21 +111,20 @@ pub(super) fn stored(name: &Name, hash: Value) -> Result<Option<Stored>> {
             put: kept.put,
         };
         if !record.is_sound() {
-            return Err("its fences contradict each other".into());
+            return Err("its fences are inconsistent".into());
         }
-        let write = write.ok_or("`write` is no id")?;
+        let write = write.ok_or("`write` is not a write id")?;
         let tag = tag(&record);
         Ok(Some(Stored::new(Version { write, tag }, record)))
     };
-    read()
-        .map_err(|problem| Error::Corrupt(format!("the record {name:?} makes no sense: {problem}")))
+    read().map_err(|problem| Error::Corrupt(format!("the record {name:?} is corrupt: {problem}")))
 }
 
-/// The server's time, as `TIME` tells it.
+/// Converts the answer of `TIME`.
 pub(super) fn stamp(seconds: &Value, micros: &Value) -> Result<Stamp> {
     let number = |value: &Value| u64::from_redis_value(value.clone()).ok();
     let (Some(seconds), Some(micros)) = (number(seconds), number(micros)) else {
-        return Err(Error::Corrupt("Redis tells no time".into()));
+        return Err(Error::Corrupt("Redis did not report its time".into()));
     };
     let time = Time::from_micros(seconds * 1_000_000 + micros);
     Ok(Stamp {
@@ -134,7 +133,7 @@ pub(super) fn stamp(seconds: &Value, micros: &Value) -> Result<Stamp> {
     })
 }
 
-/// A text in an answer.
+/// Returns a value as text.
 pub(super) fn text(value: &Value) -> Text {
     String::from_redis_value(value.clone())
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Connections to a Redis, with TLS as every other store has it.
+//! Opens connections to a Redis server, with the TLS settings that all stores share.
 
 use std::io;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult};
 use tokio_rustls::TlsConnector;
 
-use crate::tls::{self, Files, Stream};
+use crate::tls::{self, Stream, TlsFiles};
 use crate::{Error, Result};
 
-/// Below the engine's own timeout, so that the store's own error is reported.
-const ANSWER: Duration = Duration::from_secs(4);
-const CONNECT: Duration = Duration::from_secs(2);
+/// Less than the engine's own timeout, so that the store's error is reported.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a Redis is, and how to connect to it.
+/// The address of a server, and how to connect to it.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
@@ -22,10 +22,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(server: ConnectionInfo, files: Option<&Files>) -> Result<Self> {
-        let client = Client::open(server).map_err(|_| {
-            Error::invalid("the store URL names no Redis server that can be connected to")
-        })?;
+    pub(super) fn new(server: ConnectionInfo, files: Option<&TlsFiles>) -> Result<Self> {
+        let client = Client::open(server)
+            .map_err(|_| Error::invalid("the store URL does not name a Redis server"))?;
         let tls = files.map(tls::connector).transpose()?;
         Ok(Self { client, tls })
     }
@@ -34,18 +33,18 @@ impl Server {
         self.client.get_connection_info().addr()
     }
 
-    /// A connection that many calls share.
+    /// Opens a connection for many concurrent calls.
     pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(Some(ANSWER));
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(ANSWER_TIMEOUT));
         let Some(tls) = &self.tls else {
             let connect = self
                 .client
                 .get_multiplexed_async_connection_with_config(&config);
             return connect.await;
         };
-        in_time(async {
+        with_timeout(async {
             let settings = self.client.get_connection_info().redis_settings();
             let stream = self.encrypted(tls).await?;
             let connect = MultiplexedConnection::new_with_config(settings, stream, config);
@@ -56,12 +55,12 @@ impl Server {
         .await
     }
 
-    /// A connection that receives published messages.
+    /// Opens a connection that receives published messages.
     pub(super) async fn subscriber(&self) -> RedisResult<PubSub> {
         let Some(tls) = &self.tls else {
             return self.client.get_async_pubsub().await;
         };
-        in_time(async {
+        with_timeout(async {
             let settings = self.client.get_connection_info().redis_settings();
             PubSub::new(settings, self.encrypted(tls).await?).await
         })
@@ -78,8 +77,8 @@ impl Server {
     }
 }
 
-async fn in_time<T>(connecting: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    tokio::time::timeout(CONNECT, connecting)
+async fn with_timeout<T>(connecting: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    tokio::time::timeout(CONNECT_TIMEOUT, connecting)
         .await
         .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }

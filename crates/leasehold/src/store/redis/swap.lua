@@ -1,22 +1,22 @@
--- Writes or deletes each record whose version still matches; a loser gets the current record back.
--- KEYS: one hash for each write. ARGV: prefix of all keys, who writes if subscribers are to be told or "", how many of the
--- subscribers are the writer's own, "wait" if a WAIT follows or "", then for each write:
---   expected write id or "", state of that version or "", new write id or "" to delete, record, how many values follow,
---   and these: fields that few records have, each with its value, `state` and `state_since` first.
--- Returns the time, and of each loser its number and hash.
+-- Writes or deletes each record whose version still matches; a write that conflicts returns the current record.
+-- KEYS: one hash for each write. ARGV: prefix of all keys, mark of the writer or "" to publish no changes, the number
+-- of the writer's own subscribers, "wait" if a WAIT follows or "", then for each write:
+--   expected write id or "", state of that version or "", new write id or "" to delete, record, number of following
+--   values: optional fields, each with its value, `state` and `state_since` first.
+-- Returns the time, and number and hash of each conflicting record.
 local call = redis.call
-local prefix, writer, own = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local answer, told, at, wrote = call('TIME'), {}, 5, false
-if writer ~= '' and call('PUBSUB', 'NUMSUB', prefix .. ':changes')[2] <= own then
-    writer = ''
+local prefix, mark, own = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local answer, changed, at, wrote = call('TIME'), {}, 5, false
+if mark ~= '' and call('PUBSUB', 'NUMSUB', prefix .. ':changes')[2] <= own then
+    mark = ''
 end
 
--- A key without the prefix: kind and name.
+-- Returns a key without the prefix: kind and name.
 local function rest(key)
     return string.sub(key, #prefix + 2)
 end
 
--- The sorted sets that a record is in.
+-- Updates the sorted sets that a record belongs to.
 local function index(key, is_new, id, old_state, state, since)
     local kind, name = string.match(rest(key), '^(%a+):(.*)$')
     if id == '' then
@@ -54,13 +54,14 @@ for number, key in ipairs(KEYS) do
         if id == '' or expected == '' or old_state ~= '' or state then
             index(key, expected == '', id, old_state, state, ARGV[at + 8])
         end
-        if writer ~= '' then
-            told[#told + 1] = rest(key)
+        if mark ~= '' then
+            changed[#changed + 1] = rest(key)
         end
     end
     at = at + 5 + more
 end
--- A replica refuses both commands, so only a primary reports a conflict. WAIT counts this connection's own last write.
+-- A replica refuses both commands, so only a primary reports a conflict. WAIT counts only this connection's own last
+-- write.
 if not wrote then
     if ARGV[4] == 'wait' then
         call('HSET', prefix .. ':probe', 'write', '1')
@@ -68,8 +69,8 @@ if not wrote then
         call('HDEL', prefix .. ':probe', 'none')
     end
 end
-if told[1] then
-    -- Only a hint: the writes stand, whether or not the user may publish.
-    redis.pcall('PUBLISH', prefix .. ':changes', writer .. '\n' .. table.concat(told, '\n'))
+if changed[1] then
+    -- Publishing is optional: the writes remain even if the user lacks the right.
+    redis.pcall('PUBLISH', prefix .. ':changes', mark .. '\n' .. table.concat(changed, '\n'))
 end
 return answer

@@ -1,4 +1,4 @@
-//! What makes leases safe or unsafe in this file.
+//! Checks the settings that make leases in this file safe or unsafe.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use super::file::File;
 use crate::store::Check;
 use crate::{Error, Result};
 
-/// File systems by the numbers that the kernel gives them. `fuse` may be anything, but mostly is one of these.
+/// File systems by the kernel's magic numbers. `fuse` may be any file system, but usually is a network one.
 const NETWORK: [(u32, &str); 9] = [
     (0x6969, "nfs"),
     (0x517B, "smb"),
@@ -34,7 +34,7 @@ pub(super) fn check(file: &File, connection: &Connection) -> Result<Vec<Check>> 
     let permissions = fs::metadata(path).map_err(io)?.permissions();
     Ok(vec![
         durability(file, connection)?,
-        place(path, found.filesystem_type().0 as u32),
+        location(path, found.filesystem_type().0 as u32),
         access(path, &permissions),
     ])
 }
@@ -51,14 +51,14 @@ fn durability(file: &File, connection: &Connection) -> Result<Check> {
         }
         (mode, synchronous) => Check::red(
             format!(
-                "commits may be forgotten: journal_mode is {mode:?}, synchronous is {synchronous:?}"
+                "commits may be lost: journal_mode is {mode:?}, synchronous is {synchronous:?}"
             ),
             "restart all programs that have the file open",
         ),
     })
 }
 
-fn place(path: &Path, kind: u32) -> Check {
+fn location(path: &Path, kind: u32) -> Check {
     let named = |table: &[(u32, &'static str)]| {
         table
             .iter()
@@ -67,25 +67,25 @@ fn place(path: &Path, kind: u32) -> Check {
     let path = path.display();
     if let Some(name) = named(&NETWORK) {
         Check::red(
-            format!("`{path}` lies on a network file system ({name}), whose locks do not hold"),
+            format!("`{path}` is on a network file system ({name}), whose locks are unreliable"),
             "move it to a local disk, or share leases between machines through `leasehold serve`",
         )
     } else if let Some(name) = named(&MEMORY) {
         Check::yellow(
-            format!("`{path}` lies in memory ({name}): a reboot forgets it"),
+            format!("`{path}` is in memory ({name}): a reboot deletes it"),
             "move it to a disk",
         )
     } else {
-        Check::green(format!("`{path}` lies on a local file system"))
+        Check::green(format!("`{path}` is on a local file system"))
     }
 }
 
 fn access(path: &Path, permissions: &Permissions) -> Check {
     let path = path.display();
     match permissions.mode() & 0o007 {
-        0 => Check::green(format!("`{path}` is closed to other users")),
+        0 => Check::green(format!("other users have no access to `{path}`")),
         _ => Check::yellow(
-            format!("every user of this machine may get at `{path}`"),
+            format!("every user of this machine has access to `{path}`"),
             format!("chmod o= {path}"),
         ),
     }
@@ -97,15 +97,15 @@ mod tests {
     use crate::store::Level;
 
     #[test]
-    fn a_network_or_memory_is_no_place_for_it() {
-        let level = |kind| place(Path::new("x"), kind).level;
+    fn network_and_memory_file_systems_are_reported() {
+        let level = |kind| location(Path::new("x"), kind).level;
         assert_eq!(level(0x6969), Level::Red);
         assert_eq!(level(0x0102_1994), Level::Yellow);
         assert_eq!(level(0xEF53), Level::Green);
     }
 
     #[test]
-    fn other_users_are_noticed() {
+    fn access_for_other_users_is_reported() {
         let level = |mode| access(Path::new("x"), &Permissions::from_mode(mode)).level;
         assert_eq!(level(0o100_660), Level::Green);
         assert_eq!(level(0o100_644), Level::Yellow);

@@ -1,5 +1,5 @@
-//! The store's own time: wall time at first, then this boot's clock; never backwards. What a wall clock shows after a
-//! reboot proves nothing about a holder: the core lets each keep a whole ttl from then on.
+//! The store's own time: initially wall time, then the boot clock; never backwards. The wall clock after a reboot
+//! says nothing about a holder's expiry, so the core gives every holder a full ttl from then on.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,31 +11,31 @@ use super::file::{File, Transaction};
 use crate::host::{Host, Machine};
 use crate::{Error, Result};
 
-/// How far the time may have come beyond what the file says. So that not every commit has another page to write.
-const BEYOND: Duration = Duration::from_secs(1);
+/// How far the store's time may be ahead of the persisted high-water mark. It saves a page write in most commits.
+const HIGH_WATER_LEAD: Duration = Duration::from_secs(1);
 
-/// One boot of one machine, seen from one time namespace: whose boot clock it is.
+/// One boot of one machine in one time namespace, which identifies a boot clock.
 #[derive(Clone)]
 pub struct Boot {
-    /// Differs for each boot and each machine.
+    /// The boot's id, different for each boot and each machine.
     pub id: String,
-    /// Within a boot, processes of different time namespaces have different boot clocks.
+    /// The time namespace: within a boot, each namespace has its own boot clock.
     pub time_namespace: String,
-    /// What the wall clock says it was when the boot clock was zero.
+    /// The wall clock's time when the boot clock was zero.
     pub epoch: Time,
     /// The boot clock.
     pub host: Arc<dyn Host>,
 }
 
 impl Boot {
-    /// This process's.
+    /// Returns the boot and time namespace of this process.
     pub fn current() -> Result<Self> {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
             Error::Denied(format!(
-                "a SQLite store needs this boot's id: /proc/sys/kernel/random/boot_id: {error}"
+                "cannot open a SQLite store: the boot id in /proc/sys/kernel/random/boot_id is unreadable: {error}"
             ))
         })?;
-        // A kernel without time namespaces has no such link, and one boot clock for all.
+        // A kernel without time namespaces lacks this link, and has a single boot clock.
         let time_namespace = std::fs::read_link("/proc/self/ns/time")
             .map_or_else(|_| "none".into(), |link| link.display().to_string());
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -53,17 +53,17 @@ fn uptime(host: &dyn Host) -> std::time::Duration {
     host.boot_time().since(BootTime::from_micros(0))
 }
 
-/// Tells the store's time.
+/// The store's clock.
 pub(super) struct StoreClock {
     boot: Boot,
     /// The store's time when the boot clock was zero.
     epoch: Time,
-    /// When the time was carried over from another boot, unless the file was new.
+    /// When the time was continued from another boot; `None` if the file was new.
     restarted: Option<Time>,
 }
 
 /// The row of the table `clock`.
-struct Kept {
+struct ClockRow {
     boot_id: String,
     time_namespace: String,
     epoch: Time,
@@ -72,54 +72,54 @@ struct Kept {
 }
 
 impl StoreClock {
-    /// Goes on with the time that the file keeps; starts it in a new file; carries it over into a new boot.
-    pub(super) fn adopt(file: &File, connection: &mut Connection, boot: Boot) -> Result<Self> {
+    /// Continues the time that the file records. Starts it in a new file; carries it over after a reboot.
+    pub(super) fn open(file: &File, connection: &mut Connection, boot: Boot) -> Result<Self> {
         let before = |error| file.before_commit(&error);
-        if let Some(kept) = running(file, kept(connection).map_err(before)?, &boot)? {
-            return Ok(Self::new(boot, &kept));
+        if let Some(row) = resumable(file, load_row(connection).map_err(before)?, &boot)? {
+            return Ok(Self::new(boot, &row));
         }
-        // Two processes that come first after a boot must agree: whoever is second finds the first one's row.
+        // Two processes that open the file right after a boot must agree: the second one finds the first one's row.
         let tx = file.begin(connection)?;
-        let kept = kept(&tx).map_err(before)?;
-        let before_boot = kept.as_ref().map(|kept| kept.high_water);
-        let kept = match running(file, kept, &boot)? {
-            Some(kept) => kept,
+        let row = load_row(&tx).map_err(before)?;
+        let before_boot = row.as_ref().map(|row| row.high_water);
+        let row = match resumable(file, row, &boot)? {
+            Some(row) => row,
             None => restart(&tx, before_boot, &boot).map_err(before)?,
         };
         file.commit(tx)?;
-        Ok(Self::new(boot, &kept))
+        Ok(Self::new(boot, &row))
     }
 
-    fn new(boot: Boot, kept: &Kept) -> Self {
+    fn new(boot: Boot, row: &ClockRow) -> Self {
         Self {
             boot,
-            epoch: kept.epoch,
-            restarted: kept.restarted,
+            epoch: row.epoch,
+            restarted: row.restarted,
         }
     }
 
-    /// When the time was carried over from another boot, unless the file was new.
+    /// Returns when the time was continued from another boot; `None` if the file was new.
     pub(super) fn restarted_at(&self) -> Option<Time> {
         self.restarted
     }
 
-    /// The store's time.
+    /// Returns the store's time.
     pub(super) fn now(&self) -> Time {
         self.epoch + uptime(&*self.boot.host)
     }
 
-    /// Keeps how far the time has come, now and then, with whatever else this transaction writes. Fails if the file has
-    /// gone over to another clock: two clocks would each have their own idea of who is expired.
-    pub(super) fn keep(&self, file: &File, tx: &Transaction<'_>) -> Result<()> {
+    /// Persists the high-water mark now and then, in this transaction. Fails if the file now follows another clock:
+    /// with two clocks, processes would disagree on who has expired.
+    pub(super) fn persist(&self, file: &File, tx: &Transaction<'_>) -> Result<()> {
         let before = |error| file.before_commit(&error);
-        let kept = self.high_water(tx).map_err(before)?.ok_or_else(|| {
+        let high_water = self.high_water(tx).map_err(before)?.ok_or_else(|| {
             Error::Denied(format!(
-                "`{}` now counts another machine's time: a SQLite file is for the processes of one machine",
+                "`{}` is now used by another machine: share a SQLite file only between processes of one machine",
                 file.path().display()
             ))
         })?;
         let now = self.now();
-        if now > kept + BEYOND / 2 {
+        if now > high_water + HIGH_WATER_LEAD / 2 {
             tx.prepare_cached("update clock set high_water_us = ?1")
                 .and_then(|mut update| update.execute([micros(now)]))
                 .map_err(before)?;
@@ -127,7 +127,7 @@ impl StoreClock {
         Ok(())
     }
 
-    /// How far the time has come by the file's account; `None` if the file counts another clock.
+    /// Returns the persisted high-water mark; `None` if the file follows another clock.
     fn high_water(&self, connection: &Connection) -> rusqlite::Result<Option<Time>> {
         connection
             .prepare_cached(
@@ -141,32 +141,32 @@ impl StoreClock {
     }
 }
 
-/// The kept time, if it counts this very boot clock.
-fn running(file: &File, kept: Option<Kept>, boot: &Boot) -> Result<Option<Kept>> {
-    let Some(kept) = kept.filter(|kept| kept.boot_id == boot.id) else {
+/// Returns the persisted clock if it follows this boot clock.
+fn resumable(file: &File, row: Option<ClockRow>, boot: &Boot) -> Result<Option<ClockRow>> {
+    let Some(row) = row.filter(|row| row.boot_id == boot.id) else {
         return Ok(None);
     };
-    if kept.time_namespace != boot.time_namespace {
+    if row.time_namespace != boot.time_namespace {
         return Err(Error::Denied(format!(
-            "`{}` is used from another time namespace ({}; this process is in {}), where clocks differ: run all \
-             processes that share it in one",
+            "`{}` is used from another time namespace ({}; this process is in {}), whose clock differs: run all \
+             processes that share the file in one time namespace",
             file.path().display(),
-            kept.time_namespace,
+            row.time_namespace,
             boot.time_namespace
         )));
     }
-    // A machine that was restored from a snapshot keeps its boot id while its boot clock goes back.
-    let now = kept.epoch + uptime(&*boot.host);
-    Ok((now >= kept.high_water).then_some(kept))
+    // A machine restored from a snapshot keeps its boot id while its boot clock goes back.
+    let now = row.epoch + uptime(&*boot.host);
+    Ok((now >= row.high_water).then_some(row))
 }
 
-/// Makes the time count this boot's clock, from where it had come before or from the wall clock.
+/// Restarts the store's time on this boot's clock, from the high-water mark or from the wall clock.
 fn restart(
     connection: &Connection,
     high_water: Option<Time>,
     boot: &Boot,
-) -> rusqlite::Result<Kept> {
-    let beyond = high_water.unwrap_or_default() + BEYOND;
+) -> rusqlite::Result<ClockRow> {
+    let beyond = high_water.unwrap_or_default() + HIGH_WATER_LEAD;
     let epoch = boot.epoch.max(beyond - uptime(&*boot.host));
     let now = epoch + uptime(&*boot.host);
     let restarted = high_water.map(|_| now);
@@ -175,7 +175,7 @@ fn restart(
         "insert into clock (boot_id, time_namespace, epoch_us, high_water_us, restarted_us) values (?1, ?2, ?3, ?4, ?5)",
         params![boot.id, boot.time_namespace, micros(epoch), micros(now), restarted.map(micros)],
     )?;
-    Ok(Kept {
+    Ok(ClockRow {
         boot_id: boot.id.clone(),
         time_namespace: boot.time_namespace.clone(),
         epoch,
@@ -184,18 +184,18 @@ fn restart(
     })
 }
 
-fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
+fn load_row(connection: &Connection) -> rusqlite::Result<Option<ClockRow>> {
     connection
         .query_row(
             "select boot_id, time_namespace, epoch_us, high_water_us, restarted_us from clock",
             [],
             |row| {
-                Ok(Kept {
+                Ok(ClockRow {
                     boot_id: row.get(0)?,
                     time_namespace: row.get(1)?,
                     epoch: time(row, 2)?,
                     high_water: time(row, 3)?,
-                    restarted: row.get::<_, Option<i64>>(4)?.map(of_micros),
+                    restarted: row.get::<_, Option<i64>>(4)?.map(from_micros),
                 })
             },
         )
@@ -203,14 +203,14 @@ fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
 }
 
 fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Time> {
-    row.get(column).map(of_micros)
+    row.get(column).map(from_micros)
 }
 
-fn of_micros(micros: i64) -> Time {
+fn from_micros(micros: i64) -> Time {
     Time::from_micros(micros.cast_unsigned())
 }
 
-/// As SQLite's integer; what lies beyond the year 294,000 comes back unharmed, but sorts before everything.
+/// Converts a time to SQLite's integer. Times after the year 294,000 round-trip, but sort before all others.
 pub(super) fn micros(time: Time) -> i64 {
     time.as_micros().cast_signed()
 }

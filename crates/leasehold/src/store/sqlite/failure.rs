@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to a caller.
+//! Classifies SQLite's errors.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rusqlite::ErrorCode;
 
 use crate::Error;
 
-/// Whether another process was merely in the way.
+/// Returns whether another process held a lock.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -18,12 +18,12 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// An error while the file is opened.
-pub(super) fn opening(path: &Path, error: &rusqlite::Error) -> Error {
+/// Converts an error that occurred while opening the file.
+pub(super) fn while_opening(path: &Path, error: &rusqlite::Error) -> Error {
     let path = path.display();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => Error::Denied(format!(
-            "`{path}` is not a SQLite database: choose another path, and it will be made"
+            "`{path}` is not a SQLite database: choose another path, where a new one is created"
         )),
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             Error::Denied(format!(
@@ -31,31 +31,31 @@ pub(super) fn opening(path: &Path, error: &rusqlite::Error) -> Error {
                  choose another path"
             ))
         }
-        _ => reading(&path, error),
+        _ => classify(&path, error),
     }
 }
 
-/// An error before anything was committed: surely nothing was written.
+/// Converts an error before the commit: certainly nothing was written.
 pub(super) fn before_commit(path: &Path, error: &rusqlite::Error) -> Error {
-    reading(&path.display(), error)
+    classify(&path.display(), error)
 }
 
-/// An error of `COMMIT` itself.
+/// Converts an error of `COMMIT` itself.
 pub(super) fn at_commit(path: &Path, error: &rusqlite::Error) -> Error {
-    // A full disk takes the write-ahead log's frames only up to some point before the one that commits.
+    // A full disk fails before the frame of the log that commits is written.
     if is_busy(error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
         return before_commit(path, error);
     }
     Error::Indeterminate(format!(
-        "`{}`: the commit failed, and may count or not: {error}",
+        "`{}`: the commit failed, and may have taken effect: {error}",
         path.display()
     ))
 }
 
-fn reading(path: &std::path::Display<'_>, error: &rusqlite::Error) -> Error {
+fn classify(path: &std::path::Display<'_>, error: &rusqlite::Error) -> Error {
     if is_busy(error) {
         return Error::Unavailable(format!(
-            "another process keeps `{path}` locked: nothing was done, try again"
+            "`{path}` is locked by another process: nothing was written, try again"
         ));
     }
     match error.sqlite_error_code() {
@@ -63,7 +63,7 @@ fn reading(path: &std::path::Display<'_>, error: &rusqlite::Error) -> Error {
             "the disk of `{path}` is full: nothing was written; free some space"
         )),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Error::Corrupt(format!(
-            "`{path}` is damaged ({error}): stop, and look at it with `sqlite3 FILE 'pragma integrity_check'`"
+            "`{path}` is damaged ({error}): stop, and inspect it with `sqlite3 FILE 'pragma integrity_check'`"
         )),
         _ => Error::Unavailable(format!("`{path}`: nothing was written: {error}")),
     }

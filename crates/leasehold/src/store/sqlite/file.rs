@@ -1,4 +1,4 @@
-//! The file: made, recognised or refused, and connected to.
+//! The database file: created, recognised or refused, and opened.
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::ErrorKind;
@@ -10,26 +10,27 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::{failure, lane};
+use super::{connection_queue, failure};
 use crate::host::{Host as _, Machine};
 use crate::{Error, Result};
 
 /// Marks a file as Leasehold's: `LsHd`.
 const APPLICATION_ID: i32 = i32::from_be_bytes(*b"LsHd");
-/// The version of the tables. A file with a higher one is refused.
+/// The version of the tables. A file with a higher version is refused.
 const SCHEMA_VERSION: i32 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
-/// From version 1, which did not keep when its clock was restarted: before its last commit, that much is certain.
+/// Migrates version 1, which did not record the restart of its clock. It certainly was before the last commit.
 const FROM_VERSION_1: &str = "\
     alter table clock add column restarted_us integer; \
     update clock set restarted_us = high_water_us";
 
 /// How long another process may keep the file locked before that is an error.
-const LOCKED_AT_MOST: Duration = Duration::from_secs(5);
-/// The longest pause between two tries for the lock. SQLite's own grow to 100 ms, which starves the polite.
-const PAUSE_AT_MOST: Duration = Duration::from_millis(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts to lock. SQLite's own pauses grow to 100 ms, which starves the process that
+/// backs off longest.
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// A file that is known to be ours.
+/// A file that is known to be Leasehold's.
 pub(super) struct File {
     path: PathBuf,
     device: u64,
@@ -37,9 +38,9 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Makes sure that the file is there and ours, with a first connection to it.
+    /// Creates or opens the file, and returns a first connection to it.
     pub(super) fn open(path: &Path) -> Result<(Self, Connection)> {
-        let found = make(path)?;
+        let found = find_or_create(path)?;
         let path = fs::canonicalize(path).map_err(|error| unwritable(path, &error))?;
         let file = Self {
             path,
@@ -48,9 +49,9 @@ impl File {
         };
         let mut connection = file.connect()?;
         file.set_up(&mut connection)?;
-        // It becomes the writer's: room for the pages of 100,000 records.
+        // The first connection becomes the writer's, whose cache holds the pages of 100,000 records.
         { connection.execute_batch("pragma cache_size = -65536") }
-            .map_err(|error| failure::opening(&file.path, &error))?;
+            .map_err(|error| failure::while_opening(&file.path, &error))?;
         Ok((file, connection))
     }
 
@@ -58,91 +59,91 @@ impl File {
         &self.path
     }
 
-    /// Another connection.
+    /// Opens another connection.
     pub(super) fn connect(&self) -> Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connect = || {
             let mut connection = Connection::open_with_flags(&self.path, flags)?;
-            connection.busy_handler(Some(patience()))?;
-            // Lasting commits; a log that a commit itself copies to the file only when it has become so long that nobody
-            // else can have done it, and that shrinks again after a burst. Little room for pages: what a connection that reads
-            // has cached is outdated by the next commit of the writer.
+            connection.busy_handler(Some(lock_retry_handler()))?;
+            // Commits are durable. A commit checkpoints the log itself only if the log has grown so long that the
+            // checkpointer must be failing. The log shrinks after a burst. The cache is small: the pages that a reading
+            // connection has cached are outdated by the writer's next commit.
             connection.execute_batch(
                 "pragma synchronous = full; pragma wal_autocheckpoint = 65536; pragma journal_size_limit = 67108864; \
                  pragma trusted_schema = off; pragma cache_size = -8192",
             )?;
             Ok(connection)
         };
-        connect().map_err(|error| failure::opening(&self.path, &error))
+        connect().map_err(|error| failure::while_opening(&self.path, &error))
     }
 
-    /// Begins a transaction that may write, once no other process is at it.
+    /// Begins a transaction that may write, after waiting for other processes' transactions.
     pub(super) fn begin<'c>(&self, connection: &'c mut Connection) -> Result<Transaction<'c>> {
         Transaction::begin(connection, "begin immediate")
             .map_err(|error| self.before_commit(&error))
     }
 
-    /// Makes a transaction last.
+    /// Commits a transaction.
     pub(super) fn commit(&self, transaction: Transaction<'_>) -> Result<()> {
         let committed = transaction.execute("commit");
         committed.map_err(|error| failure::at_commit(&self.path, &error))
     }
 
-    /// What an error means before anything was committed.
+    /// Converts an error that occurred before the commit.
     pub(super) fn before_commit(&self, error: &rusqlite::Error) -> Error {
         failure::before_commit(&self.path, error)
     }
 
-    /// Fails if the path no longer leads to this file: others would make a new one there and know of none of our
-    /// leases, nor we of theirs.
+    /// Fails if the path no longer leads to this file: other processes would create a new file there, and neither
+    /// would see the other's leases.
     pub(super) fn check_in_place(&self) -> Result<()> {
         match fs::metadata(&self.path) {
             Ok(found) if found.dev() == self.device && found.ino() == self.inode => Ok(()),
             _ => Err(Error::Denied(format!(
-                "`{}` was moved, replaced or deleted while in use: restart",
+                "`{}` was moved, replaced or deleted while in use: restart this process",
                 self.path.display()
             ))),
         }
     }
 
-    /// Makes the tables unless they are there. Any number of processes may do so at once.
+    /// Creates the tables if they are missing. Several processes may do so at once.
     fn set_up(&self, connection: &mut Connection) -> Result<()> {
-        let opening = |error| failure::opening(&self.path, &error);
-        let mut pause = patience();
+        let opening = |error| failure::while_opening(&self.path, &error);
+        let mut may_retry = lock_retry_handler();
         let mut tries = 0;
-        // Changing to the write-ahead log does not wait for the lock by itself.
+        // Switching to the write-ahead log does not invoke the busy handler.
         loop {
             match self.try_set_up(connection) {
                 Ok(refused) => return refused,
-                Err(error) if failure::is_busy(&error) && pause(tries) => tries += 1,
+                Err(error) if failure::is_busy(&error) && may_retry(tries) => tries += 1,
                 Err(error) => return Err(opening(error)),
             }
         }
     }
 
-    /// `Err` is SQLite's, which may pass; `Ok(Err)` is a refusal.
+    /// The outer `Err` is SQLite's and may be transient; `Ok(Err)` is a refusal.
     fn try_set_up(&self, connection: &mut Connection) -> rusqlite::Result<Result<()>> {
         let mut owner = owner(connection)?;
         if let Err(refusal) = self.check_owner(&owner) {
             return Ok(Err(refusal));
         }
-        if owner == Owner::Nobody {
-            // A change goes to the log as a whole page, and a record is small.
+        if owner == Owner::New {
+            // A change writes whole pages to the log, and a record is small.
             connection.execute_batch("pragma page_size = 1024")?;
         }
         let mode: String =
             connection.query_row("pragma journal_mode = wal", [], |row| row.get(0))?;
         if mode != "wal" {
             return Ok(Err(Error::Denied(format!(
-                "`{}` cannot have a write-ahead log (its journal is `{mode}`): put it on a local disk",
+                "`{}` cannot use a write-ahead log (its journal is `{mode}`): put it on a local disk",
                 self.path.display()
             ))));
         }
-        if matches!(owner, Owner::Nobody | Owner::Leasehold(1)) {
+        if matches!(owner, Owner::New | Owner::Leasehold(1)) {
             let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             owner = self::owner(&tx)?;
             let set_up = match owner {
-                Owner::Nobody => Some(SCHEMA),
+                Owner::New => Some(SCHEMA),
                 Owner::Leasehold(1) => Some(FROM_VERSION_1),
                 _ => None,
             };
@@ -160,13 +161,13 @@ impl File {
     fn check_owner(&self, owner: &Owner) -> Result<()> {
         let path = self.path.display();
         match owner {
-            Owner::Nobody | Owner::Leasehold(1..=SCHEMA_VERSION) => Ok(()),
+            Owner::New | Owner::Leasehold(1..=SCHEMA_VERSION) => Ok(()),
             Owner::Leasehold(version) if *version > SCHEMA_VERSION => Err(Error::Denied(format!(
-                "`{path}` was made by a newer Leasehold (its tables have version {version}, this program knows \
+                "`{path}` was created by a newer Leasehold (its tables have version {version}, this program knows \
                  {SCHEMA_VERSION}): upgrade this program"
             ))),
             Owner::Leasehold(version) => Err(Error::Corrupt(format!(
-                "`{path}` says that its tables have version {version}, which never was"
+                "`{path}` has tables of the unknown version {version}"
             ))),
             Owner::Other => Err(Error::Denied(format!(
                 "`{path}` is a database of another program: choose a path of its own for Leasehold"
@@ -175,8 +176,8 @@ impl File {
     }
 }
 
-/// A transaction, which is rolled back unless it was committed. Its statements are kept: to read `begin` anew each time takes
-/// as long as to write a record.
+/// A transaction that is rolled back unless it was committed. Its statements are cached: preparing `begin` takes as
+/// long as writing a record.
 pub(super) struct Transaction<'c>(&'c Connection);
 
 impl<'c> Transaction<'c> {
@@ -204,17 +205,17 @@ impl Deref for Transaction<'_> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // SQLite may have done so itself, as when a disk is full.
+        // SQLite may have rolled back itself, for example when the disk is full.
         if !self.0.is_autocommit() {
             let _ = self.execute("rollback");
         }
     }
 }
 
-/// Whose database a file is.
+/// The program that a database file belongs to.
 #[derive(PartialEq)]
 enum Owner {
-    Nobody,
+    New,
     Leasehold(i32),
     Other,
 }
@@ -229,17 +230,17 @@ fn owner(connection: &Connection) -> rusqlite::Result<Owner> {
     )?;
     Ok(match (id, version, tables) {
         (APPLICATION_ID, version, _) => Owner::Leasehold(version),
-        (0, 0, 0) => Owner::Nobody,
+        (0, 0, 0) => Owner::New,
         _ => Owner::Other,
     })
 }
 
-/// Finds the file, or makes an empty one that only its owner may read.
-fn make(path: &Path) -> Result<Metadata> {
-    // Closing a file drops all locks that this process has on it, SQLite's included: so nobody may have got as far as
-    // SQLite while somebody else has just made the file and still has it open.
-    static MAKING: Mutex<()> = Mutex::new(());
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+/// Finds the file, or creates an empty one that only its owner may read.
+fn find_or_create(path: &Path) -> Result<Metadata> {
+    // Closing a file drops all locks that this process has on it, including SQLite's. So no thread may lock the file
+    // through SQLite while another thread that has just created it still has it open.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let found = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => OpenOptions::new()
             .append(true)
@@ -254,7 +255,7 @@ fn make(path: &Path) -> Result<Metadata> {
         let what = if found.is_dir() {
             "a folder"
         } else {
-            "no ordinary file"
+            "not a regular file"
         };
         return Err(Error::Denied(format!(
             "`{}` is {what}: give the path of a file, such as `sqlite:leases.db`",
@@ -264,21 +265,21 @@ fn make(path: &Path) -> Result<Metadata> {
     Ok(found)
 }
 
-/// How often the log is copied until all of it is: whoever writes may be faster.
-const COPIES: usize = 8;
+/// How often to try to checkpoint all of the log, because writers may be faster.
+const CHECKPOINT_TRIES: usize = 8;
 
-/// Copies as much of the log to the file as others who read and write leave it. Only when that is all of it does SQLite
-/// have the disk keep what was copied, so it is tried until it is. What fails is tried again, by a commit at last.
-pub(super) fn copy_log(connection: &mut Connection) {
+/// Copies as much of the log to the file as other readers and writers allow. SQLite syncs the copy only when it is
+/// complete, so this is tried several times. Failures are left to the next checkpoint, or at last to a commit.
+pub(super) fn checkpoint_log(connection: &mut Connection) {
     let copy = |row: &rusqlite::Row<'_>| -> rusqlite::Result<bool> {
         let (pages, copied): (i64, i64) = (row.get(1)?, row.get(2)?);
         Ok(copied == pages)
     };
-    for _ in 0..COPIES {
+    for _ in 0..CHECKPOINT_TRIES {
         match connection.query_row("pragma wal_checkpoint(passive)", [], copy) {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => return tracing::debug!(%error, "the log could not be copied"),
+            Err(error) => return tracing::debug!(%error, "cannot checkpoint the log"),
         }
     }
 }
@@ -291,34 +292,34 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Error {
     };
     match error.kind() {
         ErrorKind::NotFound if !folder.exists() => Error::Denied(format!(
-            "there is no folder `{0}` for `{shown}`: make it with `mkdir -p {0}`",
+            "the folder `{0}` of `{shown}` does not exist: create it with `mkdir -p {0}`",
             folder.display()
         )),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Unavailable(format!(
             "the disk of `{shown}` is full: nothing was written; free some space"
         )),
         _ => Error::Denied(format!(
-            "`{shown}` cannot be made or reached ({error}): make its folder writable for this user, or choose \
+            "cannot create or open `{shown}` ({error}): make its folder writable for this user, or choose \
              another path"
         )),
     }
 }
 
-/// Whether to try once more for a lock that was refused so many times before; sleeps for a moment first.
-fn patience() -> impl FnMut(i32) -> bool + Send + 'static {
+/// Returns a busy handler: it decides whether to retry a refused lock, after a short sleep.
+fn lock_retry_handler() -> impl FnMut(i32) -> bool + Send + 'static {
     let mut since = Instant::now();
     move |refusals| {
-        if !lane::may_wait() {
+        if !connection_queue::can_wait() {
             return false;
         }
         if refusals == 0 {
             since = Instant::now();
         }
-        let pause = PAUSE_AT_MOST
+        let pause = MAX_RETRY_PAUSE
             .min(Duration::from_micros(200) * 2_u32.pow(refusals.clamp(0, 5).cast_unsigned()));
-        // Somewhere between a quarter and the whole of it, so that waiting processes do not march in step.
+        // Randomise the pause, so that waiting processes do not retry in step.
         let share = 0.25 + 0.75 * (Machine.random() as u32 as f64 / f64::from(u32::MAX));
         std::thread::sleep(pause.mul_f64(share));
-        since.elapsed() < LOCKED_AT_MOST
+        since.elapsed() < LOCK_TIMEOUT
     }
 }

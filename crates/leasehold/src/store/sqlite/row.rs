@@ -1,4 +1,4 @@
-//! A record as a row, and back.
+//! Converts a record to a row and back.
 
 use leasehold_core::{Fence, Hash, Kind, Name, Record, State, Text, Time};
 use rusqlite::types::Value;
@@ -10,7 +10,7 @@ use super::clock::micros;
 use crate::store::{Stored, Version, WriteId, held_until};
 use crate::{Error, Result};
 
-/// What [`stored`] reads, in its order.
+/// The columns that [`stored`] reads, in order.
 macro_rules! columns {
     () => {
         "kind, name, write, fence, state, state_since, holders, last, next, put, body, id"
@@ -18,7 +18,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// What [`bind_name`] and [`bind`] set: `?1` and `?2` are the name, `?3` and so on the record.
+/// The parameters are set by [`bind_name`] (`?1` and `?2`) and [`bind`] (from `?3`).
 pub(super) const INSERT: &str = "insert into records (kind, name, write, fence, held_until, state, state_since, \
      holders, last, next, put, body) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) \
      on conflict (kind, name) do nothing";
@@ -30,10 +30,10 @@ macro_rules! update {
     };
 }
 
-/// The same, for the version `?13`. No body leaves it as it is.
+/// Updates the version `?13` by name. A null body leaves the body unchanged.
 pub(super) const UPDATE: &str = concat!(update!(), "kind = ?1 and name = ?2 and write = ?13");
 
-/// The same, where the row is known to be `?14`. Should somebody else's record be there by now, its version is another.
+/// Updates the version `?13` in the row `?14`. If another record has reused the row, its version differs.
 pub(super) const UPDATE_ROW: &str = concat!(update!(), "id = ?14 and write = ?13");
 
 /// Binds a name to [`INSERT`] or [`UPDATE`], after the record.
@@ -49,9 +49,9 @@ pub(super) fn bind(
     record: &Record,
     with_body: bool,
 ) -> rusqlite::Result<()> {
-    // What most records do not have is not bound at all.
+    // Bindings stay null for fields that the record does not have.
     statement.clear_bindings();
-    // Only a hint, so a time beyond all integers may be any late one.
+    // Only a hint, so times beyond the integer range are clamped.
     let held_until = i64::try_from(held_until(record).as_micros()).unwrap_or(i64::MAX);
     statement.raw_bind_parameter(3, id.0.to_be_bytes())?;
     statement.raw_bind_parameter(4, record.fence.get().cast_signed())?;
@@ -84,7 +84,7 @@ fn json(value: &impl Serialize) -> rusqlite::Result<String> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// The record in a row of [`columns`]. The outer error is SQLite's; the inner one says which record makes no sense.
+/// Reads the record in a row of [`columns`]. The outer error is SQLite's; the inner one names the corrupt record.
 pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Result<(Name, Stored)>> {
     let problem = match read(row) {
         Ok(stored) => return Ok(Ok(stored)),
@@ -92,7 +92,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Result<(Name, Stored)>> 
     };
     let (kind, name) = (row.get(0)?, row.get(1)?);
     Ok(Err(Error::Corrupt(format!(
-        "the record {} {} makes no sense: {problem}",
+        "the record {} {} is corrupt: {problem}",
         shown(&kind),
         shown(&name)
     ))))
@@ -109,7 +109,7 @@ type Problem = Box<dyn std::error::Error>;
 
 fn read(row: &Row<'_>) -> Result<(Name, Stored), Problem> {
     let kind = row.get_ref(0)?.as_str()?;
-    let kind = Kind::parse(kind).ok_or_else(|| format!("there is no kind `{kind}`"))?;
+    let kind = Kind::parse(kind).ok_or_else(|| format!("unknown kind `{kind}`"))?;
     let name = Name::new(kind, row.get_ref(1)?.as_str()?)?;
     let id = row.get_ref(2)?.as_blob()?.try_into()?;
     let fence = u64::try_from(row.get::<_, i64>(3)?)?;
@@ -122,22 +122,22 @@ fn read(row: &Row<'_>) -> Result<(Name, Stored), Problem> {
             label: label.into(),
             since: Time::from_micros(since.cast_unsigned()),
         }),
-        _ => return Err("of state and state_since only one is there".into()),
+        _ => return Err("only one of `state` and `state_since` is set".into()),
     };
     let put = row.get_ref(9)?.as_str_or_null()?;
     let record = Record {
-        fence: Fence::new(fence).ok_or("the fence is beyond the highest")?,
+        fence: Fence::new(fence).ok_or("the fence is above the maximum")?,
         holders: serde_json::from_str(row.get_ref(6)?.as_str()?)?,
         last: optional(row, 7)?,
         next: optional(row, 8)?,
         body: row.get_ref(10)?.as_str()?.into(),
         state,
         put: put
-            .map(|hex| Hash::parse(hex).ok_or("put is no hash"))
+            .map(|hex| Hash::parse(hex).ok_or("`put` is not a hash"))
             .transpose()?,
     };
     if !record.is_sound() {
-        return Err("its fences contradict each other".into());
+        return Err("its fences are inconsistent".into());
     }
     let version = Version {
         write: WriteId(u128::from_be_bytes(id)),
@@ -146,7 +146,7 @@ fn read(row: &Row<'_>) -> Result<(Name, Stored), Problem> {
     Ok((name, Stored::new(version, record)))
 }
 
-/// Which row it is, as the tag of a version: what is known there is found without looking for its name.
+/// Returns the row id as the tag of a version, which finds the record without a lookup by name.
 pub(super) fn tag(id: i64) -> Text {
     id.to_string().into()
 }

@@ -1,5 +1,5 @@
--- The records, exactly. One row can be found by kind and name, or, if it is a work item, by state; a renewal touches
--- no index. The body comes last, so that a renewal of the same length leaves its pages alone.
+-- The records. A row is found by kind and name or, if it is a work item, by state; a renewal changes no index. The
+-- body comes last, so that a renewal of the same length leaves its pages unchanged.
 create table records (
     id          integer primary key,
     kind        text    not null,
@@ -19,7 +19,7 @@ create table records (
 
 create index by_state on records (kind, state, state_since, name) where state is not null;
 
--- Whose boot clock the store's time counts from, how far it has come, and when that clock took over from another one.
+-- The boot clock that the store's time follows, the time's high-water mark, and when that clock replaced another one.
 create table clock (
     boot_id        text    not null,
     time_namespace text    not null,
@@ -28,7 +28,7 @@ create table clock (
     restarted_us   integer
 ) strict;
 
--- The records, for people. Times are the store's, in UTC.
+-- The records in readable form. Times are the store's, in UTC.
 create view leases as
 select
     kind,

@@ -10,7 +10,7 @@ use super::row::{self, columns};
 use crate::store::{Availability, Page, Query, Stored, Swapped, Write};
 use crate::{Error, Result};
 
-/// The records under these names, all as of one moment.
+/// Loads the records under these names, as of one point in time.
 pub(super) fn load(
     file: &File,
     connection: &mut Connection,
@@ -40,20 +40,20 @@ fn load_one(select: &mut Statement<'_>, name: &Name) -> rusqlite::Result<Result<
     }
 }
 
-/// Swaps each, and keeps how far the time has come, in one commit.
+/// Swaps the records, and persists the high-water mark, in one commit.
 pub(super) fn swap(
     file: &File,
     clock: &StoreClock,
     connection: &mut Connection,
     writes: &[Write],
 ) -> Result<Vec<Swapped>> {
-    let doubtful = match try_swap(file, clock, connection, writes) {
+    let ambiguous = match try_swap(file, clock, connection, writes) {
         Err(error @ Error::Indeterminate(_)) => error,
         settled => return settled,
     };
-    // A commit whose fsync failed is not seen by anybody, but stands in the log, and would be found there should all
-    // processes crash now. The next commit writes over it, so let that one be the same again.
-    try_swap(file, clock, connection, writes).map_err(|_| doubtful)
+    // A commit whose fsync failed is invisible, but its frames are in the log, and would be recovered if all
+    // processes crashed now. The next commit overwrites them, so make it the same one.
+    try_swap(file, clock, connection, writes).map_err(|_| ambiguous)
 }
 
 fn try_swap(
@@ -64,12 +64,12 @@ fn try_swap(
 ) -> Result<Vec<Swapped>> {
     file.check_in_place()?;
     let tx = file.begin(connection)?;
-    clock.keep(file, &tx)?;
+    clock.persist(file, &tx)?;
     let swapped = swap_all(&tx, writes).map_err(|error| file.before_commit(&error))?;
     let wrote = swapped
         .iter()
         .any(|swapped| matches!(swapped, Swapped::Written { .. }));
-    // Where all lost there is nothing to wait for a disk for.
+    // If all writes conflicted, there is nothing to sync.
     if wrote {
         file.commit(tx)?;
     }
@@ -77,7 +77,7 @@ fn try_swap(
 }
 
 fn swap_all(connection: &Connection, writes: &[Write]) -> rusqlite::Result<Vec<Swapped>> {
-    // Taken out once for all of them: to find a statement by its text takes longer than to bind it.
+    // Prepared once for the batch: looking up a cached statement takes longer than binding it.
     let mut insert = connection.prepare_cached(row::INSERT)?;
     let mut update = connection.prepare_cached(row::UPDATE_ROW)?;
     let swap = |write| swap_one(connection, &mut insert, &mut update, write);
@@ -124,11 +124,11 @@ fn swap_one(
                 write.name.as_str(),
                 expected
             ])?,
-        // Deleting what must not be there: it is gone, or it is a conflict.
+        // A delete that expects no record: either a no-op or a conflict.
         (None, None) => 0,
     };
     if changed == 1 {
-        // It stays where it is.
+        // The row id does not change.
         let tag = tag.cloned();
         return Ok(Swapped::Written { tag });
     }
@@ -140,7 +140,7 @@ fn swap_one(
     })
 }
 
-/// A page of records. Names are compared byte by byte, which is SQLite's default.
+/// Finds a page of records. Names are compared bytewise, which is SQLite's default.
 pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> Result<Page> {
     file.check_in_place()?;
     // Before every time, and before every name.
@@ -148,7 +148,7 @@ pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> R
     let mut from = query.prefix.clone();
     match (&query.state, query.cursor.as_deref()) {
         (Some(_), Some(cursor)) => (since, after) = parse_state_cursor(cursor)?,
-        // The next text after it. One lower bound and not two, of which SQLite would only seek to the one.
+        // The next text after the cursor, merged into one lower bound, because SQLite seeks to one bound only.
         (None, Some(cursor)) => from = from.max(format!("{cursor}\0")),
         (_, None) => {}
     }
@@ -157,7 +157,7 @@ pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> R
         Some(Availability::Free(at)) => (i64::MIN, as_bound(at) - 1),
         Some(Availability::Held(at)) => (as_bound(at), i64::MAX),
     };
-    // One more, to see whether there is a next page.
+    // One more, to detect a next page.
     let limit = i64::try_from(query.limit).map_or(i64::MAX, |limit| limit.saturating_add(1));
     let find = || {
         let mut select = connection.prepare_cached(match query.state {
@@ -183,8 +183,8 @@ pub(super) fn find(file: &File, connection: &mut Connection, query: &Query) -> R
     Ok(page(records, query))
 }
 
-/// `?1` to `?3` are the kind and the range of names, `?4` and `?5` the availability, `?6` the limit; by state, `?7` and
-/// `?8` are where to go on, and `?9` is the state.
+/// The parameters: `?1` to `?3` kind and range of names, `?4` and `?5` availability, `?6` limit; by state also `?7`
+/// and `?8` the cursor, and `?9` the state.
 const BY_NAME: &str = concat!(
     "select ",
     columns!(),
@@ -215,19 +215,21 @@ fn parse_state_cursor(cursor: &str) -> Result<(i64, &str)> {
     cursor
         .split_once(':')
         .and_then(|(since, name)| Some((since.parse().ok()?, name)))
-        .ok_or_else(|| Error::invalid("that cursor was not made by this store: start without one"))
+        .ok_or_else(|| {
+            Error::invalid("invalid cursor: it is not from this store; start without a cursor")
+        })
 }
 
 fn as_bound(time: Time) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The first value after all names with this prefix: the next text that does not start with it, or, where there is
-/// none, a blob, which SQLite sorts after every text.
+/// Returns the first value after all names with this prefix: the next text, or, if there is none, a blob, which
+/// SQLite sorts after every text.
 fn end_of(prefix: &str) -> Value {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
-        // In UTF-8 the order of bytes is the order of characters; ranges of them skip the surrogates.
+        // In UTF-8, byte order is character order. Character ranges skip the surrogates.
         if let Some(next) = (last..=char::MAX).nth(1) {
             end.push(next);
             return Value::Text(end);
@@ -244,7 +246,7 @@ mod tests {
     use crate::store::WriteId;
 
     #[test]
-    fn a_prefix_ends_before_the_next_text() {
+    fn prefix_range_ends_before_the_next_text() {
         for (prefix, end) in [("a", "b"), ("a\u{10FFFF}", "b"), ("\u{D7FF}", "\u{E000}")] {
             assert_eq!(end_of(prefix), Value::Text(end.into()));
         }
@@ -254,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_does_not_fit_changes_nothing_and_says_so() {
+    fn batch_on_a_full_disk_changes_nothing() {
         let path = std::env::temp_dir().join(format!("leasehold-{:x}.db", Machine.random()));
         let (file, mut connection) = File::open(&path).unwrap();
-        let clock = StoreClock::adopt(&file, &mut connection, Boot::current().unwrap()).unwrap();
+        let clock = StoreClock::open(&file, &mut connection, Boot::current().unwrap()).unwrap();
         let write = |name: &str, body: &str| {
             let record = serde_json::json!({ "fence": 1, "holders": [], "body": body });
             Write {
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_walk_along_an_index_and_sort_nothing() {
+    fn searches_use_an_index_and_do_not_sort() {
         let connection = Connection::open_in_memory().unwrap();
         connection
             .execute_batch(include_str!("schema.sql"))

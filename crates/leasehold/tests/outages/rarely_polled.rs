@@ -1,4 +1,4 @@
-//! A store whose waiters hardly ever look by themselves: whoever is served sooner was told by a hint.
+//! A store whose waiters rarely poll: a waiter that is served sooner was woken by a change notification.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use leasehold::core::Name;
 use leasehold::engine::Engine;
 use leasehold::store::{self, Answer, Changes, Facts, Page, Query, Store, Stored, Swapped, Write};
 
-/// How often they look, give or take a half.
+/// The poll interval, which varies by half.
 pub(crate) const POLL: Duration = Duration::from_secs(2);
 
-/// Another store, but for that.
-pub(crate) struct Patient(Arc<dyn Store>);
+/// A store that differs from the wrapped one only in its poll interval.
+pub(crate) struct RarelyPolled(Arc<dyn Store>);
 
-impl Patient {
-    /// An engine on the store of this URL, made patient.
+impl RarelyPolled {
+    /// Starts an engine on the store of this URL, with the longer poll interval.
     pub(crate) async fn engine(url: &str) -> Engine {
         let store = store::open(url).await.expect("opens");
         let engine = Engine::start(Arc::new(Self(store))).await;
@@ -25,7 +25,7 @@ impl Patient {
 }
 
 #[async_trait]
-impl Store for Patient {
+impl Store for RarelyPolled {
     fn facts(&self) -> Facts {
         Facts {
             poll: POLL,

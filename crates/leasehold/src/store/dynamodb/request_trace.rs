@@ -1,4 +1,4 @@
-//! What a request has seen on its way: whether it was sent, and what time its answer told.
+//! Traces a request: whether it was sent, and the time of its answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,27 +12,27 @@ use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use leasehold_core::{Stamp, Time};
 
-/// `Date` has whole seconds.
+/// The resolution of the `Date` header.
 const RESOLUTION: Duration = Duration::from_secs(1);
 
-/// Goes with one request. Clones are the same witness.
+/// The trace of one request. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Witness(Arc<Seen>);
+pub(super) struct RequestTrace(Arc<TraceState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct TraceState {
     sent: AtomicBool,
-    /// Seconds since 1970; 0 before any answer.
+    /// Seconds since 1970; 0 before the answer.
     date: AtomicU64,
 }
 
-impl Witness {
-    /// Whether anything of it may have left this machine.
+impl RequestTrace {
+    /// Returns whether a part of the request may have been sent.
     pub(super) fn was_sent(&self) -> bool {
         self.0.sent.load(Ordering::SeqCst)
     }
 
-    /// The time in the answer's `Date`, be it an error or not.
+    /// Returns the time in the answer's `Date` header, also for an error.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let seconds = self.0.date.load(Ordering::SeqCst);
         (seconds > 0).then(|| Stamp {
@@ -42,7 +42,7 @@ impl Witness {
     }
 }
 
-impl Intercept for Witness {
+impl Intercept for RequestTrace {
     fn name(&self) -> &'static str {
         "leasehold"
     }
@@ -72,7 +72,7 @@ impl Intercept for Witness {
     }
 }
 
-/// The later of two stamps: a holder that counts by it lets go the sooner.
+/// Returns the later of two stamps, with which a holder's deadline is earlier.
 pub(super) fn later(one: Option<Stamp>, other: Option<Stamp>) -> Option<Stamp> {
     [one, other]
         .into_iter()

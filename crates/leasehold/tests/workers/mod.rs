@@ -1,5 +1,5 @@
-//! Workers that remember everything that was acknowledged to them, and check it again and again.
-#![allow(dead_code, reason = "each test uses its own part of it")]
+//! Workers that record everything that was acknowledged, and check it repeatedly.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,60 +13,60 @@ use tokio::task::JoinHandle;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// What one worker knows of its own name: everything that was acknowledged, and what was not answered.
+/// What a worker expects of its name: the acknowledged state, and an unanswered operation.
 #[derive(Default)]
-struct Knowledge {
+struct Expected {
     highest: Fence,
     held: Option<Fence>,
     body: String,
-    doubt: Option<Doubt>,
+    pending: Option<Pending>,
 }
 
-/// An operation that was sent and never answered: it may have happened.
-enum Doubt {
+/// An operation that was sent and never answered, so it may have happened.
+enum Pending {
     Acquire,
     Update(String),
     Release,
 }
 
-/// Every grant there was.
+/// All grants.
 pub(crate) type Fences = Arc<Mutex<BTreeSet<(Name, Fence)>>>;
 
-/// Workers, each with a name of its own, on whatever leases there are.
-pub(crate) struct Crew {
-    knowledge: Vec<Knowledge>,
+/// A pool of workers, each with its own name, on any kind of leases.
+pub(crate) struct WorkerPool {
+    expected: Vec<Expected>,
     pub(crate) fences: Fences,
     round: usize,
 }
 
-/// Workers at work.
-pub(crate) struct Shift {
-    running: Vec<JoinHandle<Knowledge>>,
+/// Running workers.
+pub(crate) struct RunningWorkers {
+    running: Vec<JoinHandle<Expected>>,
     acknowledged: mpsc::UnboundedReceiver<()>,
     stop: Arc<AtomicBool>,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(crate) fn new(workers: usize) -> Self {
-        let knowledge = (0..workers).map(|_| Knowledge::default()).collect();
+        let expected = (0..workers).map(|_| Expected::default()).collect();
         Self {
-            knowledge,
+            expected,
             fences: Fences::default(),
             round: 0,
         }
     }
 
-    /// Sends them to work, after a look at whether everything is still as they know it.
-    pub(crate) async fn start(&mut self, leases: Arc<dyn Leases>) -> Shift {
+    /// Starts the workers, after checking that everything is as they expect.
+    pub(crate) async fn start(&mut self, leases: Arc<dyn Leases>) -> RunningWorkers {
         self.check(&*leases).await;
         self.round += 1;
         let (acknowledge, acknowledged) = mpsc::unbounded_channel();
         let stop = Arc::new(AtomicBool::new(false));
         let workers = self
-            .knowledge
+            .expected
             .drain(..)
             .enumerate()
-            .map(|(number, knowledge)| {
+            .map(|(number, expected)| {
                 let worker = Worker {
                     leases: Arc::clone(&leases),
                     name: name_of(number),
@@ -74,44 +74,47 @@ impl Crew {
                     acknowledge: acknowledge.clone(),
                     stop: Arc::clone(&stop),
                 };
-                tokio::spawn(worker.work(knowledge, self.round))
+                tokio::spawn(worker.work(expected, self.round))
             });
-        Shift {
+        RunningWorkers {
             running: workers.collect(),
             acknowledged,
             stop,
         }
     }
 
-    /// Takes them back.
-    pub(crate) async fn end(&mut self, shift: Shift) {
-        shift.stop();
-        for worker in shift.running {
-            self.knowledge
+    /// Stops the workers and collects their expectations.
+    pub(crate) async fn end(&mut self, workers: RunningWorkers) {
+        workers.stop();
+        for worker in workers.running {
+            self.expected
                 .push(worker.await.expect("every acknowledgement held"));
         }
     }
 
-    /// Whether the store still says everything that was acknowledged.
+    /// Checks that the store still has everything that was acknowledged.
     pub(crate) async fn check(&self, leases: &dyn Leases) {
-        for (number, knowledge) in self.knowledge.iter().enumerate() {
-            check(leases, &name_of(number), knowledge)
+        for (number, expected) in self.expected.iter().enumerate() {
+            check(leases, &name_of(number), expected)
                 .await
                 .expect("the store answers");
         }
     }
 }
 
-impl Shift {
-    /// Waits until so many operations were acknowledged from now on.
+impl RunningWorkers {
+    /// Waits until this many further operations were acknowledged.
     pub(crate) async fn acknowledged(&mut self, count: usize) {
         while self.acknowledged.try_recv().is_ok() {}
         for _ in 0..count {
-            self.acknowledged.recv().await.expect("the workers go on");
+            self.acknowledged
+                .recv()
+                .await
+                .expect("the workers are running");
         }
     }
 
-    /// They finish what they are at.
+    /// Lets the workers finish their current operation.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
@@ -121,7 +124,7 @@ fn name_of(worker: usize) -> Name {
     Name::lock(format!("worker {worker}")).expect("a good name")
 }
 
-/// A worker with a name of its own.
+/// A worker with its own name.
 struct Worker {
     leases: Arc<dyn Leases>,
     name: Name,
@@ -131,39 +134,39 @@ struct Worker {
 }
 
 impl Worker {
-    /// Goes on, whatever goes wrong, until it is told to stop; what was not answered stays in doubt.
-    async fn work(self, mut knowledge: Knowledge, round: usize) -> Knowledge {
+    /// Runs until stopped, whatever fails. An unanswered operation stays pending.
+    async fn work(self, mut expected: Expected, round: usize) -> Expected {
         for step in 0.. {
             if self.stop.load(Ordering::SeqCst) {
                 break;
             }
-            match self.step(&mut knowledge, &format!("{round}.{step}")).await {
+            match self.step(&mut expected, &format!("{round}.{step}")).await {
                 Ok(()) => drop(self.acknowledge.send(())),
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }
-        knowledge
+        expected
     }
 
-    /// Acquires, updates or releases, whatever comes next; remembers what was answered, or that nothing was.
-    async fn step(&self, knowledge: &mut Knowledge, label: &str) -> Result<()> {
-        // After a doubt, take the lease anew: its nonce does not matter, the name is this worker's own.
-        let Some(fence) = knowledge.held.filter(|_| knowledge.doubt.is_none()) else {
-            return self.acquire(knowledge).await;
+    /// Acquires, updates or releases, in turn, and records the answer, or that there was none.
+    async fn step(&self, expected: &mut Expected, label: &str) -> Result<()> {
+        // After an ambiguous operation, acquire again: the name is this worker's own, so its nonce regains the lease.
+        let Some(fence) = expected.held.filter(|_| expected.pending.is_none()) else {
+            return self.acquire(expected).await;
         };
-        if knowledge
+        if expected
             .body
             .starts_with(label.split('.').next().unwrap_or_default())
         {
-            knowledge.doubt = Some(Doubt::Release);
+            expected.pending = Some(Pending::Release);
             let released = self
                 .leases
                 .release(&self.name, Holding::Fence(fence))
                 .await?;
             assert!(released, "{} lost its lease", self.name);
-            knowledge.held = None;
+            expected.held = None;
         } else {
-            knowledge.doubt = Some(Doubt::Update(label.to_owned()));
+            expected.pending = Some(Pending::Update(label.to_owned()));
             let update = UpdateRequest {
                 name: self.name.clone(),
                 fence,
@@ -173,14 +176,14 @@ impl Worker {
             };
             let updated = self.leases.update(update).await?;
             assert!(matches!(updated, Updated::Renewed(_)));
-            label.clone_into(&mut knowledge.body);
+            label.clone_into(&mut expected.body);
         }
-        knowledge.doubt = None;
+        expected.pending = None;
         Ok(())
     }
 
-    async fn acquire(&self, knowledge: &mut Knowledge) -> Result<()> {
-        let doubt = knowledge.doubt.replace(Doubt::Acquire);
+    async fn acquire(&self, expected: &mut Expected) -> Result<()> {
+        let pending = expected.pending.replace(Pending::Acquire);
         let request = AcquireRequest {
             name: self.name.clone(),
             nonce: Nonce::new(format!("nonce of {}", self.name)).expect("short"),
@@ -194,9 +197,9 @@ impl Worker {
             Ok(Acquired::Granted(hold)) => hold.grant,
             Ok(Acquired::Held(held)) => panic!("{} is held by {held:?}", self.name),
             Err(error) => {
-                // What was in doubt before still is.
-                if let Some(doubt @ Doubt::Update(_)) = doubt {
-                    knowledge.doubt = Some(doubt);
+                // An earlier ambiguous update is still pending.
+                if let Some(pending @ Pending::Update(_)) = pending {
+                    expected.pending = Some(pending);
                 }
                 return Err(error);
             }
@@ -206,53 +209,57 @@ impl Worker {
             .lock()
             .expect("not poisoned")
             .insert((self.name.clone(), grant.fence));
-        assert!(fresh, "fence {} of {} came twice", grant.fence, self.name);
         assert!(
-            grant.fence > knowledge.highest,
+            fresh,
+            "fence {} of {} was granted twice",
+            grant.fence, self.name
+        );
+        assert!(
+            grant.fence > expected.highest,
             "{} after {}",
             grant.fence,
-            knowledge.highest
+            expected.highest
         );
-        match doubt {
-            Some(Doubt::Update(body)) if *grant.body == body => knowledge.body = body,
-            _ => assert_eq!(*grant.body, *knowledge.body, "{} lost its body", self.name),
+        match pending {
+            Some(Pending::Update(body)) if *grant.body == body => expected.body = body,
+            _ => assert_eq!(*grant.body, *expected.body, "{} lost its body", self.name),
         }
-        (knowledge.highest, knowledge.held, knowledge.doubt) =
+        (expected.highest, expected.held, expected.pending) =
             (grant.fence, Some(grant.fence), None);
         Ok(())
     }
 }
 
-/// Whether the store still says what was acknowledged.
-async fn check(leases: &dyn Leases, name: &Name, knowledge: &Knowledge) -> Result<()> {
+/// Checks that the store still has what was acknowledged.
+async fn check(leases: &dyn Leases, name: &Name, expected: &Expected) -> Result<()> {
     let Some(view) = leases.show(name).await? else {
-        assert_eq!(knowledge.highest, Fence::default(), "{name} is gone");
+        assert_eq!(expected.highest, Fence::default(), "{name} is gone");
         return Ok(());
     };
     let record = view.record;
     assert!(
-        record.fence >= knowledge.highest,
+        record.fence >= expected.highest,
         "{name}: fence {} is lost",
-        knowledge.highest
+        expected.highest
     );
     let holder = record.holders.first().map(|holder| holder.fence);
-    match &knowledge.doubt {
-        None => assert_eq!(holder, knowledge.held, "{name}: holder"),
-        Some(Doubt::Release) => assert!(
-            holder.is_none() || holder == knowledge.held,
+    match &expected.pending {
+        None => assert_eq!(holder, expected.held, "{name}: holder"),
+        Some(Pending::Release) => assert!(
+            holder.is_none() || holder == expected.held,
             "{name}: holder"
         ),
-        Some(Doubt::Update(_)) | Some(Doubt::Acquire) => {
+        Some(Pending::Update(_)) | Some(Pending::Acquire) => {
             assert!(
-                holder >= knowledge.held,
+                holder >= expected.held,
                 "{name}: holder {holder:?}, not {:?}",
-                knowledge.held
+                expected.held
             );
         }
     }
-    match &knowledge.doubt {
-        Some(Doubt::Update(body)) if *record.body == *body => {}
-        _ => assert_eq!(*record.body, *knowledge.body, "{name}: body"),
+    match &expected.pending {
+        Some(Pending::Update(body)) if *record.body == *body => {}
+        _ => assert_eq!(*record.body, *expected.body, "{name}: body"),
     }
     Ok(())
 }
