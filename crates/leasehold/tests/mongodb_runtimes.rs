@@ -1,4 +1,4 @@
-//! MongoDB and the runtimes of its callers, which may end at any time.
+//! MongoDB with callers on runtimes that may end at any time.
 #![cfg(feature = "mongodb")]
 
 use std::panic;

@@ -9,7 +9,7 @@ use leasehold::fence::{self, Bearer, Statement};
 use leasehold::host::{Host as _, Machine};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, TxOpts};
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// A database for the leases, and another one for the account.
 struct Server {
@@ -75,10 +75,10 @@ impl Account for Server {
         balance.unwrap().unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut session = self.session().await;
         let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
-        if with == With::Guard {
+        if protection == Protection::Guard {
             let [raise, read] = fence::mysql::guard(bearer);
             let raised = transaction.exec_drop(raise.sql(), raise.values()).await;
             raised.unwrap();
@@ -89,7 +89,7 @@ impl Account for Server {
         let update = transaction.exec_drop("update account set balance = ?", (balance,));
         update.await.unwrap();
         let check = fence::mysql::check(bearer).in_schema(&self.database);
-        if with == With::Check && !passes(&mut transaction, &check).await {
+        if protection == Protection::Check && !passes(&mut transaction, &check).await {
             return false;
         }
         transaction.commit().await.unwrap();
@@ -120,8 +120,8 @@ async fn expired_holder_is_refused_once_replaced() {
 
 #[tokio::test]
 async fn takeover_waits_for_the_commit() {
-    let (server, name) = (Server::open().await, any_name());
-    let lease = hold(&server.leases, &name).await;
+    let (server, name) = (Server::open().await, unique_name());
+    let lease = acquire(&server.leases, &name).await;
     let mut session = server.session().await;
     let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
     let update = transaction.query_drop("update account set balance = 60");

@@ -164,19 +164,19 @@ async fn uncommitted_insert_of_another_transaction_blocks_no_other_write() {
     }
 }
 
-/// A database may be configured for a stricter isolation level than this store needs.
+/// A database may be configured for a stricter isolation level than this store requires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_increment_is_lost_at_any_isolation_level() {
     for isolation in ["repeatable%20read", "serializable"] {
         let fixture = Fixture::new().await;
         let options = format!("&options=-c%20default_transaction_isolation%3D{isolation}");
         let options = options.replace("repeatable%20read", "repeatable%5C%20read");
-        count_together(&fixture, &options).await;
+        count_concurrently(&fixture, &options).await;
     }
 }
 
 /// Increments one record from eight stores, ten times each.
-async fn count_together(fixture: &Fixture, options: &str) {
+async fn count_concurrently(fixture: &Fixture, options: &str) {
     let name = name("counter");
     let first = fixture.open_with(options).await;
     swap_one(&*first, create(&name, record(1, "0"))).await;

@@ -6,7 +6,7 @@ mod zombie;
 use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
 use redis::aio::MultiplexedConnection;
-use zombie::{Account, With};
+use zombie::{Account, Protection};
 
 struct Key {
     /// The prefix of all keys of this test.
@@ -44,15 +44,15 @@ impl Account for Key {
         get.query_async(&mut connection).await.unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut connection = self.connection.clone();
         let balance_key = format!("{}:balance", self.prefix);
         // Uses all keys and arguments, so that an additional one would be detected.
         let write = "return redis.call('SET', unpack(KEYS), unpack(ARGV))";
-        let prelude = match with {
-            With::Nothing => None,
-            With::Check => Some(fence::redis::check(bearer).prefix(&self.prefix)),
-            With::Guard => Some(fence::redis::guard(bearer).prefix(&self.prefix)),
+        let prelude = match protection {
+            Protection::None => None,
+            Protection::Check => Some(fence::redis::check(bearer).prefix(&self.prefix)),
+            Protection::Guard => Some(fence::redis::guard(bearer).prefix(&self.prefix)),
         };
         let text = match &prelude {
             None => write.to_owned(),

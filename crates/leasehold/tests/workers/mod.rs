@@ -56,7 +56,7 @@ impl WorkerPool {
         }
     }
 
-    /// Starts the workers, after checking that everything is as they expect.
+    /// Checks that the store has what the workers expect, and starts them.
     pub(crate) async fn start(&mut self, leases: Arc<dyn Leases>) -> RunningWorkers {
         self.check(&*leases).await;
         self.round += 1;
@@ -121,7 +121,7 @@ impl RunningWorkers {
 }
 
 fn name_of(worker: usize) -> Name {
-    Name::lock(format!("worker {worker}")).expect("a good name")
+    Name::lock(format!("worker {worker}")).expect("a valid name")
 }
 
 /// A worker with its own name.
@@ -148,7 +148,7 @@ impl Worker {
         expected
     }
 
-    /// Acquires, updates or releases, in turn, and records the answer, or that there was none.
+    /// Acquires, updates or releases, in turn, and records the answer or its absence.
     async fn step(&self, expected: &mut Expected, label: &str) -> Result<()> {
         // After an ambiguous operation, acquire again: the name is this worker's own, so its nonce regains the lease.
         let Some(fence) = expected.held.filter(|_| expected.pending.is_none()) else {
@@ -204,13 +204,13 @@ impl Worker {
                 return Err(error);
             }
         };
-        let fresh = self
+        let is_new = self
             .fences
             .lock()
             .expect("not poisoned")
             .insert((self.name.clone(), grant.fence));
         assert!(
-            fresh,
+            is_new,
             "fence {} of {} was granted twice",
             grant.fence, self.name
         );
