@@ -138,7 +138,7 @@ async fn write_prepared_before_the_takeover_is_refused() {
     assert!(!write_after_takeover(true).await);
 }
 
-/// The control: the condition on the ETag is what refuses the write.
+/// The control: without the condition on the ETag, the late write succeeds.
 #[tokio::test]
 async fn late_write_without_its_condition_succeeds() {
     assert!(write_after_takeover(false).await);

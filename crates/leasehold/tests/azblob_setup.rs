@@ -12,7 +12,7 @@ use records::{create, load_one, record, replace, swap_one};
 use refusals::{assert_denied, open_error, unreachable_hosts_are_reported};
 
 /// A valid key, but of another account.
-const WRONG: &str = "s3cretkey000";
+const WRONG_KEY: &str = "s3cretkey000";
 
 fn name(text: &str) -> Name {
     Name::lock(text).expect("a valid name")
@@ -44,11 +44,11 @@ async fn concurrent_opens_create_the_container_once() {
 async fn wrong_key_or_signature_is_reported() {
     let (url, _) = container_url("guarded").await;
     assert_denied(
-        &open_error(&with_credential(&url, &format!("key={WRONG}"))).await,
+        &open_error(&with_credential(&url, &format!("key={WRONG_KEY}"))).await,
         "key",
     );
     let forged = sas_option(&format!(
-        "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG}"
+        "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG_KEY}"
     ));
     assert_denied(
         &open_error(&with_credential(&url, &forged)).await,
@@ -90,7 +90,7 @@ async fn signature_suffices_and_missing_rights_are_reported() {
 #[tokio::test]
 async fn unreachable_server_is_an_error_in_time() {
     unreachable_hosts_are_reported(|address| {
-        format!("azblob://acme/leases?endpoint=http://{address}/acme&key={WRONG}")
+        format!("azblob://acme/leases?endpoint=http://{address}/acme&key={WRONG_KEY}")
     })
     .await;
 }

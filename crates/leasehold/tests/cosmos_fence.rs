@@ -240,7 +240,7 @@ async fn batch_built_before_the_takeover_is_refused() {
     }
 }
 
-/// The control: the condition on the ETag is what refuses the batch.
+/// The control: without the condition on the ETag, the late batch is committed.
 #[tokio::test]
 async fn late_batch_without_its_condition_is_committed() {
     for protection in [Protection::Check, Protection::Guard] {

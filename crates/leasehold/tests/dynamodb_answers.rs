@@ -229,10 +229,10 @@ async fn unprocessed_keys_are_requested_again() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let store = store::open(&scripted(DATE, |operation| {
-        let left = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
+        let unprocessed = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
         let all = r#"{"Responses":{"leasehold":[{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"00000000000000000000000000000007"},"fence":{"N":"9"},"holders":{"S":"[]"},"body":{"S":"here"}}]},"UnprocessedKeys":{}}"#;
         (operation == "batchgetitem").then(|| match REQUESTS.fetch_add(1, Ordering::SeqCst) {
-            0 => (200, left),
+            0 => (200, unprocessed),
             _ => (200, all),
         })
     }))

@@ -1,4 +1,4 @@
-//! Leases in MariaDB: exact records, locks of other transactions, server failures.
+//! Leases in MariaDB: round trips of records, locks of other transactions, server failures, and cost.
 #![cfg(feature = "mysql")]
 
 mod mysql_support;

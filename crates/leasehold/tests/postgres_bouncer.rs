@@ -54,17 +54,14 @@ async fn engines_take_turns_behind_pgbouncer() {
     let fixture = Fixture::on(bouncer.port());
     let name = name("turns");
     let mut tasks = Vec::new();
-    for engine in 0..3 {
-        let engine_on = Engine::start(fixture.open().await).await.unwrap();
+    for number in 0..3 {
+        let engine = Engine::start(fixture.open().await).await.unwrap();
         let name = name.clone();
         tasks.push(tokio::spawn(async move {
             for round in 0..4 {
-                let nonce = format!("{engine} {round}");
-                let fence = grant(&engine_on, &name, &nonce, Duration::from_secs(60)).await;
-                assert_eq!(
-                    release(&engine_on, &name, fence).await,
-                    Ok(Outcome::Released)
-                );
+                let nonce = format!("{number} {round}");
+                let fence = grant(&engine, &name, &nonce, Duration::from_secs(60)).await;
+                assert_eq!(release(&engine, &name, fence).await, Ok(Outcome::Released));
             }
         }));
     }

@@ -11,6 +11,7 @@ use postgres_support::Fixture;
 use tokio_postgres::Transaction;
 use zombie::{Account, Protection, acquire, take_over, unique_name};
 
+/// A schema of a single test, with the leases and an account.
 struct Database {
     fixture: Fixture,
     schema: String,

@@ -40,8 +40,7 @@ async fn locked_row_does_not_delay_other_leases() {
         let fence = grant(&engine, &name, "other", Duration::ZERO).await;
         assert_eq!(release(&engine, &name, fence).await, Ok(Outcome::Released));
     }
-    // Each of the forty calls may once be in the batch that finds the locked rows, which takes at most a tenth of a
-    // second.
+    // Each of the forty calls may be in a batch with a write to a locked row, which waits at most 100 ms.
     assert!(
         started.elapsed() < Duration::from_secs(4),
         "{:?}",

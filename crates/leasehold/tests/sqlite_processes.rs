@@ -127,7 +127,7 @@ async fn count(store: &dyn Store, times: usize) {
 }
 
 #[tokio::test]
-async fn acknowledged_writes_survive_kill_9() {
+async fn acknowledged_writes_survive_sigkill() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("progress").unwrap();

@@ -19,7 +19,7 @@ use sqlite_support::*;
 const MINUTE: u64 = 60 * SECOND;
 const TTL: Duration = Duration::from_secs(60);
 /// Wall clocks after a boot: correct, off by minutes, and off by decades.
-const WALLS: [(&str, u64); 5] = [
+const WALL_CLOCKS: [(&str, u64); 5] = [
     ("two minutes ahead", TODAY + 2 * MINUTE + 3 * SECOND),
     ("two minutes behind", TODAY - 2 * MINUTE + 3 * SECOND),
     ("correct", TODAY + 3 * SECOND),
@@ -74,12 +74,12 @@ async fn grant_before_reboot(path: &Path) -> Hold {
 
 #[tokio::test]
 async fn remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
-    for (wall_clock, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
         grant_before_reboot(&path).await;
 
-        // The holder relies on 57 s more, which no process of the new boot knows.
+        // The holder has another 57 s, but no process of the new boot has observed it before.
         let new = SimulatedMachine::booted_ago(SECOND);
         for span in [0, 28 * SECOND, 28 * SECOND] {
             new.advance(span);
@@ -122,7 +122,7 @@ async fn remote_holder_keeps_its_lease_across_repeated_reboots() {
 
 #[tokio::test]
 async fn shorter_ttl_after_a_reboot_starts_after_the_longer_one() {
-    for (wall_clock, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
         let hold = grant_before_reboot(&path).await;
@@ -150,7 +150,7 @@ async fn shorter_ttl_after_a_reboot_starts_after_the_longer_one() {
 
 #[tokio::test]
 async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
-    for (wall_clock, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
         let old = SimulatedMachine::booted_ago(HOUR);

@@ -17,7 +17,7 @@ async fn time(store: &dyn Store) -> u64 {
     store.load(&[]).await.unwrap().stamp.time.as_micros()
 }
 
-async fn write_something(store: &dyn Store) {
+async fn write_new_record(store: &dyn Store) {
     let name = Name::lock(format!("{:x}", Machine.random())).unwrap();
     let swapped = swap_one(store, create(&name, record(1, ""))).await;
     row_of(&swapped);
@@ -43,8 +43,8 @@ async fn wall_clock_of_a_later_process_is_ignored() {
         machine.advance(SECOND);
         let other = machine.open(&path, wall).await.unwrap();
         assert_eq!(time(&other).await, time(&first).await);
-        write_something(&other).await;
-        write_something(&first).await;
+        write_new_record(&other).await;
+        write_new_record(&first).await;
     }
     assert_eq!(time(&first).await, TODAY + 3 * SECOND);
 }
@@ -57,7 +57,7 @@ async fn new_boot_continues_from_the_later_of_high_water_mark_and_wall_clock() {
     {
         let store = old.open(&path, TODAY).await.unwrap();
         old.advance(10 * SECOND);
-        write_something(&store).await;
+        write_new_record(&store).await;
         // No process wrote at this time, so nothing depends on it.
         old.advance(SECOND);
     }
@@ -89,7 +89,7 @@ async fn time_after_a_boot_is_later_than_any_write_before() {
         for _ in 0..20 {
             machine.advance(every);
             written = time(&store).await;
-            write_something(&store).await;
+            write_new_record(&store).await;
         }
     }
 }
@@ -115,7 +115,7 @@ async fn processes_that_open_the_file_first_after_a_boot_agree_on_the_time() {
     let mut times = Vec::new();
     for opening in openings.collect::<Vec<_>>() {
         let store = opening.await.unwrap();
-        write_something(&store).await;
+        write_new_record(&store).await;
         times.push(time(&store).await);
     }
     assert!(times.iter().all(|time| *time == times[0]), "{times:?}");
@@ -136,7 +136,7 @@ async fn another_time_namespace_of_the_same_boot_is_refused() {
         panic!("{error:?}");
     };
     assert!(message.contains("time namespace") && message.contains("time:[2]"));
-    write_something(&store).await;
+    write_new_record(&store).await;
 
     // After a boot, any namespace may be the first.
     let next = SimulatedMachine::booted_ago(SECOND).boot(TODAY, "time:[2]");
@@ -157,7 +157,7 @@ async fn file_that_another_machine_uses_is_not_written() {
     let error = mine.swap(vec![create(&name, record(1, ""))]).await;
     assert!(matches!(error, Err(Error::Denied(_))), "{error:?}");
     assert_eq!(load_one(&theirs, &name).await, None);
-    write_something(&theirs).await;
+    write_new_record(&theirs).await;
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn time_does_not_go_back_on_a_machine_restored_from_a_snapshot() {
     {
         let store = machine.open(&path, TODAY).await.unwrap();
         machine.advance(HOUR);
-        write_something(&store).await;
+        write_new_record(&store).await;
     }
     // Same boot id, older boot clock.
     machine.clock.0.store(HOUR, Ordering::SeqCst);

@@ -47,9 +47,9 @@ pub(crate) fn check(
         calls: &calls,
         observed: observed_expiries(log, server),
         tried: HashSet::new(),
-        furthest: (Linearized::new(calls.len()), None),
+        furthest: (LinearizedCalls::new(calls.len()), None),
     };
-    if search.linearize(&mut Linearized::new(calls.len()), None) {
+    if search.linearize(&mut LinearizedCalls::new(calls.len()), None) {
         return Ok(());
     }
     let (linearized, record) = &search.furthest;
@@ -69,9 +69,9 @@ pub(crate) fn check(
 
 /// The set of calls that are already in the order.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Linearized(Vec<u64>);
+struct LinearizedCalls(Vec<u64>);
 
-impl Linearized {
+impl LinearizedCalls {
     fn new(calls: usize) -> Self {
         Self(vec![0; calls.div_ceil(64)])
     }
@@ -92,13 +92,13 @@ impl Linearized {
 struct Search<'c> {
     calls: &'c [Call],
     observed: ObservedExpiries,
-    tried: HashSet<(Linearized, Option<Record>)>,
-    furthest: (Linearized, Option<Record>),
+    tried: HashSet<(LinearizedCalls, Option<Record>)>,
+    furthest: (LinearizedCalls, Option<Record>),
 }
 
 impl Search<'_> {
     /// Returns whether the remaining calls can be ordered after this record.
-    fn linearize(&mut self, linearized: &mut Linearized, record: Option<Record>) -> bool {
+    fn linearize(&mut self, linearized: &mut LinearizedCalls, record: Option<Record>) -> bool {
         let mut added = Vec::new();
         let is_linearizable = self.linearize_rest(linearized, record, &mut added);
         for index in added {
@@ -109,7 +109,7 @@ impl Search<'_> {
 
     fn linearize_rest(
         &mut self,
-        linearized: &mut Linearized,
+        linearized: &mut LinearizedCalls,
         record: Option<Record>,
         added: &mut Vec<usize>,
     ) -> bool {
@@ -161,7 +161,11 @@ impl Search<'_> {
     }
 
     /// Returns a call that fits, changes nothing and rules no other call out, so that adding it needs no backtracking.
-    fn find_safe_call(&self, linearized: &Linearized, record: &Option<Record>) -> Option<usize> {
+    fn find_safe_call(
+        &self,
+        linearized: &LinearizedCalls,
+        record: &Option<Record>,
+    ) -> Option<usize> {
         let (calls, enabled) = (self.calls, self.enabled(linearized));
         // Adding a call that was invoked after another one's `not_after` would rule that one out.
         let not_after = enabled
@@ -179,7 +183,7 @@ impl Search<'_> {
 
     /// Returns the calls that may come next: no remaining call returned before their invocation, and no ordered call was
     /// invoked after their `not_after`.
-    fn enabled(&self, linearized: &Linearized) -> Vec<usize> {
+    fn enabled(&self, linearized: &LinearizedCalls) -> Vec<usize> {
         let (mut first_return, mut last_invocation) = (u64::MAX, 0);
         for (index, call) in self.calls.iter().enumerate() {
             match call.returned {
