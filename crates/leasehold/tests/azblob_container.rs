@@ -12,7 +12,7 @@ use leasehold_testbed::Proxy;
 use records::{create, full_record, holder, load_one, record, replace, swap_one};
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 #[tokio::test]
@@ -51,11 +51,11 @@ async fn stored_records_are_readable() {
     swap_one(&*store, replace(&name, &current, record(7, "step 3"))).await;
     let seen = http(port, "GET", &path, "", "");
     assert!(!seen.contains("state_since") && !seen.contains("held_until"));
-    let every = full_record();
+    let full = full_record();
     let current = load_one(&*store, &name).await.expect("the record exists");
-    swap_one(&*store, replace(&name, &current, every.clone())).await;
+    swap_one(&*store, replace(&name, &current, full.clone())).await;
     let current = load_one(&*store, &name).await.expect("the record exists");
-    assert_eq!(*current.record, every);
+    assert_eq!(*current.record, full);
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn foreign_blobs_are_ignored() {
     let sas = sas(&url, "shared-by-two", "racwdl");
     for blob in ["readme", "lock/zebra"] {
         let path = format!("shared-by-two/{blob}?{sas}");
-        let answer = http(port, "PUT", &path, "x-ms-blob-type: BlockBlob\r\n", "moin");
+        let answer = http(port, "PUT", &path, "x-ms-blob-type: BlockBlob\r\n", "hello");
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
     assert_eq!(names(&*store, &Query::all(Kind::Lock)).await, ["a"]);

@@ -10,7 +10,7 @@ use azblob_support::{container_url, http, sas};
 use leasehold::Error;
 use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// A container of a single test, with the leases and with a blob that has the balance.
 struct Container {
@@ -19,15 +19,15 @@ struct Container {
     blob: String,
 }
 
-/// The blob as it was read.
-struct Found {
+/// A blob that was read.
+struct StoredBlob {
     balance: i64,
     etag: String,
     metadata: HashMap<String, String>,
 }
 
 impl Container {
-    fn read(&self) -> Found {
+    fn read(&self) -> StoredBlob {
         let answer = http(self.port, "GET", &self.blob, "", "");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
         assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
@@ -39,7 +39,7 @@ impl Container {
         let metadata = headers
             .iter()
             .filter_map(|(name, value)| Some((name.strip_prefix("x-ms-meta-")?, value)));
-        Found {
+        StoredBlob {
             balance: body.parse().unwrap(),
             etag: headers["etag"].clone(),
             metadata: metadata
@@ -90,12 +90,12 @@ impl Account for Container {
         self.read().balance
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let found = self.read();
-        match with {
-            With::Nothing => self.write(balance, &found.metadata, None),
-            With::Check => unreachable!("blobs do not support checks"),
-            With::Guard => match fence::azblob::guard(bearer).metadata(found.metadata) {
+        match protection {
+            Protection::None => self.write(balance, &found.metadata, None),
+            Protection::Check => unreachable!("blobs do not support checks"),
+            Protection::Guard => match fence::azblob::guard(bearer).metadata(found.metadata) {
                 Ok(metadata) => self.write(balance, &metadata, Some(&found.etag)),
                 Err(refusal) => {
                     assert_eq!(refusal, Error::Fenced);
@@ -108,7 +108,7 @@ impl Account for Container {
 
 #[tokio::test]
 async fn zombie_is_refused() {
-    zombie::zombie_is_refused_with::<Container>(With::Guard).await;
+    zombie::zombie_is_refused_with::<Container>(Protection::Guard).await;
 }
 
 #[tokio::test]
@@ -116,18 +116,18 @@ async fn zombie_overwrites_without_a_check() {
     zombie::zombie_overwrites_without_a_check::<Container>().await;
 }
 
-/// The guard finds that the zombie may write. Then the zombie is paused, its successor writes, and the zombie writes
-/// what it had computed. Returns whether that was written.
-async fn paused_before_the_write(with_condition: bool) -> bool {
+/// Lets a zombie prepare a write while it holds the lease, and send it after its successor has written. Returns whether
+/// the late write succeeded.
+async fn write_after_takeover(with_condition: bool) -> bool {
     let container = Container::open().await;
-    let name = any_name();
-    let zombie = hold(container.leases(), &name).await;
+    let name = unique_name();
+    let zombie = acquire(container.leases(), &name).await;
     let found = container.read();
     let metadata = fence::azblob::guard(&zombie).metadata(found.metadata);
     let metadata = metadata.expect("it holds the lease");
 
     let successor = take_over(container.leases(), &name).await;
-    let changed = container.set(found.balance + 50, (&successor).into(), With::Guard);
+    let changed = container.set(found.balance + 50, (&successor).into(), Protection::Guard);
     assert!(changed.await);
     let condition = with_condition.then_some(&*found.etag);
     container.write(found.balance - 10, &metadata, condition)
@@ -135,20 +135,20 @@ async fn paused_before_the_write(with_condition: bool) -> bool {
 
 #[tokio::test]
 async fn write_prepared_before_the_takeover_is_refused() {
-    assert!(!paused_before_the_write(true).await);
+    assert!(!write_after_takeover(true).await);
 }
 
-/// The control: the condition on the ETag is what refuses the write.
+/// The control: without the condition on the ETag, the late write succeeds.
 #[tokio::test]
 async fn late_write_without_its_condition_succeeds() {
-    assert!(paused_before_the_write(false).await);
+    assert!(write_after_takeover(false).await);
 }
 
 #[tokio::test]
 async fn other_metadata_is_kept() {
     let container = Container::open().await;
-    let lease = hold(container.leases(), &any_name()).await;
-    assert!(container.set(1, (&lease).into(), With::Guard).await);
+    let lease = acquire(container.leases(), &unique_name()).await;
+    assert!(container.set(1, (&lease).into(), Protection::Guard).await);
     let metadata = container.read().metadata;
     let fence = lease.fence().to_string();
     assert_eq!(metadata["author"], "ada");

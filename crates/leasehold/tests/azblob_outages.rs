@@ -2,9 +2,9 @@
 #![cfg(feature = "azblob")]
 
 mod azblob_support;
-mod idle;
+mod blackhole;
+mod idle_connections;
 mod records;
-mod silence;
 mod stalls;
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use records::{create, load_one, record, swap_one};
 use tokio::time::Instant;
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 #[tokio::test]
@@ -58,18 +58,18 @@ async fn unresponsive_network_is_an_error_in_time() {
     let store = store::open(&server.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::fails_in_time(&*store, &proxy).await;
+    blackhole::calls_fail_in_time(&*store, &proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn landed_writes_are_not_repeated_when_answers_stall() {
-    let container_url = stalls::Target {
+    let target = stalls::Target {
         scheme: "azblob",
         options: "",
         short_timeouts: "",
         long_timeouts: "&timeout=30s",
     };
-    stalls::landed_writes_are_not_repeated(container_url).await;
+    stalls::landed_writes_are_not_repeated(target).await;
 }
 
 #[tokio::test]
@@ -77,5 +77,5 @@ async fn operations_succeed_despite_a_closed_idle_connection() {
     let (url, port) = azblob_support::container_url("idle").await;
     let proxy = Proxy::to(port).await;
     let url = url.replace(&port.to_string(), &proxy.port().to_string());
-    idle::operations_succeed(&url, &proxy).await;
+    idle_connections::operations_succeed(&url, &proxy).await;
 }

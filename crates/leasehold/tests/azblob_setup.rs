@@ -5,17 +5,17 @@ mod azblob_support;
 mod records;
 mod refusals;
 
-use azblob_support::{as_option, container_url, names, sas, with};
+use azblob_support::{container_url, names, sas, sas_option, with_credential};
 use leasehold::core::{Kind, Name};
 use leasehold::store::{self, Level, Query, Swapped};
 use records::{create, load_one, record, replace, swap_one};
-use refusals::{denied, refused, unreachable_hosts_are_reported};
+use refusals::{assert_denied, open_error, unreachable_hosts_are_reported};
 
 /// A valid key, but of another account.
-const WRONG: &str = "s3cretkey000";
+const WRONG_KEY: &str = "s3cretkey000";
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,20 +43,26 @@ async fn concurrent_opens_create_the_container_once() {
 #[tokio::test]
 async fn wrong_key_or_signature_is_reported() {
     let (url, _) = container_url("guarded").await;
-    denied(&refused(&with(&url, &format!("key={WRONG}"))).await, "key");
-    let forged = as_option(&format!(
-        "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG}"
+    assert_denied(
+        &open_error(&with_credential(&url, &format!("key={WRONG_KEY}"))).await,
+        "key",
+    );
+    let forged = sas_option(&format!(
+        "sv=2020-12-06&sr=c&sp=r&se=2099-01-01&sig={WRONG_KEY}"
     ));
-    denied(&refused(&with(&url, &forged)).await, "signature");
+    assert_denied(
+        &open_error(&with_credential(&url, &forged)).await,
+        "signature",
+    );
 }
 
 #[tokio::test]
 async fn signature_suffices_and_missing_rights_are_reported() {
     let (url, _) = container_url("signed").await;
-    let signed = |rights| with(&url, &as_option(&sas(&url, "signed", rights)));
+    let signed = |rights| with_credential(&url, &sas_option(&sas(&url, "signed", rights)));
     // The signature is for a container, and cannot create one.
-    denied(
-        &refused(&signed("racwdl")).await,
+    assert_denied(
+        &open_error(&signed("racwdl")).await,
         "az storage container create",
     );
     store::open(&url).await.expect("a key may make it");
@@ -70,21 +76,21 @@ async fn signature_suffices_and_missing_rights_are_reported() {
     let reader = store::open(&signed("rl")).await.expect("it opens");
     let swapped = swap_one(&*reader, replace(&name("a"), &current, record(2, ""))).await;
     match swapped {
-        Swapped::Failed(error) => denied(&error, "racwdl"),
+        Swapped::Failed(error) => assert_denied(&error, "racwdl"),
         other => panic!("{other:?}"),
     }
     assert_eq!(load_one(&*store, &name("a")).await, Some(current));
-    denied(&refused(&signed("l")).await, "racwdl");
+    assert_denied(&open_error(&signed("l")).await, "racwdl");
     let blind = store::open(&signed("r")).await.expect("it opens");
     let found = blind.find(&Query::all(Kind::Lock)).await;
-    denied(&found.expect_err("it may not list"), "racwdl");
-    denied(&blind.check().await.expect_err("nor here"), "racwdl");
+    assert_denied(&found.expect_err("it may not list"), "racwdl");
+    assert_denied(&blind.check().await.expect_err("nor here"), "racwdl");
 }
 
 #[tokio::test]
 async fn unreachable_server_is_an_error_in_time() {
     unreachable_hosts_are_reported(|address| {
-        format!("azblob://acme/leases?endpoint=http://{address}/acme&key={WRONG}")
+        format!("azblob://acme/leases?endpoint=http://{address}/acme&key={WRONG_KEY}")
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! The interpretation of Cosmos DB's answers: refusals, failures, foreign accounts, and the time.
+//! How the store interprets Cosmos DB's answers: refusals, failures, foreign accounts, and the time.
 #![cfg(feature = "cosmos")]
 
 mod cosmos_support;
@@ -18,10 +18,10 @@ const DATE: &str = "date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
 const QUERY: &str = "x-ms-documentdb-isquery: true";
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
-async fn denied(script: Script, hint: &str) {
+async fn assert_open_denied(script: Script, hint: &str) {
     let error = match store::open(&scripted(DATE, script)).await {
         Err(error) => error,
         Ok(_) => panic!("opened instead of reporting: {hint}"),
@@ -45,24 +45,24 @@ async fn missing_rights_are_reported_with_the_fix() {
         let body = r#"{"code":"Unauthorized","message":"The input authorization token can't serve the request.\r\nActivityId: 1"}"#;
         Some((401, "", body))
     };
-    denied(wrong_key, "AZURE_COSMOS_KEY").await;
+    assert_open_denied(wrong_key, "AZURE_COSMOS_KEY").await;
     let firewall: Script = |_, _| {
         let body = r#"{"code":"Forbidden","message":"Request originated from IP 1.2.3.4 through public internet."}"#;
         Some((403, "", body))
     };
-    denied(firewall, "firewall").await;
+    assert_open_denied(firewall, "firewall").await;
     // Entra ID identities may use a container, but not create one.
-    let may_not_create: Script = |asked, _| match asked {
+    let may_not_create: Script = |request, _| match request {
         "get /dbs/d/colls/c" => Some((404, "x-ms-substatus: 1003\r\n", "{}")),
         "post /dbs/d/colls" => Some((403, "x-ms-substatus: 5300\r\n", "{}")),
         _ => None,
     };
-    denied(may_not_create, "az cosmosdb sql container create").await;
-    let gone_again: Script = |asked, _| match asked {
+    assert_open_denied(may_not_create, "az cosmosdb sql container create").await;
+    let deleted: Script = |request, _| match request {
         "post /dbs/d/colls/c/docs" => Some((404, "x-ms-substatus: 1003\r\n", "{}")),
         _ => None,
     };
-    let swapped = write(gone_again).await.expect("it answers");
+    let swapped = write(deleted).await.expect("it answers");
     assert!(
         matches!(&swapped, Swapped::Failed(Error::Denied(why)) if why.contains("leasehold init")),
         "{swapped:?}"
@@ -71,27 +71,27 @@ async fn missing_rights_are_reported_with_the_fix() {
 
 #[tokio::test]
 async fn unsafe_account_or_container_is_refused() {
-    let several: Script = |asked, _| {
-        (asked == "get /").then_some((200, "", r#"{"enableMultipleWriteLocations":true}"#))
+    let several: Script = |request, _| {
+        (request == "get /").then_some((200, "", r#"{"enableMultipleWriteLocations":true}"#))
     };
-    denied(several, "several write regions").await;
-    let foreign: Script = |asked, _| {
+    assert_open_denied(several, "several write regions").await;
+    let foreign: Script = |request, _| {
         let container = r#"{"partitionKey":{"paths":["/tenant"]}}"#;
-        (asked == "get /dbs/d/colls/c").then_some((200, "", container))
+        (request == "get /dbs/d/colls/c").then_some((200, "", container))
     };
-    denied(foreign, "another program").await;
-    let no_index: Script = |asked, _| {
+    assert_open_denied(foreign, "another program").await;
+    let no_index: Script = |request, _| {
         let container =
             r#"{"partitionKey":{"paths":["/id"]},"indexingPolicy":{"indexingMode":"none"}}"#;
-        (asked == "get /dbs/d/colls/c").then_some((200, "", container))
+        (request == "get /dbs/d/colls/c").then_some((200, "", container))
     };
-    denied(no_index, "indexing policy").await;
+    assert_open_denied(no_index, "indexing policy").await;
 }
 
 #[tokio::test]
 async fn write_is_unavailable_only_if_it_certainly_failed() {
-    let busy = write(|asked, _| {
-        (asked == "post /dbs/d/colls/c/docs").then_some((
+    let busy = write(|request, _| {
+        (request == "post /dbs/d/colls/c/docs").then_some((
             429,
             "x-ms-retry-after-ms: 60000\r\n",
             "{}",
@@ -102,7 +102,8 @@ async fn write_is_unavailable_only_if_it_certainly_failed() {
         matches!(swapped, Swapped::Failed(Error::Unavailable(_))),
         "{swapped:?}"
     );
-    let broken = write(|asked, _| (asked == "post /dbs/d/colls/c/docs").then_some((503, "", "{}")));
+    let broken =
+        write(|request, _| (request == "post /dbs/d/colls/c/docs").then_some((503, "", "{}")));
     let swapped = broken.await.expect("it answers");
     assert!(
         matches!(swapped, Swapped::Failed(Error::Indeterminate(_))),
@@ -113,9 +114,9 @@ async fn write_is_unavailable_only_if_it_certainly_failed() {
 #[tokio::test]
 async fn throttled_request_is_retried() {
     static REQUESTS: AtomicUsize = AtomicUsize::new(0);
-    let swapped = write(|asked, _| {
+    let swapped = write(|request, _| {
         let is_first =
-            asked == "post /dbs/d/colls/c/docs" && REQUESTS.fetch_add(1, Ordering::SeqCst) < 2;
+            request == "post /dbs/d/colls/c/docs" && REQUESTS.fetch_add(1, Ordering::SeqCst) < 2;
         is_first.then_some((429, "x-ms-retry-after-ms: 5\r\n", "{}"))
     });
     let tag = Some("\"1\"".into());
@@ -126,12 +127,15 @@ async fn throttled_request_is_retried() {
 /// With the usual consistency level of an account, a plain read may be stale.
 #[tokio::test]
 async fn every_read_requests_the_last_committed_version() {
-    let picky: Script = |asked, headers| {
-        let is_read = asked.starts_with("get /dbs/d/colls/c/docs/") || headers.contains(QUERY);
-        let asks = headers.contains("x-ms-cosmos-read-consistency-strategy: latestcommitted");
-        (is_read && !asks).then_some((400, "", "{}"))
+    let strict: Script = |request, headers| {
+        let is_read = request.starts_with("get /dbs/d/colls/c/docs/") || headers.contains(QUERY);
+        let requests_it =
+            headers.contains("x-ms-cosmos-read-consistency-strategy: latestcommitted");
+        (is_read && !requests_it).then_some((400, "", "{}"))
     };
-    let store = store::open(&scripted(DATE, picky)).await.expect("it opens");
+    let store = store::open(&scripted(DATE, strict))
+        .await
+        .expect("it opens");
     assert_eq!(load_one(&*store, &name("a")).await, None);
     let page = store.find(&Query::all(Kind::Lock)).await;
     assert!(page.expect("it finds").value.records.is_empty());
@@ -140,10 +144,10 @@ async fn every_read_requests_the_last_committed_version() {
 #[tokio::test]
 async fn split_partitions_are_listed_again() {
     static SPLIT: AtomicUsize = AtomicUsize::new(0);
-    let splitting: Script = |asked, headers| {
+    let splitting: Script = |request, headers| {
         let is_split = SPLIT.load(Ordering::SeqCst) > 0;
         let is_old = headers.contains("partitionkeyrangeid: 0");
-        match asked {
+        match request {
             "get /dbs/d/colls/c/pkranges" if is_split => {
                 Some((200, "", r#"{"PartitionKeyRanges":[{"id":"1"},{"id":"2"}]}"#))
             }
@@ -164,7 +168,7 @@ async fn split_partitions_are_listed_again() {
 }
 
 #[tokio::test]
-async fn time_is_that_of_the_answers() {
+async fn time_is_read_from_the_answers() {
     let store = store::open(&scripted(DATE, |_, _| None))
         .await
         .expect("it opens");

@@ -1,9 +1,9 @@
 //! Cosmos DB's emulator: setup, readable form, network failures, and the cost of each call.
 #![cfg(feature = "cosmos")]
 
-mod idle;
+mod blackhole;
+mod idle_connections;
 mod records;
-mod silence;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,11 +15,11 @@ use leasehold_testbed::{Cosmos, Proxy};
 use records::{create, holder, load_one, record, replace, swap_one};
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 /// Sends a request to the emulator directly, and returns the body of its answer.
-fn ask(cosmos: &Cosmos, method: &str, path: &str, key: &str, body: &str) -> String {
+fn send_request(cosmos: &Cosmos, method: &str, path: &str, key: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", cosmos.port())).expect("it listens");
     let length = body.len();
     write!(
@@ -52,7 +52,7 @@ async fn stored_records_are_readable() {
     let id = "lock.nightly~20report~2F~F0~9F~94~92";
     let path = format!("/dbs/leasehold/colls/leases/docs/{id}");
     let item = |cosmos| -> serde_json::Value {
-        serde_json::from_str(&ask(cosmos, "GET", &path, id, "")).expect("JSON")
+        serde_json::from_str(&send_request(cosmos, "GET", &path, id, "")).expect("JSON")
     };
     let seen = item(&cosmos);
     for (key, value) in [
@@ -113,7 +113,7 @@ async fn concurrent_opens_create_the_container_once() {
 async fn container_with_time_to_live_is_reported() {
     let cosmos = Cosmos::start().await;
     let container = r#"{"id":"leases","defaultTtl":60,"partitionKey":{"paths":["/id"],"kind":"Hash","version":2}}"#;
-    ask(&cosmos, "POST", "/dbs/leasehold/colls", "", container);
+    send_request(&cosmos, "POST", "/dbs/leasehold/colls", "", container);
     let store = store::open(&cosmos.url()).await.expect("it opens");
     let checks = store.check().await.expect("it answers");
     let ttl = checks.iter().find(|check| check.level == Level::Yellow);
@@ -170,7 +170,7 @@ async fn unresponsive_network_is_an_error_in_time() {
     let store = store::open(&cosmos.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::fails_in_time(&*store, &proxy).await;
+    blackhole::calls_fail_in_time(&*store, &proxy).await;
 
     proxy.refuse();
     let swapped = store.swap(vec![create(&name("b"), record(1, ""))]).await;
@@ -193,5 +193,5 @@ async fn unresponsive_network_is_an_error_in_time() {
 async fn operations_succeed_despite_a_closed_idle_connection() {
     let cosmos = Cosmos::start().await;
     let proxy = Proxy::to(cosmos.port()).await;
-    idle::operations_succeed(&cosmos.url_at(proxy.port()), &proxy).await;
+    idle_connections::operations_succeed(&cosmos.url_at(proxy.port()), &proxy).await;
 }

@@ -11,7 +11,7 @@ use leasehold::Error;
 use leasehold::fence::{self, Bearer};
 use leasehold_testbed::Cosmos;
 use serde_json::{Value, json};
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// A database with leases and balances in one container, and balances in another one.
 struct CosmosAccount {
@@ -51,7 +51,7 @@ impl Partition {
 
 impl CosmosAccount {
     /// Returns status and body of an answer. Each header must end with a line break.
-    fn ask(&self, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+    fn send_request(&self, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.cosmos.port())).unwrap();
         let body = match body {
             Value::Null => String::new(),
@@ -78,7 +78,7 @@ impl CosmosAccount {
             "id": name,
             "partitionKey": { "paths": [key], "kind": "Hash", "version": 2 },
         });
-        let (status, answer) = self.ask("POST", "/dbs/leasehold/colls", "", &container);
+        let (status, answer) = self.send_request("POST", "/dbs/leasehold/colls", "", &container);
         assert_eq!(status, 201, "{answer}");
     }
 
@@ -88,7 +88,7 @@ impl CosmosAccount {
             "x-ms-documentdb-partitionkey: [\"{}\"]\r\n",
             partition.value
         );
-        match self.ask("GET", &path, &key, &Value::Null) {
+        match self.send_request("GET", &path, &key, &Value::Null) {
             (200, item) => Some(item),
             (404, _) => None,
             other => panic!("{other:?}"),
@@ -103,7 +103,7 @@ impl CosmosAccount {
              x-ms-cosmos-batch-atomic: True\r\n",
             partition.value
         );
-        let (status, results) = self.ask("POST", &path, &headers, &json!(operations));
+        let (status, results) = self.send_request("POST", &path, &headers, &json!(operations));
         if status == 200 {
             return true;
         }
@@ -127,19 +127,19 @@ impl CosmosAccount {
         &self,
         partition: &Partition,
         bearer: Bearer<'_>,
-        with: With,
+        protection: Protection,
     ) -> Result<Value, Error> {
-        match with {
-            With::Check => {
+        match protection {
+            Protection::Check => {
                 let check = fence::cosmos::check(bearer);
                 check.operation(self.read(partition, check.id()))
             }
-            With::Guard => {
+            Protection::Guard => {
                 let guard = fence::cosmos::guard(bearer);
                 let found = self.read(partition, guard.id());
                 guard.operation(found.unwrap_or(json!({ partition.property: partition.value })))
             }
-            With::Nothing => unreachable!("it has no condition"),
+            Protection::None => unreachable!("it has no condition"),
         }
     }
 }
@@ -167,14 +167,14 @@ impl Account for CosmosAccount {
         account.map_or(100, |account| account["balance"].as_i64().unwrap())
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
-        let partition = match with {
-            With::Guard => Partition::elsewhere(),
-            With::Check | With::Nothing => Partition::of_lease(bearer),
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
+        let partition = match protection {
+            Protection::Guard => Partition::elsewhere(),
+            Protection::Check | Protection::None => Partition::of_lease(bearer),
         };
         let mut operations = Vec::new();
-        if with != With::Nothing {
-            match self.condition(&partition, bearer, with) {
+        if protection != Protection::None {
+            match self.condition(&partition, bearer, protection) {
                 Ok(operation) => operations.push(operation),
                 Err(refusal) => {
                     assert_eq!(refusal, Error::Fenced);
@@ -204,24 +204,27 @@ async fn only_current_holders_pass() {
     zombie::only_current_holders_pass::<CosmosAccount>().await;
 }
 
-/// The check or guard finds that the zombie may write. Then the zombie is paused, the lease passes on, and the zombie
-/// sends the batch that it had built. Returns whether that was committed.
-async fn paused_before_the_batch(with: With, keep_condition: bool) -> bool {
+/// Lets a zombie build a batch while it holds the lease, and send it after a takeover. Returns whether the late batch was
+/// committed.
+async fn commit_after_takeover(protection: Protection, keep_condition: bool) -> bool {
     let account = CosmosAccount::open().await;
-    let name = any_name();
-    let zombie = hold(account.leases(), &name).await;
-    assert!(account.set(100, (&zombie).into(), with).await, "{with:?}");
+    let name = unique_name();
+    let zombie = acquire(account.leases(), &name).await;
+    assert!(
+        account.set(100, (&zombie).into(), protection).await,
+        "{protection:?}"
+    );
 
     let partition = account.written.lock().unwrap().clone();
     let mut operation = account
-        .condition(&partition, (&zombie).into(), with)
+        .condition(&partition, (&zombie).into(), protection)
         .unwrap();
     if !keep_condition {
         operation["ifMatch"].take();
     }
     let successor = take_over(account.leases(), &name).await;
-    if with == With::Guard {
-        assert!(account.set(150, (&successor).into(), with).await);
+    if protection == Protection::Guard {
+        assert!(account.set(150, (&successor).into(), protection).await);
     }
     let late = [operation, CosmosAccount::balance_is(&partition, 90)];
     account.batch(&partition, &late, 0)
@@ -229,16 +232,22 @@ async fn paused_before_the_batch(with: With, keep_condition: bool) -> bool {
 
 #[tokio::test]
 async fn batch_built_before_the_takeover_is_refused() {
-    for with in [With::Check, With::Guard] {
-        assert!(!paused_before_the_batch(with, true).await, "{with:?}");
+    for protection in [Protection::Check, Protection::Guard] {
+        assert!(
+            !commit_after_takeover(protection, true).await,
+            "{protection:?}"
+        );
     }
 }
 
-/// The control: the condition on the ETag is what refuses the batch.
+/// The control: without the condition on the ETag, the late batch is committed.
 #[tokio::test]
 async fn late_batch_without_its_condition_is_committed() {
-    for with in [With::Check, With::Guard] {
-        assert!(paused_before_the_batch(with, false).await, "{with:?}");
+    for protection in [Protection::Check, Protection::Guard] {
+        assert!(
+            commit_after_takeover(protection, false).await,
+            "{protection:?}"
+        );
     }
 }
 
@@ -246,11 +255,11 @@ async fn late_batch_without_its_condition_is_committed() {
 #[tokio::test]
 async fn check_does_not_change_the_lease() {
     let account = CosmosAccount::open().await;
-    let name = any_name();
-    let lease = hold(account.leases(), &name).await;
+    let name = unique_name();
+    let lease = acquire(account.leases(), &name).await;
     let partition = Partition::of_lease((&lease).into());
     for step in ["one", "two"] {
-        assert!(account.set(100, (&lease).into(), With::Check).await);
+        assert!(account.set(100, (&lease).into(), Protection::Check).await);
         let before = account.read(&partition, &partition.value).unwrap();
         lease.renew().await.unwrap();
         lease.update(step).await.unwrap();
@@ -259,16 +268,16 @@ async fn check_does_not_change_the_lease() {
         assert_eq!(before["record"]["fence"], after["record"]["fence"]);
     }
     lease.release().await.unwrap();
-    assert_eq!(&*hold(account.leases(), &name).await.body(), "two");
+    assert_eq!(&*acquire(account.leases(), &name).await.body(), "two");
 }
 
 /// User items in the container are not treated as leases.
 #[tokio::test]
 async fn items_beside_the_leases_are_not_listed() {
     let account = CosmosAccount::open().await;
-    let name = any_name();
-    let lease = hold(account.leases(), &name).await;
-    assert!(account.set(100, (&lease).into(), With::Check).await);
+    let name = unique_name();
+    let lease = acquire(account.leases(), &name).await;
+    assert!(account.set(100, (&lease).into(), Protection::Check).await);
     let client = leasehold::connect(account.leases()).await.unwrap();
     let listing = client.leases().list(Default::default()).await.unwrap();
     let names: Vec<_> = listing.leases.iter().map(|(name, _)| name).collect();

@@ -1,4 +1,4 @@
-//! The interpretation of DynamoDB's answers: refusals, failures, foreign tables, and the time.
+//! How the store interprets DynamoDB's answers: refusals, failures, foreign tables, and the time.
 #![cfg(feature = "dynamodb")]
 
 mod dynamodb_support;
@@ -13,13 +13,13 @@ use leasehold::core::{Name, Time};
 use leasehold::store::{self, Level, Swapped};
 use leasehold::{Error, Result};
 use records::{create, load_one, record};
-use refusals::{denied, level, refused, unavailable};
+use refusals::{assert_denied, assert_unavailable, level, open_error};
 
 /// 1_700_000_000 seconds after 1970.
 const DATE: &str = "Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 /// Returns the result of one write.
@@ -35,8 +35,8 @@ async fn missing_rights_are_reported_with_the_fix() {
         let body = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"User: arn:aws:iam::1:user/app is not authorized to perform: dynamodb:DescribeTable"}"#;
         (operation == "describetable").then_some((400, body))
     };
-    denied(
-        &refused(&scripted(DATE, no_right)).await,
+    assert_denied(
+        &open_error(&scripted(DATE, no_right)).await,
         "dynamodb:DescribeTable",
     );
 
@@ -46,7 +46,10 @@ async fn missing_rights_are_reported_with_the_fix() {
             r#"{"__type":"com.amazon.coral.service#UnrecognizedClientException","message":"The security token included in the request is invalid."}"#,
         ))
     };
-    denied(&refused(&scripted(DATE, no_such_user)).await, "credentials");
+    assert_denied(
+        &open_error(&scripted(DATE, no_such_user)).await,
+        "credentials",
+    );
 
     let may_not_create: Script = |operation| {
         Some(match operation {
@@ -60,8 +63,8 @@ async fn missing_rights_are_reported_with_the_fix() {
             ),
         })
     };
-    denied(
-        &refused(&scripted(DATE, may_not_create)).await,
+    assert_denied(
+        &open_error(&scripted(DATE, may_not_create)).await,
         "dynamodb:CreateTable",
     );
 }
@@ -71,29 +74,29 @@ async fn unreachable_server_is_an_error_in_time() {
     let at = |endpoint: &str| format!("dynamodb://leasehold?region=us-east-1&endpoint={endpoint}");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
-    unavailable(
-        &refused(&at(&format!("http://{address}"))).await,
+    assert_unavailable(
+        &open_error(&at(&format!("http://{address}"))).await,
         "`endpoint`",
     );
-    // A server without TLS would close the connection; one that does not answer is no worse.
-    unavailable(
-        &refused(&at(&format!("https://{address}"))).await,
+    // A server without TLS closes the connection. One that does not answer leads to the same error.
+    assert_unavailable(
+        &open_error(&at(&format!("https://{address}"))).await,
         "`endpoint`",
     );
     drop(silent);
-    unavailable(
-        &refused(&at(&format!("http://{address}"))).await,
+    assert_unavailable(
+        &open_error(&at(&format!("http://{address}"))).await,
         "cannot connect",
     );
     let plain = scripted(DATE, |_| None).replace("http://", "https://");
-    unavailable(&refused(&plain).await, "http or https");
+    assert_unavailable(&open_error(&plain).await, "http or https");
     let encrypted = format!("127.0.0.1:{}", leasehold_testbed::tls_only());
-    unavailable(
-        &refused(&at(&format!("http://{encrypted}"))).await,
+    assert_unavailable(
+        &open_error(&at(&format!("http://{encrypted}"))).await,
         "http or https",
     );
-    denied(
-        &refused(&at(&format!("https://{encrypted}"))).await,
+    assert_denied(
+        &open_error(&at(&format!("https://{encrypted}"))).await,
         "SSL_CERT_FILE",
     );
 }
@@ -104,8 +107,8 @@ async fn unsafe_table_is_refused() {
         let table = table!(r#","Replicas":[{"RegionName":"eu-west-1"}]"#);
         (operation == "describetable").then_some((200, table))
     };
-    denied(
-        &refused(&scripted(DATE, eventual)).await,
+    assert_denied(
+        &open_error(&scripted(DATE, eventual)).await,
         "eventual consistency",
     );
     let strong: Script = |operation| {
@@ -121,12 +124,18 @@ async fn unsafe_table_is_refused() {
         let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}}"#;
         (operation == "describetable").then_some((200, table))
     };
-    denied(&refused(&scripted(DATE, foreign)).await, "another program");
-    let bare: Script = |operation| {
+    assert_denied(
+        &open_error(&scripted(DATE, foreign)).await,
+        "another program",
+    );
+    let without_indexes: Script = |operation| {
         let table = r#"{"Table":{"TableStatus":"ACTIVE","KeySchema":[{"AttributeName":"id","KeyType":"HASH"}]}}"#;
         (operation == "describetable").then_some((200, table))
     };
-    denied(&refused(&scripted(DATE, bare)).await, "by_name");
+    assert_denied(
+        &open_error(&scripted(DATE, without_indexes)).await,
+        "by_name",
+    );
 }
 
 #[tokio::test]
@@ -150,22 +159,22 @@ async fn write_is_unavailable_only_if_it_certainly_failed() {
         matches!(swapped, Swapped::Failed(Error::Indeterminate(_))),
         "{swapped:?}"
     );
-    for nonsense in [
+    for invalid in [
         write(|operation| (operation == "putitem").then_some((200, "<html>"))).await,
         write(|operation| (operation == "putitem").then_some((404, "<html>"))).await,
     ] {
         assert!(
-            matches!(nonsense, Ok(Swapped::Failed(Error::Indeterminate(_)))),
-            "{nonsense:?}"
+            matches!(invalid, Ok(Swapped::Failed(Error::Indeterminate(_)))),
+            "{invalid:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn time_is_that_of_the_answers() {
+async fn time_is_read_from_the_answers() {
     let store = store::open(&scripted(DATE, |_| None))
         .await
-        .expect("a good table");
+        .expect("a valid table");
     let time = Time::from_micros(1_700_000_000_000_000);
     let stamps = [
         store.load(&[]).await.expect("it answers").stamp,
@@ -183,7 +192,7 @@ async fn time_is_that_of_the_answers() {
             (time, Duration::from_secs(1))
         );
     }
-    denied(&refused(&scripted("", |_| None)).await, "`Date`");
+    assert_denied(&open_error(&scripted("", |_| None)).await, "`Date`");
 }
 
 #[tokio::test]
@@ -193,7 +202,7 @@ async fn refusal_contains_the_time() {
         (operation == "putitem").then_some((400, body))
     }))
     .await
-    .expect("a good table");
+    .expect("a valid table");
     let answer = store.swap(vec![create(&name("a"), record(1, ""))]).await;
     let answer = answer.expect("it answers");
     assert_eq!(answer.value, [Swapped::Conflict(None)]);
@@ -207,7 +216,7 @@ async fn corrupt_item_is_reported() {
         (operation == "getitem").then_some((200, body))
     }))
     .await
-    .expect("a good table");
+    .expect("a valid table");
     let error = store.load(&[name("a")]).await.expect_err("it is corrupt");
     assert!(
         matches!(&error, Error::Corrupt(why) if why.contains("`write`") && why.contains("`a`")),
@@ -220,15 +229,15 @@ async fn unprocessed_keys_are_requested_again() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let store = store::open(&scripted(DATE, |operation| {
-        let left = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
+        let unprocessed = r#"{"Responses":{},"UnprocessedKeys":{"leasehold":{"ConsistentRead":true,"Keys":[{"id":{"S":"lock:a"}}]}}}"#;
         let all = r#"{"Responses":{"leasehold":[{"id":{"S":"lock:a"},"kind":{"S":"lock"},"name":{"S":"a"},"write":{"S":"00000000000000000000000000000007"},"fence":{"N":"9"},"holders":{"S":"[]"},"body":{"S":"here"}}]},"UnprocessedKeys":{}}"#;
         (operation == "batchgetitem").then(|| match REQUESTS.fetch_add(1, Ordering::SeqCst) {
-            0 => (200, left),
+            0 => (200, unprocessed),
             _ => (200, all),
         })
     }))
     .await
-    .expect("a good table");
+    .expect("a valid table");
     let loaded = store
         .load(&[name("b"), name("a")])
         .await

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
-use zombie::{Account, With};
+use zombie::{Account, Protection};
 
 /// A table of a single test, with an account and with fences. The leases are in another table.
 struct Table {
@@ -85,19 +85,19 @@ impl Account for Table {
         item["balance"].as_n().unwrap().parse().unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let write = TransactWriteItem::builder().update(self.balance_is(balance));
         let mut request = self
             .client
             .transact_write_items()
             .transact_items(write.build());
         let item = TransactWriteItem::builder();
-        let item = match with {
-            With::Nothing => None,
-            With::Check => {
+        let item = match protection {
+            Protection::None => None,
+            Protection::Check => {
                 Some(item.condition_check(fence::dynamodb::check(bearer).on("leasehold")))
             }
-            With::Guard => Some(item.update(fence::dynamodb::guard(bearer).on(&self.name))),
+            Protection::Guard => Some(item.update(fence::dynamodb::guard(bearer).on(&self.name))),
         };
         if let Some(item) = item {
             request = request.transact_items(item.build());

@@ -14,7 +14,7 @@ use leasehold_testbed::{Proxy, Server};
 async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
     // The smallest useful margin with a clock resolution of a second.
     let options = "&margin=1s";
-    outages::cut_off("dynoxide", options, Duration::from_secs(5)).await;
+    outages::check_network_cut("dynoxide", options, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +22,7 @@ async fn operation_takes_one_round_trip() {
     let server = Server::start("dynoxide").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port());
-    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    let trips = outages::RoundTrips::new(&url, proxy, &server.url()).await;
     trips.check_single_operations().await;
 }
 

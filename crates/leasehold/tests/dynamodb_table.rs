@@ -1,8 +1,8 @@
 //! Tests of DynamoDB tables beyond the conformance suite: setup, stored form, cost, and server failures.
 #![cfg(feature = "dynamodb")]
 
+mod blackhole;
 mod records;
-mod silence;
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use records::{create, full_record, holder, load_one, record, replace, swap_one};
 use tokio::time::Instant;
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 /// Reads an item with the database's own client.
@@ -87,11 +87,11 @@ async fn stored_records_are_readable() {
     ] {
         assert!(!seen.contains_key(gone), "{gone} is still there");
     }
-    let every = full_record();
+    let full = full_record();
     let current = load_one(&*store, &name).await.expect("the record exists");
-    swap_one(&*store, replace(&name, &current, every.clone())).await;
+    swap_one(&*store, replace(&name, &current, full.clone())).await;
     let current = load_one(&*store, &name).await.expect("the record exists");
-    assert_eq!(*current.record, every);
+    assert_eq!(*current.record, full);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,7 +115,7 @@ async fn concurrent_opens_create_the_table_once() {
     killed_server_is_used_again(&server, &*store).await;
 }
 
-/// In the same test, because this server starts slowly.
+/// Runs in the same test as the setup, because this server starts slowly.
 async fn killed_server_is_used_again(server: &Server, store: &dyn Store) {
     swap_one(store, create(&name("kept"), record(1, "kept"))).await;
     let kept = load_one(store, &name("kept")).await;
@@ -142,7 +142,7 @@ async fn unresponsive_network_is_an_error_in_time() {
     let store = store::open(&server.url_at(proxy.port()))
         .await
         .expect("it opens");
-    silence::fails_in_time(&*store, &proxy).await;
+    blackhole::calls_fail_in_time(&*store, &proxy).await;
 }
 
 #[tokio::test]

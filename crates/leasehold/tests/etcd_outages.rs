@@ -15,25 +15,25 @@ const CRASH_SAFE_ETCD: &str = "etcd-debian";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_kill_under_load() {
-    outages::killed_under_load(CRASH_SAFE_ETCD).await;
+    outages::check_kill_under_load(CRASH_SAFE_ETCD).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_kill_of_the_leader_of_three() {
-    outages::leader_killed_under_load(CRASH_SAFE_ETCD).await;
+    outages::check_leader_kill_under_load(CRASH_SAFE_ETCD).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
     // The smallest useful margin with a clock resolution of a second.
     let options = "?margin=1s";
-    outages::cut_off("etcd", options, Duration::from_secs(5)).await;
+    outages::check_network_cut("etcd", options, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_served_by_another_engine_with_and_without_notifications() {
     let server = Server::start("etcd").await.expect("installed");
-    outages::hand_off_between_engines(server).await;
+    outages::check_hand_off_between_engines(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn operation_or_batch_takes_one_round_trip() {
     let server = Server::start("etcd").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port()) + "?changes=off";
-    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    let trips = outages::RoundTrips::new(&url, proxy, &server.url()).await;
     trips.check_single_operations().await;
     trips.check_batch().await;
 }

@@ -12,7 +12,9 @@ use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Level, Query, Swapped};
 use leasehold_testbed::Server;
 use records::*;
-use refusals::{denied, level, refused, unavailable, unreachable_hosts_are_reported};
+use refusals::{
+    assert_denied, assert_unavailable, level, open_error, unreachable_hosts_are_reported,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -83,7 +85,7 @@ async fn batch_of_the_largest_bodies_is_written_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_is_the_servers() {
+async fn time_is_read_from_the_server() {
     let store = store::open(&url().await).await.unwrap();
     let name = Name::lock("one").unwrap();
     let wall = || {
@@ -118,11 +120,11 @@ async fn unreachable_server_is_an_error_in_time() {
 async fn user_without_authentication_is_refused() {
     let server = leasehold_testbed::shared("etcd").await.unwrap();
     let needless = format!("etcd://ada:s3cret@127.0.0.1:{}", server.port());
-    denied(&refused(&needless).await, "remove user");
+    assert_denied(&open_error(&needless).await, "remove user");
 }
 
 #[tokio::test]
-async fn users_need_a_password_and_a_role() {
+async fn users_require_a_password_and_a_role() {
     let server = Server::start("etcd").await.unwrap();
     let port = server.port();
     for (path, body) in [
@@ -149,7 +151,7 @@ async fn users_need_a_password_and_a_role() {
         ("unknown:s3cret@", "password"),
         ("bob:b@", "grant-permission"),
     ] {
-        denied(&refused(&at(user)).await, hint);
+        assert_denied(&open_error(&at(user)).await, hint);
     }
     let store = store::open(&at("ada:s3%63ret@")).await.unwrap();
     let name = Name::lock("one").unwrap();
@@ -170,7 +172,7 @@ async fn self_signed_certificate_is_trusted_if_named() {
     let client = leasehold::connect(&at(&format!("&ca={folder}/ca.pem"))).await;
     let lease = client.unwrap().lease("job").acquire().await.unwrap();
     assert!(lease.release().await.unwrap());
-    denied(&refused(&at("")).await, "`ca`");
+    assert_denied(&open_error(&at("")).await, "`ca`");
 }
 
 #[tokio::test]
@@ -183,14 +185,14 @@ async fn tls_requires_a_trusted_certificate() {
     let name = Name::lock("one").unwrap();
     let written = swap_one(&*store, create(&name, record(7, ""))).await;
     assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
-    denied(&refused(&at("?tls=on")).await, "`ca`");
-    denied(&refused(&at("?tls=on&ca=/nowhere")).await, "/nowhere");
-    unavailable(&refused(&at("")).await, "`tls=on`");
+    assert_denied(&open_error(&at("?tls=on")).await, "`ca`");
+    assert_denied(&open_error(&at("?tls=on&ca=/nowhere")).await, "/nowhere");
+    assert_unavailable(&open_error(&at("")).await, "`tls=on`");
 
     let plain = leasehold_testbed::shared("etcd").await.unwrap();
     let mismatch = format!("etcd://ada:s3cret@127.0.0.1:{}?tls=on", plain.port());
     // The server either closes the connection or answers in plain text; the order is not deterministic.
-    let refusal = refused(&mismatch).await;
+    let refusal = open_error(&mismatch).await;
     let is_expected = matches!(refusal, Error::Denied(_) | Error::Unavailable(_));
     assert!(
         is_expected && refusal.to_string().contains("`tls`"),

@@ -9,16 +9,16 @@ use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
 use mongodb::bson::{Document, doc};
 use mongodb::{Client, ClientSession, Collection, Database};
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// The collections of a single test: for leases, for accounts, and for fences.
-struct Set {
+struct Collections {
     database: Database,
     name: String,
     url: String,
 }
 
-impl Set {
+impl Collections {
     fn collection(&self, what: &str) -> Collection<Document> {
         self.database.collection(&format!("{}{what}", self.name))
     }
@@ -61,7 +61,7 @@ impl Set {
     }
 }
 
-impl Account for Set {
+impl Account for Collections {
     async fn open() -> Self {
         let server = leasehold_testbed::shared("mongodb").await.unwrap();
         let name = format!("t{:016x}", Machine.random() as u64);
@@ -91,13 +91,13 @@ impl Account for Set {
         account.unwrap().get_i64("balance").unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut session = self.begin().await;
-        if with == With::Guard && !self.guard(bearer, &mut session).await {
+        if protection == Protection::Guard && !self.guard(bearer, &mut session).await {
             return false;
         }
         self.write(balance, &mut session).await;
-        if with == With::Check && !self.check(bearer, &mut session).await {
+        if protection == Protection::Check && !self.check(bearer, &mut session).await {
             session.abort_transaction().await.unwrap();
             return false;
         }
@@ -108,23 +108,23 @@ impl Account for Set {
 
 #[tokio::test]
 async fn zombie_is_refused() {
-    zombie::zombie_is_refused::<Set>().await;
+    zombie::zombie_is_refused::<Collections>().await;
 }
 
 #[tokio::test]
 async fn zombie_overwrites_without_a_check() {
-    zombie::zombie_overwrites_without_a_check::<Set>().await;
+    zombie::zombie_overwrites_without_a_check::<Collections>().await;
 }
 
 #[tokio::test]
 async fn only_current_holders_pass() {
-    zombie::only_current_holders_pass::<Set>().await;
+    zombie::only_current_holders_pass::<Collections>().await;
 }
 
 #[tokio::test]
 async fn takeover_waits_for_the_commit() {
-    let (set, name) = (Set::open().await, any_name());
-    let lease = hold(&set.url, &name).await;
+    let (set, name) = (Collections::open().await, unique_name());
+    let lease = acquire(&set.url, &name).await;
     let mut session = set.begin().await;
     set.write(60, &mut session).await;
     assert!(set.check((&lease).into(), &mut session).await);

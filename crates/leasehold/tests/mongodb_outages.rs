@@ -14,18 +14,18 @@ const DIRECT: &str = "&directConnection=true";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_kill_under_load() {
-    outages::killed_under_load("mongodb").await;
+    outages::check_kill_under_load("mongodb").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_kill_of_the_leader_of_three() {
-    outages::leader_killed_under_load("mongodb").await;
+    outages::check_leader_kill_under_load("mongodb").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
     let options = DIRECT;
-    outages::cut_off("mongodb", options, Duration::from_secs(3)).await;
+    outages::check_network_cut("mongodb", options, Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,7 +36,7 @@ async fn waiters_are_served_by_another_engine_with_and_without_notifications() {
         .arg("--journalCommitInterval")
         .arg("5");
     let server = server.start().await.expect("installed");
-    outages::hand_off_between_engines(server).await;
+    outages::check_hand_off_between_engines(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,6 +46,6 @@ async fn operation_takes_one_round_trip() {
     // Prevents the driver from monitoring its servers meanwhile.
     let quiet = "&changes=off&heartbeatFrequencyMS=600000";
     let url = server.url_at(proxy.port()) + DIRECT + quiet;
-    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    let trips = outages::RoundTrips::new(&url, proxy, &server.url()).await;
     trips.check_single_operations().await;
 }

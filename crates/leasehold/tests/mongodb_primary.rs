@@ -20,11 +20,11 @@ const ITEMS: usize = 40;
 /// The number of additional items that a dying worker holds.
 const ORPHANS: usize = 8;
 /// Long enough for a busy machine to complete all items.
-const FINISHED: Duration = Duration::from_secs(120);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The observations of holders and workers.
+/// What holders and workers recorded during the test.
 #[derive(Default)]
-struct Observed {
+struct RunLog {
     /// The intervals in which holders believed that they held the lease.
     holds: Mutex<Vec<(BootTime, BootTime)>>,
     /// When each item was first claimed by a live worker.
@@ -44,13 +44,13 @@ async fn primary_stalls(nodes: usize) {
     let url = cluster.url();
     let (first, second) = tokio::join!(connect(&url), connect(&url));
     let clients = [first.unwrap(), second.unwrap()];
-    let orphans = die_with_items(&url).await;
-    let observed = Arc::<Observed>::default();
+    let orphans = claim_and_abandon(&url).await;
+    let log = Arc::<RunLog>::default();
     let tasks = clients.iter().flat_map(|client| {
         [
-            tokio::spawn(contend(client.clone(), Arc::clone(&observed))),
-            tokio::spawn(contend(client.clone(), Arc::clone(&observed))),
-            tokio::spawn(work(client.clone(), Arc::clone(&observed))),
+            tokio::spawn(contend(client.clone(), Arc::clone(&log))),
+            tokio::spawn(contend(client.clone(), Arc::clone(&log))),
+            tokio::spawn(work(client.clone(), Arc::clone(&log))),
         ]
     });
     let tasks: Vec<_> = tasks.collect();
@@ -60,21 +60,21 @@ async fn primary_stalls(nodes: usize) {
     primary.pause().await;
     tokio::time::sleep(STALL).await;
     primary.resume().await;
-    let back = answers_again(&clients[0]).await;
+    let back = wait_for_answer(&clients[0]).await;
 
     let finished = async {
         producing.await.unwrap();
-        while done(&clients[0]).await < ITEMS + ORPHANS {
+        while count_done(&clients[0]).await < ITEMS + ORPHANS {
             tokio::time::sleep(PAUSE).await;
         }
     };
-    let finished = tokio::time::timeout(FINISHED, finished).await;
+    let finished = tokio::time::timeout(FINISH_TIMEOUT, finished).await;
     finished.expect("every item is finished in time");
-    observed.is_over.store(true, Ordering::SeqCst);
+    log.is_over.store(true, Ordering::SeqCst);
     join_all(tasks).await.into_iter().for_each(Result::unwrap);
-    assert_eq!(done(&clients[0]).await, ITEMS + ORPHANS);
+    assert_eq!(count_done(&clients[0]).await, ITEMS + ORPHANS);
 
-    let claimed = observed.claimed.lock().unwrap();
+    let claimed = log.claimed.lock().unwrap();
     for (name, free) in orphans {
         let since = free.max(back);
         let late = claimed[&name].since(since);
@@ -82,7 +82,7 @@ async fn primary_stalls(nodes: usize) {
         println!("{nodes} nodes: `{name}` claimed {late:?} later");
     }
 
-    let mut holds = std::mem::take(&mut *observed.holds.lock().unwrap());
+    let mut holds = std::mem::take(&mut *log.holds.lock().unwrap());
     holds.sort_unstable();
     assert!(holds.len() > 10, "{nodes} nodes: {} holds", holds.len());
     for pair in holds.windows(2) {
@@ -91,8 +91,8 @@ async fn primary_stalls(nodes: usize) {
 }
 
 /// Acquires the lease repeatedly, and holds it briefly, or until it is lost.
-async fn contend(client: Client, observed: Arc<Observed>) {
-    while !observed.is_over.load(Ordering::SeqCst) {
+async fn contend(client: Client, log: Arc<RunLog>) {
+    while !log.is_over.load(Ordering::SeqCst) {
         let acquired = client.lease("resource").ttl(TTL).wait(TTL).acquire().await;
         let Ok(lease) = acquired else { continue };
         let begin = Machine.boot_time();
@@ -100,19 +100,19 @@ async fn contend(client: Client, observed: Arc<Observed>) {
             _ = lease.lost() => lease.deadline(),
             () = tokio::time::sleep(PAUSE) => Machine.boot_time().min(lease.deadline()),
         };
-        observed.holds.lock().unwrap().push((begin, end));
+        log.holds.lock().unwrap().push((begin, end));
         let _ = lease.release().await;
     }
 }
 
-/// Claims items and disappears. Returns from when each of them is free.
-async fn die_with_items(url: &str) -> BTreeMap<String, BootTime> {
+/// Claims items and crashes. Returns when each of them is free again.
+async fn claim_and_abandon(url: &str) -> BTreeMap<String, BootTime> {
     let worker = connect(url).await.unwrap();
     for number in 0..ORPHANS {
         let put = worker.put(format!("orphan {number}")).state("REQUESTED");
         put.await.unwrap();
     }
-    // Without a guard, so that they are neither renewed nor released.
+    // Through the low-level interface, which neither renews nor releases them.
     let claim = ClaimRequest {
         state: "REQUESTED".into(),
         prefix: "orphan".into(),
@@ -130,7 +130,7 @@ async fn die_with_items(url: &str) -> BTreeMap<String, BootTime> {
 }
 
 /// Returns when the store has answered again.
-async fn answers_again(client: &Client) -> BootTime {
+async fn wait_for_answer(client: &Client) -> BootTime {
     let name = Name::lock("resource").unwrap();
     while client.leases().show(&name).await.is_err() {
         tokio::time::sleep(PAUSE).await;
@@ -151,29 +151,28 @@ async fn produce(client: Client) {
 }
 
 /// Completes items. An item whose completion was acknowledged must not be claimed again.
-async fn work(client: Client, observed: Arc<Observed>) {
-    while !observed.is_over.load(Ordering::SeqCst) {
+async fn work(client: Client, log: Arc<RunLog>) {
+    while !log.is_over.load(Ordering::SeqCst) {
         let claim = client.claim("REQUESTED").limit(2).ttl(TTL).wait(TTL / 3);
         for item in claim.await.into_iter().flatten() {
             let name = item.name().to_string();
             let now = Machine.boot_time();
-            observed
-                .claimed
+            log.claimed
                 .lock()
                 .unwrap()
                 .entry(name.clone())
                 .or_insert(now);
-            let is_new = !observed.completed.lock().unwrap().contains(&name);
+            let is_new = !log.completed.lock().unwrap().contains(&name);
             assert!(is_new, "`{name}` was claimed again");
             if item.complete().state("DONE").await.is_ok() {
-                observed.completed.lock().unwrap().insert(name);
+                log.completed.lock().unwrap().insert(name);
             }
         }
     }
 }
 
 /// Returns how many items are done; zero while the store does not answer.
-async fn done(client: &Client) -> usize {
+async fn count_done(client: &Client) -> usize {
     let request = ListRequest {
         state: Some("DONE".into()),
         limit: ITEMS + ORPHANS + 1,

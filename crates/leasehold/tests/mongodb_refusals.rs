@@ -9,17 +9,17 @@ use leasehold::store;
 use leasehold_testbed::Server;
 use mongodb::Client;
 use mongodb::bson::doc;
-use refusals::{denied, refused, unavailable, unreachable_hosts_are_reported};
+use refusals::{assert_denied, assert_unavailable, open_error, unreachable_hosts_are_reported};
 use tempfile::TempDir;
 
 #[tokio::test]
 async fn unreachable_server_is_an_error_in_time() {
     unreachable_hosts_are_reported(|address| format!("mongodb://ada:s3cret@{address}/app")).await;
-    let nowhere = refused("mongodb+srv://ada:s3cret@no-such-host.invalid/app").await;
-    unavailable(&nowhere, "SRV records");
+    let nowhere = open_error("mongodb+srv://ada:s3cret@no-such-host.invalid/app").await;
+    assert_unavailable(&nowhere, "SRV records");
     let server = leasehold_testbed::shared("mongodb").await.unwrap();
     let other = format!("mongodb://127.0.0.1:{}/app?replicaSet=other", server.port());
-    unavailable(&refused(&other).await, "`replicaSet`");
+    assert_unavailable(&open_error(&other).await, "`replicaSet`");
 }
 
 /// Starts a server with authentication. The first user can be created while there are none.
@@ -51,16 +51,19 @@ async fn missing_rights_are_reported_with_the_fix() {
 
     let at = |user: &str, rest: &str| format!("mongodb://{user}127.0.0.1:{port}/{rest}");
     let here = "leasehold?authSource=admin";
-    denied(&refused(&at("", "leasehold")).await, "user");
-    denied(&refused(&at("app:s3cret-not@", here)).await, "password");
-    denied(&refused(&at("unknown:s3cret@", here)).await, "password");
-    denied(
-        &refused(&at("app:s3cret@", "leasehold")).await,
+    assert_denied(&open_error(&at("", "leasehold")).await, "user");
+    assert_denied(&open_error(&at("app:s3cret-not@", here)).await, "password");
+    assert_denied(&open_error(&at("unknown:s3cret@", here)).await, "password");
+    assert_denied(
+        &open_error(&at("app:s3cret@", "leasehold")).await,
         "`authSource`",
     );
-    denied(&refused(&at("poor:s3cret@", here)).await, "leasehold init");
+    assert_denied(
+        &open_error(&at("poor:s3cret@", here)).await,
+        "leasehold init",
+    );
     let elsewhere = at("app:s3cret@", "elsewhere?authSource=admin");
-    denied(&refused(&elsewhere).await, "`readWrite`");
+    assert_denied(&open_error(&elsewhere).await, "`readWrite`");
 
     // The documented role suffices.
     let client = leasehold::connect(&at("app:s3cret@", here)).await.unwrap();
@@ -77,15 +80,15 @@ async fn tls_requires_a_trusted_certificate() {
     let at = |options: &str| format!("mongodb://localhost:{port}/leasehold?{options}");
     let trusted = format!("directConnection=true&tls=true&tlsCAFile={folder}/ca.pem");
     store::open(&at(&trusted)).await.unwrap();
-    denied(&refused(&at("tls=true")).await, "`tlsCAFile`");
-    denied(
-        &refused(&at("tls=true&tlsCAFile=/nowhere")).await,
+    assert_denied(&open_error(&at("tls=true")).await, "`tlsCAFile`");
+    assert_denied(
+        &open_error(&at("tls=true&tlsCAFile=/nowhere")).await,
         "`tlsCAFile`",
     );
-    unavailable(&refused(&at("")).await, "`tls`");
+    assert_unavailable(&open_error(&at("")).await, "`tls`");
 
     let plain = leasehold_testbed::shared("mongodb").await.unwrap();
     let mismatch = format!("mongodb://127.0.0.1:{}/leasehold?tls=true", plain.port());
-    let mismatch = refused(&mismatch).await.to_string();
+    let mismatch = open_error(&mismatch).await.to_string();
     assert!(mismatch.contains("`tls`"), "{mismatch}");
 }

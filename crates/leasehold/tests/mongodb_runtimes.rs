@@ -1,4 +1,4 @@
-//! MongoDB and the runtimes of its callers, which may end at any time.
+//! MongoDB with callers on runtimes that may end at any time.
 #![cfg(feature = "mongodb")]
 
 use std::panic;
@@ -9,7 +9,7 @@ use leasehold::store::{self, Store};
 use tokio::runtime::{Builder, Runtime};
 
 /// How often a runtime ends with active callers. Without the driver's own runtime, about one in ten panics.
-const ENDS: usize = 30;
+const RUNTIMES: usize = 30;
 const CALLERS: usize = 16;
 
 fn runtime() -> Runtime {
@@ -38,7 +38,7 @@ fn runtime_with_active_callers_ends_without_a_panic() {
         PANICS.fetch_add(1, Ordering::SeqCst);
         report(panicked);
     }));
-    for _ in 0..ENDS {
+    for _ in 0..RUNTIMES {
         let ending = runtime();
         ending.block_on(async {
             let store = open().await;

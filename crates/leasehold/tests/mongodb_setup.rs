@@ -63,7 +63,7 @@ async fn record_is_readable_and_can_be_queried_by_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conflict_changes_only_its_mark() {
+async fn conflict_does_not_change_the_record() {
     let fixture = fixture().await;
     let store = store::open(&fixture.url).await.unwrap();
     let name = Name::lock("one").unwrap();
@@ -79,7 +79,7 @@ async fn conflict_changes_only_its_mark() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_is_the_servers() {
+async fn time_is_read_from_the_server() {
     let fixture = fixture().await;
     let store = store::open(&fixture.url).await.unwrap();
     let name = Name::lock("one").unwrap();

@@ -9,16 +9,16 @@ use leasehold::fence::{self, Bearer, Statement};
 use leasehold::host::{Host as _, Machine};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, TxOpts};
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// A database for the leases, and another one for the account.
-struct Server {
+struct Databases {
     admin: String,
     leases: String,
     database: String,
 }
 
-impl Server {
+impl Databases {
     /// Opens a session on the account's database.
     async fn session(&self) -> Conn {
         let mut session = Conn::from_url(&self.admin).await.unwrap();
@@ -36,25 +36,25 @@ async fn passes(transaction: &mut impl Queryable, statement: &Statement) -> bool
     row.is_some()
 }
 
-impl Account for Server {
+impl Account for Databases {
     async fn open() -> Self {
         let port = leasehold_testbed::shared("mysql").await.unwrap().port();
         let database = format!("t{:016x}", Machine.random() as u64);
-        let server = Self {
+        let databases = Self {
             admin: format!("mysql://root@127.0.0.1:{port}/leasehold?prefer_socket=false"),
             leases: format!("mysql://root@127.0.0.1:{port}/{database}"),
             database,
         };
-        let mut session = Conn::from_url(&server.admin).await.unwrap();
+        let mut session = Conn::from_url(&databases.admin).await.unwrap();
         for name in [
-            server.database.clone(),
-            format!("{}_account", server.database),
+            databases.database.clone(),
+            format!("{}_account", databases.database),
         ] {
             let create = format!("create database {name}");
             session.query_drop(create).await.unwrap();
         }
-        leasehold::store::open(&server.leases).await.unwrap();
-        let mut session = server.session().await;
+        leasehold::store::open(&databases.leases).await.unwrap();
+        let mut session = databases.session().await;
         for statement in [
             "create table account (balance bigint) engine = InnoDB",
             "insert into account values (100)",
@@ -62,7 +62,7 @@ impl Account for Server {
         ] {
             session.query_drop(statement).await.unwrap();
         }
-        server
+        databases
     }
 
     fn leases(&self) -> &str {
@@ -75,10 +75,10 @@ impl Account for Server {
         balance.unwrap().unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut session = self.session().await;
         let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
-        if with == With::Guard {
+        if protection == Protection::Guard {
             let [raise, read] = fence::mysql::guard(bearer);
             let raised = transaction.exec_drop(raise.sql(), raise.values()).await;
             raised.unwrap();
@@ -89,7 +89,7 @@ impl Account for Server {
         let update = transaction.exec_drop("update account set balance = ?", (balance,));
         update.await.unwrap();
         let check = fence::mysql::check(bearer).in_schema(&self.database);
-        if with == With::Check && !passes(&mut transaction, &check).await {
+        if protection == Protection::Check && !passes(&mut transaction, &check).await {
             return false;
         }
         transaction.commit().await.unwrap();
@@ -99,41 +99,41 @@ impl Account for Server {
 
 #[tokio::test]
 async fn zombie_is_refused() {
-    zombie::zombie_is_refused::<Server>().await;
+    zombie::zombie_is_refused::<Databases>().await;
 }
 
 #[tokio::test]
 async fn zombie_overwrites_without_a_check() {
-    zombie::zombie_overwrites_without_a_check::<Server>().await;
+    zombie::zombie_overwrites_without_a_check::<Databases>().await;
 }
 
 #[tokio::test]
 async fn only_current_holders_pass() {
-    zombie::only_current_holders_pass::<Server>().await;
+    zombie::only_current_holders_pass::<Databases>().await;
 }
 
 #[tokio::test]
 async fn expired_holder_is_refused_once_replaced() {
     let ttl = Duration::from_millis(1_200);
-    zombie::expired_holder_is_refused_once_replaced::<Server>(ttl).await;
+    zombie::expired_holder_is_refused_once_replaced::<Databases>(ttl).await;
 }
 
 #[tokio::test]
 async fn takeover_waits_for_the_commit() {
-    let (server, name) = (Server::open().await, any_name());
-    let lease = hold(&server.leases, &name).await;
-    let mut session = server.session().await;
+    let (databases, name) = (Databases::open().await, unique_name());
+    let lease = acquire(&databases.leases, &name).await;
+    let mut session = databases.session().await;
     let mut transaction = session.start_transaction(TxOpts::default()).await.unwrap();
     let update = transaction.query_drop("update account set balance = 60");
     update.await.unwrap();
-    let check = fence::mysql::check(&lease).in_schema(&server.database);
+    let check = fence::mysql::check(&lease).in_schema(&databases.database);
     assert!(passes(&mut transaction, &check).await);
 
-    let url = server.leases.clone();
+    let url = databases.leases.clone();
     let successor = tokio::spawn(async move { take_over(&url, &name).await });
     let waiting =
         "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
-    let mut watch = server.session().await;
+    let mut watch = databases.session().await;
     while watch.query_first::<i64, _>(waiting).await.unwrap() == Some(0) {
         // InnoDB does not refresh this view if it is read more often.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -141,5 +141,5 @@ async fn takeover_waits_for_the_commit() {
     assert!(!successor.is_finished());
     transaction.commit().await.unwrap();
     assert!(successor.await.unwrap().fence() > lease.fence());
-    assert_eq!(server.balance().await, 60);
+    assert_eq!(databases.balance().await, 60);
 }

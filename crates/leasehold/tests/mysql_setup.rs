@@ -7,7 +7,7 @@ mod refusals;
 use leasehold::store::{self, Level};
 use leasehold_testbed::Server;
 use mysql_support::*;
-use refusals::{denied, level, refused, unreachable_hosts_are_reported};
+use refusals::{assert_denied, level, open_error, unreachable_hosts_are_reported};
 
 #[tokio::test]
 async fn missing_rights_are_reported_with_the_fix() {
@@ -20,21 +20,21 @@ async fn missing_rights_are_reported_with_the_fix() {
         .await;
     let at = |user: &str, rest: &str| format!("mysql://{user}@127.0.0.1:{port}/{rest}");
     let app = format!("{user}:s3cret");
-    denied(
-        &refused(&at(&format!("{user}:s3cret-not"), database)).await,
+    assert_denied(
+        &open_error(&at(&format!("{user}:s3cret-not"), database)).await,
         "password",
     );
-    denied(&refused(&at(&app, database)).await, "password");
+    assert_denied(&open_error(&at(&app, database)).await, "password");
     fixture
         .sql(&format!("grant select on {database}.* to {user}@'%'"))
         .await;
-    denied(&refused(&at(&app, database)).await, "leasehold init");
-    denied(&refused(&at("root", "elsewhere")).await, "database");
+    assert_denied(&open_error(&at(&app, database)).await, "leasehold init");
+    assert_denied(&open_error(&at("root", "elsewhere")).await, "database");
 
     let admin = fixture.open().await;
     let store = store::open(&at(&app, database)).await.unwrap();
     let write = create(&name("a"), record(1, ""));
-    denied(&store.swap(vec![write.clone()]).await.unwrap_err(), "grant");
+    assert_denied(&store.swap(vec![write.clone()]).await.unwrap_err(), "grant");
     fixture
         .sql(&format!(
             "grant insert, update, delete on {database}.leasehold_records to {user}@'%'"
@@ -43,7 +43,7 @@ async fn missing_rights_are_reported_with_the_fix() {
     let store = store::open(&at(&app, database)).await.unwrap();
     assert_eq!(swap_one(&*store, write).await, WRITTEN);
     fixture.sql("drop table leasehold_records").await;
-    denied(&admin.load(&[]).await.unwrap_err(), "leasehold init");
+    assert_denied(&admin.load(&[]).await.unwrap_err(), "leasehold init");
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn unreachable_server_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn tls_is_as_strict_as_ssl_mode_says() {
+async fn tls_checks_follow_ssl_mode() {
     let server = Server::builder("mysql").tls().start().await.unwrap();
     let at = |host: &str, options: &str| {
         let port = server.port();
@@ -73,13 +73,13 @@ async fn tls_is_as_strict_as_ssl_mode_says() {
         "ssl-mode=verify_ca",
         "ssl-mode=verify_identity",
     ] {
-        denied(&refused(&at("127.0.0.1", options)).await, "ssl-");
+        assert_denied(&open_error(&at("127.0.0.1", options)).await, "ssl-");
     }
     let missing = at("localhost", "ssl-mode=verify_ca&ssl-ca=/nowhere");
-    denied(&refused(&missing).await, "/nowhere");
+    assert_denied(&open_error(&missing).await, "/nowhere");
     let plain = Fixture::new().await;
     let required = format!("{}?ssl-mode=required", plain.url);
-    denied(&refused(&required).await, "ssl-mode");
+    assert_denied(&open_error(&required).await, "ssl-mode");
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn replicas_and_settings_that_lose_writes_are_found() {
     assert_eq!(level(&checks, "innodb_flush_log_at_trx_commit"), Level::Red);
     assert_eq!(level(&checks, "sync_binlog"), Level::Yellow);
     fixture.sql("set global read_only = 1").await;
-    denied(&store.load(&[]).await.unwrap_err(), "primary");
-    denied(&refused(&fixture.url).await, "primary");
+    assert_denied(&store.load(&[]).await.unwrap_err(), "primary");
+    assert_denied(&open_error(&fixture.url).await, "primary");
     let healthy = Fixture::new().await.open().await.check().await.unwrap();
     assert!(
         healthy.iter().all(|check| check.level == Level::Green),

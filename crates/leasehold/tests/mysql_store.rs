@@ -1,4 +1,4 @@
-//! Leases in MariaDB: exact records, locks of other transactions, server failures.
+//! Leases in MariaDB: round trips of records, locks of other transactions, server failures, and cost.
 #![cfg(feature = "mysql")]
 
 mod mysql_support;
@@ -206,7 +206,7 @@ async fn unresponsive_network_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn time_is_the_servers() {
+async fn time_is_read_from_the_server() {
     let server = Server::builder("mysql").own_clock().start().await.unwrap();
     let store = Fixture::on(server.port(), server.port()).await.open().await;
     let time = async || store.load(&[]).await.unwrap().stamp.time;

@@ -54,17 +54,14 @@ async fn engines_take_turns_behind_pgbouncer() {
     let fixture = Fixture::on(bouncer.port());
     let name = name("turns");
     let mut tasks = Vec::new();
-    for engine in 0..3 {
-        let engine_on = Engine::start(fixture.open().await).await.unwrap();
+    for number in 0..3 {
+        let engine = Engine::start(fixture.open().await).await.unwrap();
         let name = name.clone();
         tasks.push(tokio::spawn(async move {
             for round in 0..4 {
-                let nonce = format!("{engine} {round}");
-                let fence = grant(&engine_on, &name, &nonce, Duration::from_secs(60)).await;
-                assert_eq!(
-                    release(&engine_on, &name, fence).await,
-                    Ok(Outcome::Released)
-                );
+                let nonce = format!("{number} {round}");
+                let fence = grant(&engine, &name, &nonce, Duration::from_secs(60)).await;
+                assert_eq!(release(&engine, &name, fence).await, Ok(Outcome::Released));
             }
         }));
     }
@@ -94,9 +91,9 @@ async fn listener_is_notified_of_writes_through_pgbouncer() {
     assert_eq!(changes.recv().await, Some(name("freed")));
 }
 
-/// Runs `happening` between calls that use prepared statements. Behind the pooler other clients use the same session;
-/// here calls are sequential, so it is always the same one.
-async fn survives_a_change_of_the_session(change: impl AsyncFn(&Fixture, &Session)) {
+/// Runs `change` between calls that use prepared statements, as other clients of the pooler may change a session. Calls
+/// are sequential here, so all of them use the same session.
+async fn check_session_change(change: impl AsyncFn(&Fixture, &Session)) {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let bouncer = server.behind_pgbouncer().await.unwrap();
     let fixture = Fixture::on(bouncer.port());
@@ -139,7 +136,7 @@ impl Session {
 
 #[tokio::test]
 async fn deallocated_statements_are_prepared_again() {
-    survives_a_change_of_the_session(async |_, session| {
+    check_session_change(async |_, session| {
         assert!(session.prepared().await.len() >= 2, "a load and an update");
         session.run("deallocate all").await;
     })
@@ -148,7 +145,7 @@ async fn deallocated_statements_are_prepared_again() {
 
 #[tokio::test]
 async fn statements_replaced_by_another_process_are_detected() {
-    survives_a_change_of_the_session(async |fixture, session| {
+    check_session_change(async |fixture, session| {
         let other = Fixture::on(fixture.port);
         other.open_with("&changes=off").await;
         let schema = |fixture: &Fixture| fixture.table.split('.').next().unwrap().to_owned();
@@ -168,7 +165,7 @@ async fn statements_replaced_by_another_process_are_detected() {
 
 #[tokio::test]
 async fn statements_older_than_the_table_are_prepared_again() {
-    survives_a_change_of_the_session(async |fixture, session| {
+    check_session_change(async |fixture, session| {
         assert!(session.prepared().await.len() >= 2, "a load and an update");
         let view = fixture.table.replace("_records", "_leases");
         let change = format!(

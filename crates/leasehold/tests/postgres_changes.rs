@@ -18,14 +18,14 @@ use tokio_postgres::{AsyncMessage, NoTls};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a record with an exclusive holder.
-fn held() -> leasehold::core::Record {
-    let mut held = record(1, "");
-    held.holders = vec![holder(1, "h", Mode::Exclusive, Time::from_micros(5))];
-    held
+fn held_record() -> leasehold::core::Record {
+    let mut held_record = record(1, "");
+    held_record.holders = vec![holder(1, "h", Mode::Exclusive, Time::from_micros(5))];
+    held_record
 }
 
 /// Waits until this many listeners with this body are registered.
-async fn registered(fixture: &Fixture, count: usize, body: &str) {
+async fn wait_for_listeners(fixture: &Fixture, count: usize, body: &str) {
     let count = count.to_string();
     let sql = format!("select count(*) from $T where kind = 'listener' and body = '{body}'");
     let wait = async {
@@ -38,8 +38,8 @@ async fn registered(fixture: &Fixture, count: usize, body: &str) {
         .expect("registered");
 }
 
-/// Writes a record from a short-lived process.
-async fn write_and_go(store: Arc<dyn Store>, name: &Name, record: leasehold::core::Record) {
+/// Writes a record and closes the store, like a short-lived process.
+async fn write_and_close(store: Arc<dyn Store>, name: &Name, record: leasehold::core::Record) {
     assert_eq!(swap_one(&*store, create(name, record)).await, WRITTEN);
     store.close().await;
 }
@@ -57,10 +57,10 @@ async fn watcher_is_notified_of_the_first_write_of_every_process() {
     let watcher = fixture.open().await;
     let mut changes = watcher.changes().unwrap();
     watcher.watch();
-    registered(&fixture, 1, "watches").await;
+    wait_for_listeners(&fixture, 1, "watches").await;
     for round in 0..12 {
         let name = name(&format!("job {round}"));
-        write_and_go(fixture.open().await, &name, held()).await;
+        write_and_close(fixture.open().await, &name, held_record()).await;
         assert_eq!(next_change(&mut changes).await, name);
     }
 }
@@ -69,9 +69,9 @@ async fn watcher_is_notified_of_the_first_write_of_every_process() {
 async fn waiter_is_notified_of_releases_only() {
     let fixture = Fixture::new().await;
     let mut changes = fixture.open().await.changes().unwrap();
-    registered(&fixture, 1, "").await;
-    write_and_go(fixture.open().await, &name("taken"), held()).await;
-    write_and_go(fixture.open().await, &name("freed"), record(1, "")).await;
+    wait_for_listeners(&fixture, 1, "").await;
+    write_and_close(fixture.open().await, &name("taken"), held_record()).await;
+    write_and_close(fixture.open().await, &name("freed"), record(1, "")).await;
     assert_eq!(next_change(&mut changes).await, name("freed"));
 }
 
@@ -80,14 +80,14 @@ async fn subscriber_receives_events_of_short_lived_engines() {
     let fixture = Fixture::new().await;
     let watching = Engine::start(fixture.open().await).await.unwrap();
     let mut events = watching.subscribe();
-    registered(&fixture, 1, "watches").await;
+    wait_for_listeners(&fixture, 1, "watches").await;
     let mut next = async |name: &Name| loop {
         let event = tokio::time::timeout(TIMEOUT, events.next()).await;
-        let happened = event.expect("an event in time").expect("the engine runs");
-        if let Ok(happened) = happened
-            && happened.name == *name
+        let event = event.expect("an event in time").expect("the engine runs");
+        if let Ok(event) = event
+            && event.name == *name
         {
-            return happened.event;
+            return event.event;
         }
     };
     for round in 0..4 {
@@ -144,9 +144,9 @@ async fn subscriber_receives_events_of_short_lived_engines() {
 async fn listener_withdraws_when_its_engine_closes() {
     let fixture = Fixture::new().await;
     let engine = Engine::start(fixture.open().await).await.unwrap();
-    registered(&fixture, 1, "").await;
+    wait_for_listeners(&fixture, 1, "").await;
     engine.close().await;
-    registered(&fixture, 0, "").await;
+    wait_for_listeners(&fixture, 0, "").await;
 }
 
 #[tokio::test]
@@ -157,8 +157,8 @@ async fn expired_listeners_are_deleted() {
          ('listener', 'dead', '00000000-0000-0000-0000-000000000000', 0, 1, '[]', 'watches')";
     fixture.sql(insert).await;
     let _changes = store.changes().unwrap();
-    registered(&fixture, 1, "").await;
-    registered(&fixture, 0, "watches").await;
+    wait_for_listeners(&fixture, 1, "").await;
+    wait_for_listeners(&fixture, 0, "watches").await;
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn no_notification_is_sent_without_other_listeners() {
     let store = fixture.open().await;
     let _changes = store.changes().unwrap();
     store.watch();
-    registered(&fixture, 1, "watches").await;
+    wait_for_listeners(&fixture, 1, "watches").await;
     // A session that is not registered receives every message.
     let channel = format!("leasehold_{}", &fixture.table[..12]);
     let url = fixture.url.split('?').next().unwrap();
@@ -182,7 +182,7 @@ async fn no_notification_is_sent_without_other_listeners() {
     });
     let listen = format!("listen \"{channel}\"");
     client.batch_execute(&listen).await.unwrap();
-    write_and_go(store, &name("a"), record(1, "")).await;
+    write_and_close(store, &name("a"), record(1, "")).await;
     let end = format!("notify \"{channel}\", 'end'");
     client.batch_execute(&end).await.unwrap();
     let message = tokio::time::timeout(TIMEOUT, messages.recv())
@@ -205,9 +205,9 @@ async fn listener_requires_no_additional_privilege() {
     let url = fixture.url.replace("postgres@", &format!("{role}@"));
     let store = leasehold::store::open(&url).await.unwrap();
     let mut changes = store.changes().unwrap();
-    registered(&fixture, 1, "").await;
+    wait_for_listeners(&fixture, 1, "").await;
     let writer = leasehold::store::open(&url).await.unwrap();
-    write_and_go(writer, &name("freed"), record(1, "")).await;
+    write_and_close(writer, &name("freed"), record(1, "")).await;
     assert_eq!(next_change(&mut changes).await, name("freed"));
 }
 
@@ -216,7 +216,7 @@ async fn leases_view_contains_no_listeners() {
     let fixture = Fixture::new().await;
     let store = fixture.open().await;
     let _changes = store.changes().unwrap();
-    registered(&fixture, 1, "").await;
+    wait_for_listeners(&fixture, 1, "").await;
     let view = fixture.table.replace("_records", "_leases");
     assert_eq!(
         fixture.sql(&format!("select count(*) from {view}")).await,

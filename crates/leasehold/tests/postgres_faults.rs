@@ -1,4 +1,4 @@
-//! PostgreSQL that is killed, hangs or is slow to reach; and the cost of a call.
+//! A PostgreSQL server that is killed, hangs or steps its clock, and the cost of a call.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -173,7 +173,7 @@ async fn each_call_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn time_is_the_servers() {
+async fn time_is_read_from_the_server() {
     let server = Server::builder("postgres")
         .own_clock()
         .start()
@@ -199,11 +199,11 @@ async fn notifications_resume_after_a_restart() {
     let fixture = Fixture::on(server.port());
     let (one, other) = (fixture.open().await, fixture.open().await);
     let mut changes = other.changes().unwrap();
-    // Also while this process listens itself.
+    // The writer listens as well.
     let _own = one.changes().unwrap();
     let mut fence = 0;
     for round in 0..2 {
-        // Listening starts asynchronously, and a restart interrupts it.
+        // Listening starts asynchronously, so the first notifications may be missed.
         let changed = loop {
             fence += 1;
             let freed = name(&format!("freed {round}.{fence}"));

@@ -9,8 +9,9 @@ use std::time::Duration;
 use leasehold::fence::{self, Bearer, Statement};
 use postgres_support::Fixture;
 use tokio_postgres::Transaction;
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
+/// A schema of a single test, with the leases and an account.
 struct Database {
     fixture: Fixture,
     schema: String,
@@ -59,18 +60,18 @@ impl Account for Database {
         row.unwrap().get(0)
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         // The search path need not contain the leases.
         let mut session = self.fixture.session().await;
         let transaction = session.transaction().await.unwrap();
         let guard = fence::postgres::guard(bearer).in_schema(&self.schema);
-        if with == With::Guard && !passes(&transaction, guard).await {
+        if protection == Protection::Guard && !passes(&transaction, guard).await {
             return false;
         }
         let update = format!("update {}.account set balance = $1", self.schema);
         transaction.execute(&update, &[&balance]).await.unwrap();
         let check = fence::postgres::check(bearer).in_schema(&self.schema);
-        if with == With::Check && !passes(&transaction, check).await {
+        if protection == Protection::Check && !passes(&transaction, check).await {
             return false;
         }
         transaction.commit().await.unwrap();
@@ -101,8 +102,8 @@ async fn expired_holder_is_refused_once_replaced() {
 
 #[tokio::test]
 async fn takeover_waits_for_the_commit() {
-    let (database, name) = (Database::open().await, any_name());
-    let lease = hold(database.leases(), &name).await;
+    let (database, name) = (Database::open().await, unique_name());
+    let lease = acquire(database.leases(), &name).await;
     let mut session = database.session().await;
     let transaction = session.transaction().await.unwrap();
     transaction
@@ -126,8 +127,8 @@ async fn takeover_waits_for_the_commit() {
 /// For tables with a fence column: the write itself is the check.
 #[tokio::test]
 async fn fence_column_refuses_lower_fences() {
-    let (database, name) = (Database::open().await, any_name());
-    let zombie = hold(database.leases(), &name).await;
+    let (database, name) = (Database::open().await, unique_name());
+    let zombie = acquire(database.leases(), &name).await;
     let successor = take_over(database.leases(), &name).await;
     let session = database.session().await;
     let write = "update account set balance = $1, fence = $2 where fence <= $2";

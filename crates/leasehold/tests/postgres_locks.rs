@@ -40,8 +40,7 @@ async fn locked_row_does_not_delay_other_leases() {
         let fence = grant(&engine, &name, "other", Duration::ZERO).await;
         assert_eq!(release(&engine, &name, fence).await, Ok(Outcome::Released));
     }
-    // Each of the forty calls may once be in the batch that finds the locked rows, which takes at most a tenth of a
-    // second.
+    // Each of the forty calls may be in a batch with a write to a locked row, which waits at most 100 ms.
     assert!(
         started.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -164,19 +163,19 @@ async fn uncommitted_insert_of_another_transaction_blocks_no_other_write() {
     }
 }
 
-/// A database may be configured for a stricter isolation level than this store needs.
+/// A database may be configured for a stricter isolation level than this store requires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_increment_is_lost_at_any_isolation_level() {
     for isolation in ["repeatable%20read", "serializable"] {
         let fixture = Fixture::new().await;
         let options = format!("&options=-c%20default_transaction_isolation%3D{isolation}");
         let options = options.replace("repeatable%20read", "repeatable%5C%20read");
-        count_together(&fixture, &options).await;
+        count_concurrently(&fixture, &options).await;
     }
 }
 
 /// Increments one record from eight stores, ten times each.
-async fn count_together(fixture: &Fixture, options: &str) {
+async fn count_concurrently(fixture: &Fixture, options: &str) {
     let name = name("counter");
     let first = fixture.open_with(options).await;
     swap_one(&*first, create(&name, record(1, "0"))).await;

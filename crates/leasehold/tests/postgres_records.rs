@@ -1,4 +1,4 @@
-//! Records in PostgreSQL: exact for programs, readable for people, cheap to change.
+//! Records in PostgreSQL: round trips, readable form, corrupt rows, and the cost of changes.
 #![cfg(feature = "postgres")]
 
 mod postgres_support;
@@ -88,7 +88,7 @@ async fn corrupt_row_is_reported_by_name_and_blocks_no_other_write() {
     }
 }
 
-/// An update that changes no index and stays on its page leaves nothing behind that only vacuum could remove.
+/// An update that changes no indexed column stays on its page and needs no vacuum (a heap-only tuple).
 #[tokio::test]
 async fn renewals_do_not_grow_indexes() {
     let fixture = Fixture::new().await;
@@ -117,7 +117,7 @@ async fn renewals_do_not_grow_indexes() {
         assert!(swapped.iter().all(|swapped| *swapped == WRITTEN));
     }
     assert_eq!(fixture.sql(size).await, before);
-    // 6,400 updates would take over 100 pages if each left its old row behind.
+    // 6,400 updates would take over 100 pages if each kept its old row.
     let pages = fixture.sql("select pg_relation_size('$T') / 8192").await;
     assert!(pages.parse::<u32>().unwrap() < 20, "{pages} pages");
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use leasehold::store::{self, Level};
 use leasehold_testbed::{Builder, Server};
 use postgres_support::*;
-use refusals::{denied, level, refused, unreachable_hosts_are_reported};
+use refusals::{assert_denied, level, open_error, unreachable_hosts_are_reported};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,30 +46,33 @@ async fn missing_rights_are_reported_with_the_fix() {
     admin.batch_execute(roles).await.unwrap();
     let at = |user: &str, rest: &str| format!("postgres://{user}@127.0.0.1:{port}/{rest}");
 
-    let wrong = refused(&at("app:s3cret-not", "leasehold")).await;
-    denied(&wrong, "password");
-    denied(&refused(&at("app", "leasehold")).await, "PGPASSWORD");
-    denied(
-        &refused(&at("unknown:s3cret", "leasehold")).await,
+    let wrong = open_error(&at("app:s3cret-not", "leasehold")).await;
+    assert_denied(&wrong, "password");
+    assert_denied(&open_error(&at("app", "leasehold")).await, "PGPASSWORD");
+    assert_denied(
+        &open_error(&at("unknown:s3cret", "leasehold")).await,
         "password",
     );
-    denied(&refused(&at("app:s3cret", "elsewhere")).await, "database");
+    assert_denied(
+        &open_error(&at("app:s3cret", "elsewhere")).await,
+        "database",
+    );
     // PostgreSQL 15 denies creating tables in `public`.
-    denied(
-        &refused(&at("app:s3cret", "leasehold")).await,
+    assert_denied(
+        &open_error(&at("app:s3cret", "leasehold")).await,
         "leasehold init",
     );
-    denied(
-        &refused(&at("app:s3cret", "leasehold?schema=ops")).await,
+    assert_denied(
+        &open_error(&at("app:s3cret", "leasehold?schema=ops")).await,
         "leasehold init",
     );
     let read_only = "leasehold?options=-c%20default_transaction_read_only%3Don";
-    denied(&refused(&at("postgres", read_only)).await, "primary");
+    assert_denied(&open_error(&at("postgres", read_only)).await, "primary");
 
     // The administrator's setup and grants are all that an application needs.
     store::open(&at("postgres", "leasehold")).await.unwrap();
-    denied(
-        &refused(&at("poor:s3cret", "leasehold")).await,
+    assert_denied(
+        &open_error(&at("poor:s3cret", "leasehold")).await,
         "grant select, insert",
     );
     let grant = "grant select, insert, update, delete on leasehold_records to app";
@@ -80,12 +83,12 @@ async fn missing_rights_are_reported_with_the_fix() {
     admin.batch_execute(revoke).await.unwrap();
     let current = load_one(&*store, &name("a")).await.unwrap();
     let write = replace(&name("a"), &current, record(2, ""));
-    denied(&store.swap(vec![write]).await.unwrap_err(), "grant");
+    assert_denied(&store.swap(vec![write]).await.unwrap_err(), "grant");
     admin
         .batch_execute("drop table leasehold_records cascade")
         .await
         .unwrap();
-    denied(&store.load(&[]).await.unwrap_err(), "leasehold init");
+    assert_denied(&store.load(&[]).await.unwrap_err(), "leasehold init");
 }
 
 #[tokio::test]
@@ -101,7 +104,7 @@ async fn database_with_another_encoding_is_refused() {
         .await
         .unwrap();
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", fixture.port);
-    denied(&refused(&url).await, "UTF8");
+    assert_denied(&open_error(&url).await, "UTF8");
 }
 
 #[tokio::test]
@@ -111,7 +114,7 @@ async fn unreachable_server_is_an_error_in_time() {
 }
 
 #[tokio::test]
-async fn tls_is_as_strict_as_sslmode_says() {
+async fn tls_checks_follow_sslmode() {
     let folder = TempDir::new().unwrap();
     let rules = "host all postgres 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 trust\n";
     let server = with_rules(Server::builder("postgres").tls(), &folder, rules);
@@ -137,8 +140,8 @@ async fn tls_is_as_strict_as_sslmode_says() {
         store.unwrap_or_else(|error| panic!("{options}: {error}"));
     }
     for options in ["sslmode=verify-ca", "sslmode=verify-full"] {
-        denied(
-            &refused(&at("postgres", "localhost", options)).await,
+        assert_denied(
+            &open_error(&at("postgres", "localhost", options)).await,
             "sslrootcert",
         );
     }
@@ -147,14 +150,14 @@ async fn tls_is_as_strict_as_sslmode_says() {
         "localhost",
         "sslmode=verify-ca&sslrootcert=/nowhere",
     );
-    denied(&refused(&missing).await, "/nowhere");
+    assert_denied(&open_error(&missing).await, "/nowhere");
     let strict = at("app", "127.0.0.1", "sslmode=disable");
-    denied(&refused(&strict).await, "sslmode=require");
+    assert_denied(&open_error(&strict).await, "sslmode=require");
 
     // A server without TLS.
     let plain = Fixture::new().await;
     let required = format!("{}&sslmode=require", plain.url);
-    denied(&refused(&required).await, "sslmode");
+    assert_denied(&open_error(&required).await, "sslmode");
 }
 
 #[tokio::test]
@@ -165,8 +168,8 @@ async fn standby_is_refused_even_by_an_open_store() {
     let signal = server.folder().join("data/standby.signal");
     std::fs::write(signal, "").unwrap();
     server.restart().await;
-    denied(&refused(&server.url()).await, "primary");
-    denied(&store.load(&[]).await.unwrap_err(), "primary");
+    assert_denied(&open_error(&server.url()).await, "primary");
+    assert_denied(&store.load(&[]).await.unwrap_err(), "primary");
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@ use leasehold::store::Swapped;
 use leasehold::{Error, Result};
 use leasehold_testbed::Server;
 use records::{create, record, swap_one};
-use redis_support::ask;
+use redis_support::run_command;
 
-async fn take(url: &str, name: &str) -> Result<()> {
+async fn acquire_and_update(url: &str, name: &str) -> Result<()> {
     let client = leasehold::connect(url).await?;
     let lease = client.lease(name).acquire().await?;
     lease.update("step 3").await?;
@@ -22,10 +22,10 @@ async fn take(url: &str, name: &str) -> Result<()> {
 #[tokio::test]
 async fn stored_records_are_readable() {
     let server = Server::start("redis").await.expect("installed");
-    take(&server.url(), "nightly report")
+    acquire_and_update(&server.url(), "nightly report")
         .await
         .expect("granted");
-    let client = redis::Client::open(server.url()).expect("a good URL");
+    let client = redis::Client::open(server.url()).expect("a valid URL");
     let mut connection = client
         .get_multiplexed_async_connection()
         .await
@@ -81,15 +81,15 @@ async fn write_can_wait_for_replicas() {
 async fn write_succeeds_without_the_right_to_publish() {
     let server = Server::start("redis").await.expect("installed");
     let user = "app on >s3cret ~leasehold:* resetchannels +@all";
-    ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
-    let client = redis::Client::open(server.url()).expect("a good URL");
+    run_command::<()>(&server, &format!("ACL SETUSER {user}")).await;
+    let client = redis::Client::open(server.url()).expect("a valid URL");
     let mut subscriber = client.get_async_pubsub().await.expect("connects");
     let channel = "leasehold:changes";
     subscriber.subscribe(channel).await.expect("subscribed");
 
     let url = format!("redis://app:s3cret@127.0.0.1:{}", server.port());
     let store = leasehold::store::open(&url).await.expect("opens");
-    let name = Name::lock("job").expect("a good name");
+    let name = Name::lock("job").expect("a valid name");
     let written = swap_one(&*store, create(&name, record(1, ""))).await;
     assert!(matches!(written, Swapped::Written { .. }), "{written:?}");
 }
@@ -99,7 +99,7 @@ async fn flushed_scripts_are_loaded_again() {
     let server = Server::start("redis").await.expect("installed");
     let client = leasehold::connect(&server.url()).await.expect("connects");
     let lease = client.lease("job").acquire().await.expect("granted");
-    ask::<()>(&server, "SCRIPT FLUSH").await;
+    run_command::<()>(&server, "SCRIPT FLUSH").await;
     lease.update("step 3").await.expect("written");
     server.kill().await;
     server.restart().await;

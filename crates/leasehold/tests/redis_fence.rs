@@ -6,31 +6,32 @@ mod zombie;
 use leasehold::fence::{self, Bearer};
 use leasehold::host::{Host as _, Machine};
 use redis::aio::MultiplexedConnection;
-use zombie::{Account, With};
+use zombie::{Account, Protection};
 
-struct Key {
-    /// The prefix of all keys of this test.
+/// The keys of a single test.
+struct Keys {
+    /// The prefix of all of them.
     prefix: String,
     leases: String,
     connection: MultiplexedConnection,
 }
 
-impl Account for Key {
+impl Account for Keys {
     async fn open() -> Self {
         let server = leasehold_testbed::shared("redis").await.unwrap();
         let prefix = format!("t{:016x}", Machine.random() as u64);
         let client = redis::Client::open(server.url()).unwrap();
         let connection = client.get_multiplexed_async_connection().await.unwrap();
-        let key = Self {
+        let keys = Self {
             leases: format!("{}?prefix={prefix}", server.url()),
             prefix,
             connection,
         };
-        let mut connection = key.connection.clone();
+        let mut connection = keys.connection.clone();
         let mut set = redis::cmd("SET");
-        set.arg(format!("{}:balance", key.prefix)).arg(100);
+        set.arg(format!("{}:balance", keys.prefix)).arg(100);
         set.exec_async(&mut connection).await.unwrap();
-        key
+        keys
     }
 
     fn leases(&self) -> &str {
@@ -44,15 +45,15 @@ impl Account for Key {
         get.query_async(&mut connection).await.unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut connection = self.connection.clone();
         let balance_key = format!("{}:balance", self.prefix);
         // Uses all keys and arguments, so that an additional one would be detected.
         let write = "return redis.call('SET', unpack(KEYS), unpack(ARGV))";
-        let prelude = match with {
-            With::Nothing => None,
-            With::Check => Some(fence::redis::check(bearer).prefix(&self.prefix)),
-            With::Guard => Some(fence::redis::guard(bearer).prefix(&self.prefix)),
+        let prelude = match protection {
+            Protection::None => None,
+            Protection::Check => Some(fence::redis::check(bearer).prefix(&self.prefix)),
+            Protection::Guard => Some(fence::redis::guard(bearer).prefix(&self.prefix)),
         };
         let text = match &prelude {
             None => write.to_owned(),
@@ -77,15 +78,15 @@ impl Account for Key {
 
 #[tokio::test]
 async fn zombie_is_refused() {
-    zombie::zombie_is_refused::<Key>().await;
+    zombie::zombie_is_refused::<Keys>().await;
 }
 
 #[tokio::test]
 async fn zombie_overwrites_without_a_check() {
-    zombie::zombie_overwrites_without_a_check::<Key>().await;
+    zombie::zombie_overwrites_without_a_check::<Keys>().await;
 }
 
 #[tokio::test]
 async fn only_current_holders_pass() {
-    zombie::only_current_holders_pass::<Key>().await;
+    zombie::only_current_holders_pass::<Keys>().await;
 }

@@ -12,28 +12,28 @@ use leasehold_testbed::{Proxy, Server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_kill_under_load() {
-    outages::killed_under_load("redis").await;
+    outages::check_kill_under_load("redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_is_lost_in_time_when_the_network_is_cut_off() {
-    outages::cut_off("redis", "", Duration::from_secs(3)).await;
+    outages::check_network_cut("redis", "", Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_holder_is_overlapped_when_the_clock_steps() {
-    outages::clock_steps("redis").await;
+    outages::check_clock_steps("redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_holder_is_overlapped_when_the_clock_is_slewed() {
-    outages::clock_is_slewed("redis").await;
+    outages::check_clock_slew("redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_served_by_another_engine_with_and_without_notifications() {
     let server = Server::start("redis").await.expect("installed");
-    outages::hand_off_between_engines(server).await;
+    outages::check_hand_off_between_engines(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn operation_or_batch_takes_one_round_trip() {
     let server = Server::start("redis").await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
     let url = server.url_at(proxy.port()) + "?changes=off";
-    let trips = outages::Trips::new(&url, proxy, &server.url()).await;
+    let trips = outages::RoundTrips::new(&url, proxy, &server.url()).await;
     trips.check_single_operations().await;
     trips.check_batch().await;
 }

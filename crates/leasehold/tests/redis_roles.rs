@@ -12,8 +12,8 @@ use leasehold::store::{self, Query};
 use leasehold::{Client, Error, ListRequest};
 use leasehold_testbed::Server;
 use records::{create, load_one, record, replace};
-use redis_support::ask;
-use replicas::{replica_of, replication_says};
+use redis_support::run_command;
+use replicas::{start_replica, wait_for_replication};
 
 #[tokio::test]
 async fn unreplicated_write_is_never_confirmed() {
@@ -22,12 +22,12 @@ async fn unreplicated_write_is_never_confirmed() {
 
 /// Promotes the replica, and makes the primary its replica, without losing data.
 async fn fail_over(primary: &Server, replica: &Server) {
-    ask::<()>(primary, "WAIT 1 10000").await;
-    ask::<()>(replica, "REPLICAOF NO ONE").await;
-    ask::<()>(primary, &format!("REPLICAOF 127.0.0.1 {}", replica.port())).await;
+    run_command::<()>(primary, "WAIT 1 10000").await;
+    run_command::<()>(replica, "REPLICAOF NO ONE").await;
+    run_command::<()>(primary, &format!("REPLICAOF 127.0.0.1 {}", replica.port())).await;
 }
 
-fn is_demoted<T: std::fmt::Debug>(answer: Result<T, Error>) {
+fn assert_demoted<T: std::fmt::Debug>(answer: Result<T, Error>) {
     match answer {
         Err(Error::Unavailable(why)) if why.contains("has become a replica") => {}
         other => panic!("a replica answered: {other:?}"),
@@ -37,27 +37,27 @@ fn is_demoted<T: std::fmt::Debug>(answer: Result<T, Error>) {
 #[tokio::test]
 async fn demoted_primary_answers_no_call_of_the_store() {
     let primary = Server::start("redis").await.expect("installed");
-    let replica = replica_of("redis", &primary).await;
+    let replica = start_replica("redis", &primary).await;
     for options in ["", "?wait=1&wait_timeout=60s"] {
         let store = store::open(&(primary.url() + options)).await;
         let store = store.expect("opens");
-        let name = Name::lock(format!("job{options}")).expect("a good name");
+        let name = Name::lock(format!("job{options}")).expect("a valid name");
         let written = store.swap(vec![create(&name, record(1, ""))]).await;
         written.expect("written");
         let current = load_one(&*store, &name).await.expect("the record exists");
 
         fail_over(&primary, &replica).await;
-        is_demoted(store.load(std::slice::from_ref(&name)).await);
-        is_demoted(store.load(&[]).await);
-        is_demoted(store.find(&Query::all(Kind::Lock)).await);
+        assert_demoted(store.load(std::slice::from_ref(&name)).await);
+        assert_demoted(store.load(&[]).await);
+        assert_demoted(store.find(&Query::all(Kind::Lock)).await);
         let write = replace(&name, &current, record(2, ""));
-        is_demoted(store.swap(vec![write]).await);
+        assert_demoted(store.swap(vec![write]).await);
         // A conflict writes nothing, but is an answer nevertheless.
-        is_demoted(store.swap(vec![create(&name, record(1, ""))]).await);
+        assert_demoted(store.swap(vec![create(&name, record(1, ""))]).await);
 
-        replication_says(&primary, "master_link_status:up").await;
+        wait_for_replication(&primary, "master_link_status:up").await;
         fail_over(&replica, &primary).await;
-        replication_says(&primary, "state=online").await;
+        wait_for_replication(&primary, "state=online").await;
         let loaded = load_one(&*store, &name).await;
         assert_eq!(loaded.expect("the record exists").version, current.version);
     }
@@ -66,7 +66,7 @@ async fn demoted_primary_answers_no_call_of_the_store() {
 #[tokio::test]
 async fn demoted_primary_answers_no_call_of_the_engine() {
     let primary = Server::start("redis").await.expect("installed");
-    let replica = replica_of("redis", &primary).await;
+    let replica = start_replica("redis", &primary).await;
     let store = store::open(&primary.url()).await.expect("opens");
     let engine = Engine::start(store).await.expect("starts");
     let client = Client::new(std::sync::Arc::new(engine.clone()));
@@ -74,7 +74,7 @@ async fn demoted_primary_answers_no_call_of_the_engine() {
     fail_over(&primary, &replica).await;
     // The record of the old primary is outdated.
     let elsewhere = leasehold::connect(&replica.url()).await.expect("connects");
-    let name = Name::lock("job").expect("a good name");
+    let name = Name::lock("job").expect("a valid name");
     let force = leasehold::BreakRequest::Force {
         fence: None,
         reason: "test".into(),
@@ -83,8 +83,8 @@ async fn demoted_primary_answers_no_call_of_the_engine() {
     let broken = elsewhere.leases().break_lease(&name, force).await;
     broken.expect("broken");
 
-    is_demoted(engine.show(&name).await);
-    is_demoted(engine.list(ListRequest::default()).await);
-    is_demoted(client.lease("other").acquire().await.map(drop));
-    is_demoted(lease.update("step 3").await);
+    assert_demoted(engine.show(&name).await);
+    assert_demoted(engine.list(ListRequest::default()).await);
+    assert_demoted(client.lease("other").acquire().await.map(drop));
+    assert_demoted(lease.update("step 3").await);
 }

@@ -6,27 +6,29 @@ mod refusals;
 
 use leasehold::store::{self, Level};
 use leasehold_testbed::Server;
-use redis_support::ask;
-use refusals::{denied, level, refused, unavailable, unreachable_hosts_are_reported};
+use redis_support::run_command;
+use refusals::{
+    assert_denied, assert_unavailable, level, open_error, unreachable_hosts_are_reported,
+};
 
 #[tokio::test]
 async fn missing_rights_are_reported_with_the_fix() {
     let server = Server::start("redis").await.unwrap();
     let at = |user: &str, rest: &str| format!("redis://{user}127.0.0.1:{}{rest}", server.port());
-    denied(&refused(&at("", "/99")).await, "another database");
+    assert_denied(&open_error(&at("", "/99")).await, "another database");
     for user in [
         "poor on >s3cret ~* +@connection",
         "app on >s3cret ~leasehold:* &leasehold:* +@hash +@sortedset +@scripting +@pubsub +@connection +del +time +info +wait",
     ] {
-        ask::<()>(&server, &format!("ACL SETUSER {user}")).await;
+        run_command::<()>(&server, &format!("ACL SETUSER {user}")).await;
     }
-    denied(&refused(&at("poor:s3cret@", "")).await, "ACL SETUSER");
-    denied(
-        &refused(&at("app:s3cret-not@", "")).await,
+    assert_denied(&open_error(&at("poor:s3cret@", "")).await, "ACL SETUSER");
+    assert_denied(
+        &open_error(&at("app:s3cret-not@", "")).await,
         "user or password",
     );
-    denied(
-        &refused(&at("unknown:s3cret@", "")).await,
+    assert_denied(
+        &open_error(&at("unknown:s3cret@", "")).await,
         "user or password",
     );
     // The documented rights suffice.
@@ -34,9 +36,12 @@ async fn missing_rights_are_reported_with_the_fix() {
     let lease = client.lease("job").acquire().await.unwrap();
     lease.update("step 3").await.unwrap();
     assert!(lease.release().await.unwrap());
-    ask::<()>(&server, "CONFIG SET requirepass s3cret").await;
-    denied(&refused(&at("", "")).await, "user or password");
-    denied(&refused(&at(":s3cret-not@", "")).await, "user or password");
+    run_command::<()>(&server, "CONFIG SET requirepass s3cret").await;
+    assert_denied(&open_error(&at("", "")).await, "user or password");
+    assert_denied(
+        &open_error(&at(":s3cret-not@", "")).await,
+        "user or password",
+    );
     store::open(&at(":s3cret@", "")).await.unwrap();
 }
 
@@ -59,14 +64,14 @@ async fn tls_requires_a_trusted_certificate() {
         let lease = client.lease("job").acquire().await.unwrap();
         assert!(lease.release().await.unwrap());
     }
-    denied(&refused(&at("rediss", "")).await, "`ca`");
-    denied(&refused(&at("rediss", "?ca=/nowhere")).await, "/nowhere");
-    unavailable(&refused(&at("redis", "")).await, "`rediss://`");
+    assert_denied(&open_error(&at("rediss", "")).await, "`ca`");
+    assert_denied(&open_error(&at("rediss", "?ca=/nowhere")).await, "/nowhere");
+    assert_unavailable(&open_error(&at("redis", "")).await, "`rediss://`");
 
     // A server without TLS, which may wait for more input.
     let plain = Server::start("redis").await.unwrap();
     let url = format!("rediss://:s3cret@localhost:{}", plain.port());
-    let mismatch = refused(&url).await.to_string();
+    let mismatch = open_error(&url).await.to_string();
     assert!(mismatch.contains("`redis://`"), "{mismatch}");
 }
 
@@ -83,7 +88,7 @@ async fn self_signed_certificate_is_trusted_if_named() {
     let client = leasehold::connect(&at(&ca(&server))).await.unwrap();
     let lease = client.lease("job").acquire().await.unwrap();
     assert!(lease.release().await.unwrap());
-    denied(&refused(&at(&ca(&other))).await, "`ca`");
+    assert_denied(&open_error(&at(&ca(&other))).await, "`ca`");
 }
 
 #[tokio::test]
@@ -95,7 +100,7 @@ async fn replica_is_refused() {
         .start()
         .await
         .unwrap();
-    denied(&refused(&replica.url()).await, "primary");
+    assert_denied(&open_error(&replica.url()).await, "primary");
 }
 
 #[tokio::test]
@@ -111,7 +116,7 @@ async fn checks_find_unsafe_settings() {
         ("appendfsync everysec", "crash", Level::Yellow),
         ("appendonly no", "persisted", Level::Red),
     ] {
-        ask::<()>(&server, &format!("CONFIG SET {setting}")).await;
+        run_command::<()>(&server, &format!("CONFIG SET {setting}")).await;
         let checks = store.check().await.unwrap();
         assert_eq!(level(&checks, word), expected, "{setting}");
     }
@@ -121,7 +126,7 @@ async fn checks_find_unsafe_settings() {
         .start()
         .await
         .unwrap();
-    while !ask::<String>(&server, "INFO replication")
+    while !run_command::<String>(&server, "INFO replication")
         .await
         .contains("state=online")
     {

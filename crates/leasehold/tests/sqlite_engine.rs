@@ -16,7 +16,7 @@ use tokio::sync::Barrier;
 
 const LONG: Duration = Duration::from_secs(600);
 
-async fn take(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Grant {
+async fn acquire(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Grant {
     let acquire = Operation::Acquire(Acquire {
         nonce: Hash::of(&[nonce.as_bytes()]),
         owner: nonce.into(),
@@ -27,12 +27,12 @@ async fn take(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> Gran
         floor: Fence::default(),
         in_state: None,
     });
-    let patience = Patience {
+    let limit = Patience {
         wait,
         within: Some(LONG),
     };
     match engine
-        .perform(name, acquire, patience)
+        .perform(name, acquire, limit)
         .await
         .expect("the store answers")
         .take()
@@ -47,12 +47,12 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
         holder: HolderRef::Fence(fence),
         principal: None,
     });
-    let patience = Patience {
+    let limit = Patience {
         wait: Duration::ZERO,
         within: Some(LONG),
     };
     let outcome = engine
-        .perform(name, release, patience)
+        .perform(name, release, limit)
         .await
         .expect("the store answers")
         .take()
@@ -61,7 +61,7 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn operations_of_sixty_four_clients_share_commits() {
+async fn operations_of_64_clients_are_batched_into_commits() {
     let folder = Folder::new();
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
@@ -74,8 +74,8 @@ async fn operations_of_sixty_four_clients_share_commits() {
                 barrier.wait().await;
                 for cycle in 0..50 {
                     let name =
-                        Name::lock(format!("client {client} cycle {cycle}")).expect("a good name");
-                    let grant = take(&engine, &name, "me", Duration::ZERO).await;
+                        Name::lock(format!("client {client} cycle {cycle}")).expect("a valid name");
+                    let grant = acquire(&engine, &name, "me", Duration::ZERO).await;
                     release(&engine, &name, grant.fence).await;
                 }
             })
@@ -94,15 +94,15 @@ async fn operations_of_sixty_four_clients_share_commits() {
 }
 
 #[tokio::test]
-async fn batch_of_sixty_four_renewals_is_one_commit() {
+async fn batch_of_64_renewals_is_one_commit() {
     let folder = Folder::new();
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
         .expect("starts");
     let mut renewals = Vec::new();
     for number in 0..64 {
-        let name = Name::lock(format!("job {number}")).expect("a good name");
-        let grant = take(&engine, &name, "me", Duration::ZERO).await;
+        let name = Name::lock(format!("job {number}")).expect("a valid name");
+        let grant = acquire(&engine, &name, "me", Duration::ZERO).await;
         renewals.push(RenewRequest {
             name,
             fence: grant.fence,
@@ -126,12 +126,12 @@ async fn hand_off_to_a_waiter_is_one_write() {
     let engine = Engine::start(open(folder.join("leases.db")).await)
         .await
         .expect("starts");
-    let job = Name::lock("job").expect("a good name");
-    let mut holder = take(&engine, &job, "first", Duration::ZERO).await;
+    let job = Name::lock("job").expect("a valid name");
+    let mut holder = acquire(&engine, &job, "first", Duration::ZERO).await;
     let waiters: Vec<_> = (0..8)
         .map(|number| {
             let (engine, job) = (engine.clone(), job.clone());
-            tokio::spawn(async move { take(&engine, &job, &number.to_string(), LONG).await })
+            tokio::spawn(async move { acquire(&engine, &job, &number.to_string(), LONG).await })
         })
         .collect();
     while engine.waiters(&job) < 8 {
@@ -148,19 +148,19 @@ async fn hand_off_to_a_waiter_is_one_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engines_with_waiters_on_one_name_take_turns() {
     let folder = Folder::new();
-    let job = Name::lock("job").expect("a good name");
+    let job = Name::lock("job").expect("a valid name");
     let (sender, mut turns) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..2 {
         let engine = Engine::start(open(folder.join("leases.db")).await)
             .await
             .expect("starts");
-        // Each engine always has waiters, so it could hand the name round among its own forever.
+        // Each engine always has waiters of its own, so without fairness it could serve only them.
         for worker in 0..4 {
             let (engine, job, sender) = (engine.clone(), job.clone(), sender.clone());
             tokio::spawn(async move {
                 for turn in 0.. {
                     let nonce = format!("{number} {worker} {turn}");
-                    let grant = take(&engine, &job, &nonce, LONG).await;
+                    let grant = acquire(&engine, &job, &nonce, LONG).await;
                     if sender.send((grant.fence, number)).is_err() {
                         return;
                     }
@@ -179,5 +179,5 @@ async fn engines_with_waiters_on_one_name_take_turns() {
             return;
         }
     }
-    panic!("in 20,000 turns the name changed engines {changes} times only");
+    panic!("in 20,000 grants, the lease passed between engines only {changes} times");
 }

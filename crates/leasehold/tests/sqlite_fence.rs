@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::fence::{self, Bearer, Statement};
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 use sqlite_support::Folder;
-use zombie::{Account, With, any_name, hold, take_over};
+use zombie::{Account, Protection, acquire, take_over, unique_name};
 
 /// An account in a separate file, to which the file of the leases is attached.
 struct File {
@@ -60,17 +60,17 @@ impl Account for File {
             .unwrap()
     }
 
-    async fn set(&self, balance: i64, bearer: Bearer<'_>, with: With) -> bool {
+    async fn set(&self, balance: i64, bearer: Bearer<'_>, protection: Protection) -> bool {
         let mut connection = self.connect();
         let transaction = connection.transaction().unwrap();
-        if with == With::Guard && !passes(&transaction, &fence::sqlite::guard(bearer)) {
+        if protection == Protection::Guard && !passes(&transaction, &fence::sqlite::guard(bearer)) {
             return false;
         }
         transaction
             .execute("update account set balance = ?1", [balance])
             .unwrap();
         let check = fence::sqlite::check(bearer).in_schema("leases");
-        if with == With::Check && !passes(&transaction, &check) {
+        if protection == Protection::Check && !passes(&transaction, &check) {
             return false;
         }
         transaction.commit().unwrap();
@@ -101,8 +101,8 @@ async fn expired_holder_is_refused_once_replaced() {
 
 #[tokio::test]
 async fn takeover_waits_for_the_commit() {
-    let (file, name) = (File::open().await, any_name());
-    let lease = hold(&file.leases, &name).await;
+    let (file, name) = (File::open().await, unique_name());
+    let lease = acquire(&file.leases, &name).await;
     let mut connection = file.connect();
     let transaction = connection.transaction().unwrap();
     transaction

@@ -1,4 +1,4 @@
-//! Which files are accepted as a store, which are refused, and with what message.
+//! Files that are accepted or refused as a store, and the messages of refusals.
 
 #![cfg(feature = "sqlite")]
 
@@ -14,8 +14,8 @@ use rusqlite::Connection;
 mod sqlite_support;
 use sqlite_support::*;
 
-/// Returns the message of a refusal, which must be due to the configuration.
-async fn denied(path: impl AsRef<Path>) -> String {
+/// Opens a file that must be refused as a configuration error, and returns the message.
+async fn expect_denied(path: impl AsRef<Path>) -> String {
     match Sqlite::open(path).await {
         Err(Error::Denied(message)) => message,
         Err(other) => panic!("not a configuration error: {other:?}"),
@@ -24,7 +24,7 @@ async fn denied(path: impl AsRef<Path>) -> String {
 }
 
 #[track_caller]
-fn assert_says(message: &str, words: &[&str]) {
+fn assert_contains(message: &str, words: &[&str]) {
     for word in words {
         assert!(message.contains(word), "`{word}` is missing: {message}");
     }
@@ -111,8 +111,8 @@ async fn file_that_is_no_database_is_refused_and_unchanged() {
     for content in ["hello".to_owned(), "<html>".repeat(4096)] {
         let path = folder.join("notes.txt");
         std::fs::write(&path, &content).unwrap();
-        assert_says(
-            &denied(&path).await,
+        assert_contains(
+            &expect_denied(&path).await,
             &["notes.txt", "not a SQLite database"],
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
@@ -123,7 +123,7 @@ async fn file_that_is_no_database_is_refused_and_unchanged() {
 async fn database_of_another_program_is_refused_and_unchanged() {
     let folder = Folder::new();
     let path = folder.join("app.db");
-    for set_up in [
+    for setup in [
         "create table users (id integer primary key)",
         "pragma application_id = 42",
         "pragma user_version = 1",
@@ -131,11 +131,11 @@ async fn database_of_another_program_is_refused_and_unchanged() {
         let _ = std::fs::remove_file(&path);
         Connection::open(&path)
             .unwrap()
-            .execute_batch(set_up)
+            .execute_batch(setup)
             .unwrap();
         let before = std::fs::read(&path).unwrap();
-        assert_says(&denied(&path).await, &["app.db", "another program"]);
-        assert_eq!(std::fs::read(&path).unwrap(), before, "{set_up}");
+        assert_contains(&expect_denied(&path).await, &["app.db", "another program"]);
+        assert_eq!(std::fs::read(&path).unwrap(), before, "{setup}");
     }
 }
 
@@ -146,8 +146,8 @@ async fn file_of_a_newer_version_is_refused_and_unchanged() {
     let name = Name::lock("x").unwrap();
     swap_one(&*open(&path).await, create(&name, record(1, "kept"))).await;
     sqlite3(&path, "pragma user_version = 3");
-    assert_says(
-        &denied(&path).await,
+    assert_contains(
+        &expect_denied(&path).await,
         &["newer Leasehold", "version 3", "upgrade"],
     );
     sqlite3(&path, "pragma user_version = 2");
@@ -161,19 +161,22 @@ async fn file_of_a_newer_version_is_refused_and_unchanged() {
 #[tokio::test]
 async fn unusable_paths_are_refused_with_a_hint() {
     let folder = Folder::new();
-    assert_says(
-        &denied(folder.path()).await,
+    assert_contains(
+        &expect_denied(folder.path()).await,
         &["is a folder", "path of a file"],
     );
     let missing = folder.join("no/such/leases.db");
-    assert_says(&denied(missing).await, &["does not exist", "mkdir -p"]);
+    assert_contains(
+        &expect_denied(missing).await,
+        &["does not exist", "mkdir -p"],
+    );
     let file = folder.join("file");
     std::fs::write(&file, "").unwrap();
-    denied(file.join("leases.db")).await;
-    assert_says(&denied("/dev/null").await, &["not a regular file"]);
+    expect_denied(file.join("leases.db")).await;
+    assert_contains(&expect_denied("/dev/null").await, &["not a regular file"]);
     // Not even the superuser can create files here.
-    assert_says(
-        &denied("/proc/leases.db").await,
+    assert_contains(
+        &expect_denied("/proc/leases.db").await,
         &["/proc/leases.db", "writable"],
     );
 }

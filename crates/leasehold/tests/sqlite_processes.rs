@@ -42,11 +42,11 @@ async fn child_process_entry_point() {
 
 /// Starts a child with a role, through a wrapper command.
 fn child_with_wrapper(wrapper: &[&str], role: &str, file: &Path) -> Child {
-    let me = std::env::current_exe().unwrap();
+    let program = std::env::current_exe().unwrap();
     let mut words = wrapper
         .iter()
         .map(|word| word.as_ref())
-        .chain([me.as_os_str()]);
+        .chain([program.as_os_str()]);
     Command::new(words.next().unwrap())
         .args(words)
         .args(["--exact", "child_process_entry_point", "--nocapture"])
@@ -127,7 +127,7 @@ async fn count(store: &dyn Store, times: usize) {
 }
 
 #[tokio::test]
-async fn acknowledged_writes_survive_kill_9() {
+async fn acknowledged_writes_survive_sigkill() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
     let name = Name::lock("progress").unwrap();
@@ -140,7 +140,7 @@ async fn acknowledged_writes_survive_kill_9() {
             .filter_map(|line| line.unwrap().parse::<u64>().ok());
         let mut acknowledged = steps.take(20).last().unwrap();
         child.kill().unwrap();
-        // What it printed before it died counts as well.
+        // Lines that it printed before the kill count as well.
         let rest = lines.filter_map(|line| line.ok()?.parse::<u64>().ok());
         acknowledged = rest.last().unwrap_or(acknowledged);
         child.wait().unwrap();
@@ -213,7 +213,7 @@ async fn full_disk_is_a_clear_error_and_changes_nothing() {
         let wrapper = ["unshare", "-rm", "sh", "-c", &script];
         assert_done(child_with_wrapper(&wrapper, "fill the disk", &path));
     }
-    // A disk that fails in another way: files cannot grow beyond a megabyte or two.
+    // Another kind of failure: files cannot grow beyond a megabyte or two.
     let script = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
     assert_done(child_with_wrapper(
         &["sh", "-c", script],
@@ -228,7 +228,7 @@ async fn fill_the_disk(file: &Path) {
     let store = open(file).await;
     let (written, refusal) = fill(&*store).await;
     let Error::Unavailable(message) = &refusal else {
-        panic!("nothing was written, so that is certain: {refusal:?}");
+        panic!("a full disk is never ambiguous: {refusal:?}");
     };
     assert!(message.contains("full") && message.contains("free some space"));
     assert_kept(&*store, written).await;

@@ -1,4 +1,4 @@
-//! Leases in a SQLite file across a reboot: remote holders survive it, whatever the wall clock shows afterwards.
+//! Leases in a SQLite file across a reboot: remote holders keep them, whatever the wall clock shows afterwards.
 
 #![cfg(feature = "sqlite")]
 
@@ -18,24 +18,24 @@ use sqlite_support::*;
 
 const MINUTE: u64 = 60 * SECOND;
 const TTL: Duration = Duration::from_secs(60);
-/// Wall clocks after a boot: right, off by minutes, and off by decades.
-const WALLS: [(&str, u64); 5] = [
+/// Wall clocks after a boot: correct, off by minutes, and off by decades.
+const WALL_CLOCKS: [(&str, u64); 5] = [
     ("two minutes ahead", TODAY + 2 * MINUTE + 3 * SECOND),
     ("two minutes behind", TODAY - 2 * MINUTE + 3 * SECOND),
-    ("right", TODAY + 3 * SECOND),
+    ("correct", TODAY + 3 * SECOND),
     ("in 1970", 5 * SECOND),
     ("in 2099", 4_070_908_800 * SECOND),
 ];
 
 /// Starts an engine of a process on this machine, with this wall clock.
-async fn engine(machine: &Booted, path: &Path, wall: u64) -> Arc<dyn Leases> {
+async fn engine(machine: &SimulatedMachine, path: &Path, wall: u64) -> Arc<dyn Leases> {
     let store = Arc::new(machine.open(path, wall).await.unwrap());
     let host: Arc<dyn Host> = machine.clock.clone();
     let config = Config::default();
     Arc::new(Engine::start_with(store, host, config).await.unwrap())
 }
 
-async fn try_take(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acquired {
+async fn try_acquire(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acquired {
     let request = AcquireRequest {
         name,
         nonce: Nonce::new(format!("{:032x}", Machine.random())).unwrap(),
@@ -49,7 +49,7 @@ async fn try_take(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acquir
 }
 
 #[track_caller]
-fn granted(acquired: Acquired) -> Hold {
+fn expect_granted(acquired: Acquired) -> Hold {
     match acquired {
         Acquired::Granted(hold) => hold,
         Acquired::Held(held) => panic!("{held:?}"),
@@ -64,39 +64,45 @@ fn job() -> Name {
     Name::lock("job").unwrap()
 }
 
-/// Creates the file of a service that granted `job` to a remote holder, which has three seconds less than its ttl
-/// left.
-async fn granted_before_a_reboot(path: &Path) -> Hold {
-    let old = Booted::ago(HOUR);
-    let hold = granted(try_take(&engine(&old, path, TODAY).await, job(), TTL).await);
-    old.pass(3 * SECOND);
+/// Creates the file of a service that granted `job` to a remote holder three seconds ago.
+async fn grant_before_reboot(path: &Path) -> Hold {
+    let old = SimulatedMachine::booted_ago(HOUR);
+    let hold = expect_granted(try_acquire(&engine(&old, path, TODAY).await, job(), TTL).await);
+    old.advance(3 * SECOND);
     hold
 }
 
 #[tokio::test]
 async fn remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
-    for (how, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
-        granted_before_a_reboot(&path).await;
+        grant_before_reboot(&path).await;
 
-        // The holder relies on 57 s more, which no process of the new boot knows.
-        let new = Booted::ago(SECOND);
-        for pass in [0, 28 * SECOND, 28 * SECOND] {
-            new.pass(pass);
+        // The holder has another 57 s, but no process of the new boot has observed it before.
+        let new = SimulatedMachine::booted_ago(SECOND);
+        for span in [0, 28 * SECOND, 28 * SECOND] {
+            new.advance(span);
             let contender = engine(&new, &path, wall).await;
-            let acquired = try_take(&contender, job(), TTL).await;
-            assert!(!is_granted(&acquired), "wall clock {how}: {acquired:?}");
+            let acquired = try_acquire(&contender, job(), TTL).await;
+            assert!(
+                !is_granted(&acquired),
+                "wall clock {wall_clock}: {acquired:?}"
+            );
             let held = ListRequest {
                 held: Some(true),
                 ..ListRequest::default()
             };
-            assert_eq!(contender.list(held).await.unwrap().leases.len(), 1, "{how}");
+            assert_eq!(
+                contender.list(held).await.unwrap().leases.len(),
+                1,
+                "{wall_clock}"
+            );
         }
         // A full ttl after the boot the lease has expired, also for a process that never observed it before.
-        new.pass(5 * SECOND);
+        new.advance(5 * SECOND);
         let contender = engine(&new, &path, wall).await;
-        granted(try_take(&contender, job(), TTL).await);
+        expect_granted(try_acquire(&contender, job(), TTL).await);
     }
 }
 
@@ -104,24 +110,24 @@ async fn remote_holder_keeps_its_lease_across_a_reboot_with_any_wall_clock() {
 async fn remote_holder_keeps_its_lease_across_repeated_reboots() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    granted_before_a_reboot(&path).await;
+    grant_before_reboot(&path).await;
     let walls = [TODAY + 2 * MINUTE, TODAY + HOUR, TODAY + 2 * HOUR];
     for wall in walls {
-        let new = Booted::ago(SECOND);
-        new.pass(20 * SECOND);
-        let acquired = try_take(&engine(&new, &path, wall).await, job(), TTL).await;
+        let new = SimulatedMachine::booted_ago(SECOND);
+        new.advance(20 * SECOND);
+        let acquired = try_acquire(&engine(&new, &path, wall).await, job(), TTL).await;
         assert!(!is_granted(&acquired), "{acquired:?}");
     }
 }
 
 #[tokio::test]
 async fn shorter_ttl_after_a_reboot_starts_after_the_longer_one() {
-    for (how, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
-        let hold = granted_before_a_reboot(&path).await;
+        let hold = grant_before_reboot(&path).await;
 
-        let new = Booted::ago(SECOND);
+        let new = SimulatedMachine::booted_ago(SECOND);
         let service = engine(&new, &path, wall).await;
         let renew = RenewRequest {
             name: job(),
@@ -129,22 +135,25 @@ async fn shorter_ttl_after_a_reboot_starts_after_the_longer_one() {
             ttl: Some(Duration::from_secs(2)),
         };
         let renewed = service.renew(vec![renew], TTL).await.remove(0);
-        renewed.unwrap_or_else(|error| panic!("wall clock {how}: {error}"));
+        renewed.unwrap_or_else(|error| panic!("wall clock {wall_clock}: {error}"));
         // If the answer was lost, the holder still relies on the 57 s that it had before.
-        new.pass(56 * SECOND);
-        let acquired = try_take(&engine(&new, &path, wall).await, job(), TTL).await;
-        assert!(!is_granted(&acquired), "wall clock {how}: {acquired:?}");
-        new.pass(5 * SECOND);
-        granted(try_take(&engine(&new, &path, wall).await, job(), TTL).await);
+        new.advance(56 * SECOND);
+        let acquired = try_acquire(&engine(&new, &path, wall).await, job(), TTL).await;
+        assert!(
+            !is_granted(&acquired),
+            "wall clock {wall_clock}: {acquired:?}"
+        );
+        new.advance(5 * SECOND);
+        expect_granted(try_acquire(&engine(&new, &path, wall).await, job(), TTL).await);
     }
 }
 
 #[tokio::test]
 async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
-    for (how, wall) in WALLS {
+    for (wall_clock, wall) in WALL_CLOCKS {
         let folder = Folder::new();
         let path = folder.join("leases.db");
-        let old = Booted::ago(HOUR);
+        let old = SimulatedMachine::booted_ago(HOUR);
         let worker = engine(&old, &path, TODAY).await;
         let put = |number: u32| PutRequest {
             name: Name::lock(format!("order-{number}")).unwrap(),
@@ -167,12 +176,16 @@ async fn items_of_dead_workers_are_claimed_again_one_ttl_after_a_reboot() {
         assert_eq!(worker.claim(claim()).await.unwrap().len(), 20);
         drop(worker);
 
-        let new = Booted::ago(SECOND);
+        let new = SimulatedMachine::booted_ago(SECOND);
         let contender = engine(&new, &path, wall).await;
-        assert_eq!(contender.claim(claim()).await.unwrap(), [], "{how}");
-        new.pass(61 * SECOND);
+        assert_eq!(contender.claim(claim()).await.unwrap(), [], "{wall_clock}");
+        new.advance(61 * SECOND);
         let contender = engine(&new, &path, wall).await;
-        assert_eq!(contender.claim(claim()).await.unwrap().len(), 20, "{how}");
+        assert_eq!(
+            contender.claim(claim()).await.unwrap().len(),
+            20,
+            "{wall_clock}"
+        );
     }
 }
 
@@ -182,46 +195,49 @@ async fn gate_opens_by_the_wall_clock_after_a_reboot() {
     let path = folder.join("leases.db");
     let day = Duration::from_secs(24 * 3_600);
     let gate = || Name::gate("report").unwrap();
-    let old = Booted::ago(HOUR);
-    granted(try_take(&engine(&old, &path, TODAY).await, gate(), day).await);
+    let old = SimulatedMachine::booted_ago(HOUR);
+    expect_granted(try_acquire(&engine(&old, &path, TODAY).await, gate(), day).await);
 
-    // A gate has no holder that could survive the reboot. A machine that is off every night must report every day.
-    let evening = Booted::ago(SECOND);
+    // A gate has no holder that could survive the reboot. It must open every day on a machine that is off every night.
+    let evening = SimulatedMachine::booted_ago(SECOND);
     let early = engine(&evening, &path, TODAY + 12 * HOUR).await;
-    assert!(!is_granted(&try_take(&early, gate(), day).await));
-    let morning = Booted::ago(SECOND);
+    assert!(!is_granted(&try_acquire(&early, gate(), day).await));
+    let morning = SimulatedMachine::booted_ago(SECOND);
     let late = engine(&morning, &path, TODAY + 24 * HOUR + SECOND).await;
-    granted(try_take(&late, gate(), day).await);
+    expect_granted(try_acquire(&late, gate(), day).await);
 }
 
 #[tokio::test]
 async fn machine_that_takes_over_a_shared_disk_grants_remote_holders_their_ttl() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    // The other machine has been running for long, so its boot says nothing about this file.
-    let [here, there] = [Booted::ago(HOUR), Booted::ago(48 * HOUR)];
+    // The other machine booted long ago, so its boot time is unrelated to this file.
+    let [here, there] = [
+        SimulatedMachine::booted_ago(HOUR),
+        SimulatedMachine::booted_ago(48 * HOUR),
+    ];
     let service = engine(&here, &path, TODAY).await;
-    granted(try_take(&service, job(), TTL).await);
+    expect_granted(try_acquire(&service, job(), TTL).await);
     let contender = engine(&there, &path, TODAY + 2 * MINUTE).await;
-    assert!(!is_granted(&try_take(&contender, job(), TTL).await));
-    there.pass(61 * SECOND);
-    granted(try_take(&contender, job(), TTL).await);
+    assert!(!is_granted(&try_acquire(&contender, job(), TTL).await));
+    there.advance(61 * SECOND);
+    expect_granted(try_acquire(&contender, job(), TTL).await);
 }
 
 #[tokio::test]
 async fn file_of_version_1_is_migrated() {
     let folder = Folder::new();
     let path = folder.join("leases.db");
-    let machine = Booted::ago(HOUR);
-    granted(try_take(&engine(&machine, &path, TODAY).await, job(), TTL).await);
+    let machine = SimulatedMachine::booted_ago(HOUR);
+    expect_granted(try_acquire(&engine(&machine, &path, TODAY).await, job(), TTL).await);
     sqlite3(
         &path,
         "alter table clock drop column restarted_us; pragma user_version = 1",
     );
-    machine.pass(30 * SECOND);
+    machine.advance(30 * SECOND);
     let contender = engine(&machine, &path, TODAY).await;
-    assert!(!is_granted(&try_take(&contender, job(), TTL).await));
+    assert!(!is_granted(&try_acquire(&contender, job(), TTL).await));
     assert_eq!(sqlite3(&path, "pragma user_version").trim(), "2");
-    machine.pass(31 * SECOND);
-    granted(try_take(&contender, job(), TTL).await);
+    machine.advance(31 * SECOND);
+    expect_granted(try_acquire(&contender, job(), TTL).await);
 }

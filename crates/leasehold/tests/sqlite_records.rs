@@ -1,4 +1,4 @@
-//! Records in a SQLite file: exact for programs, readable for people.
+//! Records in a SQLite file: round trips, queries, readable form, and corrupt rows.
 
 #![cfg(feature = "sqlite")]
 

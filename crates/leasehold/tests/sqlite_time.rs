@@ -1,4 +1,4 @@
-//! The time in a SQLite file: never backwards, whatever boot and wall clocks do.
+//! The time in a SQLite file never goes back, whatever boot and wall clocks do.
 
 #![cfg(feature = "sqlite")]
 
@@ -17,7 +17,7 @@ async fn time(store: &dyn Store) -> u64 {
     store.load(&[]).await.unwrap().stamp.time.as_micros()
 }
 
-async fn write_something(store: &dyn Store) {
+async fn write_new_record(store: &dyn Store) {
     let name = Name::lock(format!("{:x}", Machine.random())).unwrap();
     let swapped = swap_one(store, create(&name, record(1, ""))).await;
     row_of(&swapped);
@@ -26,25 +26,25 @@ async fn write_something(store: &dyn Store) {
 #[tokio::test]
 async fn new_file_starts_from_the_wall_clock_and_follows_the_boot_clock() {
     let folder = Folder::new();
-    let machine = Booted::ago(HOUR);
+    let machine = SimulatedMachine::booted_ago(HOUR);
     let store = machine.open(&folder.join("a.db"), TODAY).await.unwrap();
     assert_eq!(time(&store).await, TODAY);
-    machine.pass(7);
+    machine.advance(7);
     assert_eq!(time(&store).await, TODAY + 7);
 }
 
 #[tokio::test]
 async fn wall_clock_of_a_later_process_is_ignored() {
     let folder = Folder::new();
-    let machine = Booted::ago(HOUR);
+    let machine = SimulatedMachine::booted_ago(HOUR);
     let path = folder.join("a.db");
     let first = machine.open(&path, TODAY).await.unwrap();
     for wall in [TODAY - HOUR, TODAY + HOUR, 5 * HOUR] {
-        machine.pass(SECOND);
+        machine.advance(SECOND);
         let other = machine.open(&path, wall).await.unwrap();
         assert_eq!(time(&other).await, time(&first).await);
-        write_something(&other).await;
-        write_something(&first).await;
+        write_new_record(&other).await;
+        write_new_record(&first).await;
     }
     assert_eq!(time(&first).await, TODAY + 3 * SECOND);
 }
@@ -53,25 +53,25 @@ async fn wall_clock_of_a_later_process_is_ignored() {
 async fn new_boot_continues_from_the_later_of_high_water_mark_and_wall_clock() {
     let folder = Folder::new();
     let path = folder.join("a.db");
-    let old = Booted::ago(HOUR);
+    let old = SimulatedMachine::booted_ago(HOUR);
     {
         let store = old.open(&path, TODAY).await.unwrap();
-        old.pass(10 * SECOND);
-        write_something(&store).await;
+        old.advance(10 * SECOND);
+        write_new_record(&store).await;
         // No process wrote at this time, so nothing depends on it.
-        old.pass(SECOND);
+        old.advance(SECOND);
     }
 
     // The wall clock fell back to 1970, as with an empty battery.
-    let reset = Booted::ago(3 * SECOND);
+    let reset = SimulatedMachine::booted_ago(3 * SECOND);
     let store = reset.open(&path, 5 * SECOND).await.unwrap();
     assert_eq!(time(&store).await, TODAY + 11 * SECOND);
-    reset.pass(SECOND);
+    reset.advance(SECOND);
     assert_eq!(time(&store).await, TODAY + 12 * SECOND);
     drop(store);
 
-    // The next boot has the right time again.
-    let right = Booted::ago(2 * HOUR);
+    // The next boot has the correct time again.
+    let right = SimulatedMachine::booted_ago(2 * HOUR);
     let store = right.open(&path, TODAY + HOUR).await.unwrap();
     assert_eq!(time(&store).await, TODAY + HOUR);
 }
@@ -83,13 +83,13 @@ async fn time_after_a_boot_is_later_than_any_write_before() {
     let mut written = 0;
     // For any write frequency, and therefore whether or not the last write persisted its time.
     for every in [1, SECOND / 7, SECOND / 2, SECOND - 1, 3 * SECOND] {
-        let machine = Booted::ago(SECOND);
+        let machine = SimulatedMachine::booted_ago(SECOND);
         let store = machine.open(&path, TODAY).await.unwrap();
         assert!(time(&store).await > written, "{every}");
         for _ in 0..20 {
-            machine.pass(every);
+            machine.advance(every);
             written = time(&store).await;
-            write_something(&store).await;
+            write_new_record(&store).await;
         }
     }
 }
@@ -98,9 +98,14 @@ async fn time_after_a_boot_is_later_than_any_write_before() {
 async fn processes_that_open_the_file_first_after_a_boot_agree_on_the_time() {
     let folder = Folder::new();
     let path = folder.join("a.db");
-    drop(Booted::ago(HOUR).open(&path, TODAY).await.unwrap());
+    drop(
+        SimulatedMachine::booted_ago(HOUR)
+            .open(&path, TODAY)
+            .await
+            .unwrap(),
+    );
 
-    let machine = Booted::ago(SECOND);
+    let machine = SimulatedMachine::booted_ago(SECOND);
     let openings = (0..8).map(|i| {
         // Each with another wall clock.
         let boot = machine.boot(TODAY + HOUR + i * SECOND, "time:[1]");
@@ -110,7 +115,7 @@ async fn processes_that_open_the_file_first_after_a_boot_agree_on_the_time() {
     let mut times = Vec::new();
     for opening in openings.collect::<Vec<_>>() {
         let store = opening.await.unwrap();
-        write_something(&store).await;
+        write_new_record(&store).await;
         times.push(time(&store).await);
     }
     assert!(times.iter().all(|time| *time == times[0]), "{times:?}");
@@ -121,7 +126,7 @@ async fn processes_that_open_the_file_first_after_a_boot_agree_on_the_time() {
 async fn another_time_namespace_of_the_same_boot_is_refused() {
     let folder = Folder::new();
     let path = folder.join("a.db");
-    let machine = Booted::ago(HOUR);
+    let machine = SimulatedMachine::booted_ago(HOUR);
     let store = machine.open(&path, TODAY).await.unwrap();
     let error = Sqlite::open_on(&path, machine.boot(TODAY, "time:[2]"))
         .await
@@ -131,10 +136,10 @@ async fn another_time_namespace_of_the_same_boot_is_refused() {
         panic!("{error:?}");
     };
     assert!(message.contains("time namespace") && message.contains("time:[2]"));
-    write_something(&store).await;
+    write_new_record(&store).await;
 
     // After a boot, any namespace may be the first.
-    let next = Booted::ago(SECOND).boot(TODAY, "time:[2]");
+    let next = SimulatedMachine::booted_ago(SECOND).boot(TODAY, "time:[2]");
     Sqlite::open_on(&path, next).await.unwrap();
 }
 
@@ -142,25 +147,28 @@ async fn another_time_namespace_of_the_same_boot_is_refused() {
 async fn file_that_another_machine_uses_is_not_written() {
     let folder = Folder::new();
     let path = folder.join("a.db");
-    let [here, there] = [Booted::ago(HOUR), Booted::ago(HOUR)];
+    let [here, there] = [
+        SimulatedMachine::booted_ago(HOUR),
+        SimulatedMachine::booted_ago(HOUR),
+    ];
     let mine = here.open(&path, TODAY).await.unwrap();
     let theirs = there.open(&path, TODAY).await.unwrap();
     let name = Name::lock("x").unwrap();
     let error = mine.swap(vec![create(&name, record(1, ""))]).await;
     assert!(matches!(error, Err(Error::Denied(_))), "{error:?}");
     assert_eq!(load_one(&theirs, &name).await, None);
-    write_something(&theirs).await;
+    write_new_record(&theirs).await;
 }
 
 #[tokio::test]
 async fn time_does_not_go_back_on_a_machine_restored_from_a_snapshot() {
     let folder = Folder::new();
     let path = folder.join("a.db");
-    let machine = Booted::ago(HOUR);
+    let machine = SimulatedMachine::booted_ago(HOUR);
     {
         let store = machine.open(&path, TODAY).await.unwrap();
-        machine.pass(HOUR);
-        write_something(&store).await;
+        machine.advance(HOUR);
+        write_new_record(&store).await;
     }
     // Same boot id, older boot clock.
     machine.clock.0.store(HOUR, Ordering::SeqCst);

@@ -16,7 +16,7 @@ async fn unreplicated_write_is_never_confirmed() {
 }
 
 #[tokio::test]
-async fn lease_is_taken_written_and_released() {
+async fn lease_is_acquired_updated_and_released() {
     let server = Server::start("valkey").await.expect("installed");
     let client = leasehold::connect(&server.url()).await.expect("connects");
     let lease = client.lease("job").ttl(Duration::from_secs(30));

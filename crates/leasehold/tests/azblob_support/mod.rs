@@ -11,14 +11,14 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 
-/// Azurite may take several seconds for an answer on a busy machine.
-pub(crate) const SLOW: &str = "&timeout=60s";
+/// An option for Azurite, which may take several seconds for an answer on a busy machine.
+pub(crate) const LONG_TIMEOUT: &str = "&timeout=60s";
 
 /// Returns the store URL of a container that no other test uses, and the port of its server.
 pub(crate) async fn container_url(container: &str) -> (String, u16) {
     let server = shared("azblob").await.expect("installed");
     let url = server.url().replace("/leases?", &format!("/{container}?"));
-    (url + SLOW, server.port())
+    (url + LONG_TIMEOUT, server.port())
 }
 
 pub(crate) async fn names(store: &dyn Store, query: &Query) -> Vec<String> {
@@ -41,9 +41,9 @@ pub(crate) fn key_of(url: &str) -> String {
 }
 
 /// Returns the same URL with another credential.
-pub(crate) fn with(url: &str, credential: &str) -> String {
+pub(crate) fn with_credential(url: &str, credential: &str) -> String {
     let (container_url, _) = url.split_once("&key=").expect("it has one");
-    format!("{container_url}&{credential}{SLOW}")
+    format!("{container_url}&{credential}{LONG_TIMEOUT}")
 }
 
 /// Returns a shared access signature with these rights to a container.
@@ -52,13 +52,13 @@ pub(crate) fn sas(url: &str, container: &str, rights: &str) -> String {
     let container_url = format!("/blob/{ACCOUNT}/{container}");
     let signed =
         [rights, "", expiry, &container_url, "", "", "", version, "c"].join("\n") + &"\n".repeat(7);
-    let signature = hmac_sha256(&signed, &key_of(url).into()).expect("a good key");
+    let signature = hmac_sha256(&signed, &key_of(url).into()).expect("a valid key");
     let signature = utf8_percent_encode(&signature, NON_ALPHANUMERIC);
     format!("sv={version}&sr=c&sp={rights}&se={expiry}&sig={signature}")
 }
 
 /// Returns a signature as an option of a store URL.
-pub(crate) fn as_option(sas: &str) -> String {
+pub(crate) fn sas_option(sas: &str) -> String {
     format!("sas={}", utf8_percent_encode(sas, NON_ALPHANUMERIC))
 }
 

@@ -37,13 +37,13 @@ fn serve(mut connection: TcpStream, date: &str, script: Script) -> std::io::Resu
         }
         let head = head.to_ascii_lowercase();
         let (request, headers) = head.split_once("\r\n").unwrap_or_default();
-        let asked = request.trim_end_matches(" http/1.1");
+        let request = request.trim_end_matches(" http/1.1");
         let length = headers
             .lines()
             .find_map(|line| line.strip_prefix("content-length:"))
             .and_then(|value| value.trim().parse().ok());
         reader.read_exact(&mut vec![0; length.unwrap_or(0)])?;
-        let (status, more, body) = script(asked, headers).unwrap_or(match asked {
+        let (status, more, body) = script(request, headers).unwrap_or(match request {
             "get /" => (200, "", ACCOUNT),
             "get /dbs/d/colls/c" => (200, "", CONTAINER),
             "get /dbs/d/colls/c/pkranges" => (200, "", r#"{"PartitionKeyRanges":[{"id":"0"}]}"#),

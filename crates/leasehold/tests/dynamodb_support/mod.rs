@@ -24,7 +24,7 @@ macro_rules! table {
 pub(crate) use table;
 
 /// A valid table of one region.
-pub(crate) const GOOD: &str = table!("");
+pub(crate) const VALID_TABLE: &str = table!("");
 
 /// Starts the server and returns its store URL. `date` is the `Date` header of its answers.
 pub(crate) fn scripted(date: &'static str, script: Script) -> String {
@@ -66,7 +66,7 @@ fn serve(connection: TcpStream, date: &str, script: Script) -> std::io::Result<(
         let (status, body) = script(&operation).unwrap_or((
             200,
             match &*operation {
-                "describetable" => GOOD,
+                "describetable" => VALID_TABLE,
                 _ => "{}",
             },
         ));

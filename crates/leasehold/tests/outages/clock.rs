@@ -17,35 +17,38 @@ const NAMES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Steps the server's clock by 0.4 s, more than its margin, and by 5 s, more than a ttl, in both directions.
-pub(crate) async fn clock_steps(scheme: &str) {
+pub(crate) async fn check_clock_steps(scheme: &str) {
     tokio::join!(
-        steps_by(scheme, 5.0),
-        steps_by(scheme, -5.0),
-        steps_by(scheme, 0.4),
-        steps_by(scheme, -0.4),
+        check_step(scheme, 5.0),
+        check_step(scheme, -5.0),
+        check_step(scheme, 0.4),
+        check_step(scheme, -0.4),
     );
 }
 
 /// Runs the server's clock too fast and too slowly, by almost as much as chrony slews it.
-pub(crate) async fn clock_is_slewed(scheme: &str) {
-    tokio::join!(runs_at(scheme, 1.08), runs_at(scheme, 0.92));
+pub(crate) async fn check_clock_slew(scheme: &str) {
+    tokio::join!(check_rate(scheme, 1.08), check_rate(scheme, 0.92));
 }
 
-async fn steps_by(scheme: &str, step: f64) {
+async fn check_step(scheme: &str, step: f64) {
     let server = Server::builder(scheme).own_clock();
     let server = server.start().await.expect("installed");
     let clock = store::open(&server.url()).await.expect("opens");
-    let how = format!("step {step}");
-    let fleet = Fleet::start(&server, Duration::from_secs(4), how).await;
-    let before = ahead(&*clock).await;
+    let fault = format!("step {step}");
+    let fleet = Fleet::start(&server, Duration::from_secs(4), fault).await;
+    let before = clock_offset(&*clock).await;
     server.step_clock(step);
-    let after = ahead(&*clock).await;
-    let seen = after[0] - before[1]..=after[1] - before[0];
-    assert!(seen.contains(&step), "stepped by {seen:?}, not by {step}");
+    let after = clock_offset(&*clock).await;
+    let measured = after[0] - before[1]..=after[1] - before[0];
+    assert!(
+        measured.contains(&step),
+        "stepped by {measured:?}, not by {step}"
+    );
     fleet.check().await;
 }
 
-async fn runs_at(scheme: &str, rate: f64) {
+async fn check_rate(scheme: &str, rate: f64) {
     let server = Server::builder(scheme).slewed_clock(rate);
     let server = server.start().await.expect("installed");
     // Long enough for the clock to be off by more than the margin at the end.
@@ -55,7 +58,7 @@ async fn runs_at(scheme: &str, rate: f64) {
 }
 
 /// Returns bounds, in seconds, for how far the server's clock is ahead of this machine's boot clock.
-async fn ahead(clock: &dyn Store) -> [f64; 2] {
+async fn clock_offset(clock: &dyn Store) -> [f64; 2] {
     let sent = Machine.boot_time();
     let stamp = clock.load(&[]).await.expect("the store answers").stamp;
     let received = Machine.boot_time();
@@ -67,37 +70,37 @@ async fn ahead(clock: &dyn Store) -> [f64; 2] {
     ]
 }
 
-/// The leases and items of a holder, and a contender that connected before the clock was off.
+/// The leases and items of a holder, and a contender that connected before the clock fault.
 struct Fleet {
-    how: String,
+    fault: String,
     ttl: Duration,
     contender: Engine,
     /// Leases that are renewed.
-    kept: Vec<Lease>,
+    renewed: Vec<Lease>,
     /// Leases of a dead holder, each with its deadline.
-    left: BTreeMap<Name, BootTime>,
+    orphaned: BTreeMap<Name, BootTime>,
     /// Items of a dead worker, each with its deadline.
     items: BTreeMap<Name, BootTime>,
 }
 
 impl Fleet {
-    async fn start(server: &Server, ttl: Duration, how: String) -> Self {
+    async fn start(server: &Server, ttl: Duration, fault: String) -> Self {
         let holder = super::engine(&server.url()).await;
         let renewing = Client::new(Arc::new(holder.clone()));
         let mut fleet = Self {
-            how,
+            fault,
             ttl,
             contender: super::engine(&server.url()).await,
-            kept: Vec::new(),
-            left: BTreeMap::new(),
+            renewed: Vec::new(),
+            orphaned: BTreeMap::new(),
             items: BTreeMap::new(),
         };
         for number in 0..NAMES {
-            let lease = renewing.lease(format!("kept {number}")).ttl(ttl);
-            fleet.kept.push(lease.acquire().await.expect("granted"));
-            let name = super::name(&format!("left {number}"));
-            let hold = ask(&holder, &name, ttl).await.expect("it is free");
-            fleet.left.insert(name, hold.deadline);
+            let lease = renewing.lease(format!("renewed {number}")).ttl(ttl);
+            fleet.renewed.push(lease.acquire().await.expect("granted"));
+            let name = super::name(&format!("orphaned {number}"));
+            let hold = try_acquire(&holder, &name, ttl).await.expect("it is free");
+            fleet.orphaned.insert(name, hold.deadline);
             let put = PutRequest {
                 name: super::name(&format!("item {number}")),
                 state: "REQUESTED".into(),
@@ -108,43 +111,48 @@ impl Fleet {
         }
         fleet.items = claim(&holder, ttl).await.into_iter().collect();
         assert_eq!(fleet.items.len(), NAMES);
-        // The contender observes all of them before the clock is off.
-        let all = fleet.kept.iter().map(Lease::name);
-        for name in all.chain(fleet.left.keys()) {
-            let granted = ask(&fleet.contender, name, ttl).await;
-            assert_eq!(granted, None, "{}: `{name}`", fleet.how);
+        // The contender observes all of them before the clock fault.
+        let all = fleet.renewed.iter().map(Lease::name);
+        for name in all.chain(fleet.orphaned.keys()) {
+            let granted = try_acquire(&fleet.contender, name, ttl).await;
+            assert_eq!(granted, None, "{}: `{name}`", fleet.fault);
         }
-        assert_eq!(claim(&fleet.contender, ttl).await, [], "{}", fleet.how);
+        assert_eq!(claim(&fleet.contender, ttl).await, [], "{}", fleet.fault);
         fleet
     }
 
     /// Checks that no live holder is overlapped, that a renewed lease is kept, and that orphaned leases are granted
     /// again within two ttls.
     async fn check(&self) {
-        let refused = join_all(self.kept.iter().map(|lease| self.stays_refused(lease)));
-        let left = self.left.iter();
-        let taken = join_all(left.map(|(name, deadline)| self.granted_after(name, *deadline)));
-        tokio::join!(refused, taken, self.reclaimed_after_expiry());
+        let refused = join_all(
+            self.renewed
+                .iter()
+                .map(|lease| self.check_stays_refused(lease)),
+        );
+        let orphaned = self.orphaned.iter();
+        let taken =
+            join_all(orphaned.map(|(name, deadline)| self.check_granted_after(name, *deadline)));
+        tokio::join!(refused, taken, self.check_reclaimed_after_expiry());
         let steps = self.contender.measures().steps.get();
-        println!("{}: {steps} steps were counted", self.how);
-        assert!(steps > 0, "{}: the step was not noticed", self.how);
+        println!("{}: {steps} steps were detected", self.fault);
+        assert!(steps > 0, "{}: the step was not detected", self.fault);
     }
 
     /// Checks that a renewed lease is refused to contenders for longer than it would last without renewals.
-    async fn stays_refused(&self, lease: &Lease) {
-        let (how, name) = (&self.how, lease.name());
+    async fn check_stays_refused(&self, lease: &Lease) {
+        let (fault, name) = (&self.fault, lease.name());
         let until = Machine.boot_time() + self.ttl * 3 / 2;
         while Machine.boot_time() < until {
-            assert!(!lease.is_lost(), "{how}: `{name}` is lost");
-            let granted = ask(&self.contender, name, self.ttl).await;
-            assert_eq!(granted, None, "{how}: `{name}` was taken");
+            assert!(!lease.is_lost(), "{fault}: `{name}` is lost");
+            let granted = try_acquire(&self.contender, name, self.ttl).await;
+            assert_eq!(granted, None, "{fault}: `{name}` was taken");
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// Checks that a lease that is not renewed is refused until its holder's deadline, and then granted.
-    async fn granted_after(&self, name: &Name, deadline: BootTime) {
-        while ask(&self.contender, name, self.ttl).await.is_none() {
+    async fn check_granted_after(&self, name: &Name, deadline: BootTime) {
+        while try_acquire(&self.contender, name, self.ttl).await.is_none() {
             self.check_not_late(name, deadline);
             tokio::time::sleep(PAUSE).await;
         }
@@ -152,7 +160,7 @@ impl Fleet {
     }
 
     /// Checks that items of a dead worker are all claimed again, but not before the worker's deadline.
-    async fn reclaimed_after_expiry(&self) {
+    async fn check_reclaimed_after_expiry(&self) {
         let mut items = self.items.clone();
         while let Some((name, deadline)) = items.first_key_value() {
             self.check_not_late(name, *deadline);
@@ -165,23 +173,23 @@ impl Fleet {
     }
 
     fn check_not_early(&self, name: &Name, deadline: BootTime) {
-        let (how, now) = (&self.how, Machine.boot_time());
+        let (fault, now) = (&self.fault, Machine.boot_time());
         assert!(
             now > deadline,
-            "{how}: `{name}` taken at {now}, held until {deadline}"
+            "{fault}: `{name}` taken at {now}, held until {deadline}"
         );
-        println!("{how}: `{name}` taken {:?} later", now.since(deadline));
+        println!("{fault}: `{name}` taken {:?} later", now.since(deadline));
     }
 
     fn check_not_late(&self, name: &Name, deadline: BootTime) {
         let late = Machine.boot_time().since(deadline);
-        assert!(late < self.ttl * 2, "{}: `{name}` stays locked", self.how);
+        assert!(late < self.ttl * 2, "{}: `{name}` stays locked", self.fault);
     }
 }
 
 /// Tries to acquire a lease that is not renewed; `None` if it is held.
-async fn ask(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
-    let answer = super::ask(engine, name, ttl, Duration::ZERO).await;
+async fn try_acquire(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
+    let answer = super::try_acquire(engine, name, ttl, Duration::ZERO).await;
     match answer.expect("the store answers") {
         Acquired::Granted(hold) => Some(hold),
         Acquired::Held(_) => None,

@@ -18,12 +18,12 @@ use crate::workers::{RunningWorkers, WorkerPool};
 
 mod clock;
 mod rarely_polled;
-mod trips;
+mod round_trips;
 mod waiters;
 
-pub(crate) use clock::{clock_is_slewed, clock_steps};
-pub(crate) use trips::Trips;
-pub(crate) use waiters::hand_off_between_engines;
+pub(crate) use clock::{check_clock_slew, check_clock_steps};
+pub(crate) use round_trips::RoundTrips;
+pub(crate) use waiters::check_hand_off_between_engines;
 
 /// How long callers may wait for an error while a server is down.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(8);
@@ -37,11 +37,16 @@ async fn engine(url: &str) -> Engine {
 }
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
 /// Acquires a lease with a fresh nonce.
-async fn ask(engine: &Engine, name: &Name, ttl: Duration, wait: Duration) -> Result<Acquired> {
+async fn try_acquire(
+    engine: &Engine,
+    name: &Name,
+    ttl: Duration,
+    wait: Duration,
+) -> Result<Acquired> {
     let request = AcquireRequest {
         name: name.clone(),
         nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
@@ -63,9 +68,9 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
 }
 
 /// Tries to acquire a lease while the store is unavailable, and returns the error.
-async fn acquire_fails(engine: &Engine, text: &str) -> Error {
+async fn check_acquire_fails(engine: &Engine, text: &str) -> Error {
     let started = Instant::now();
-    let answer = ask(engine, &name(text), Duration::from_secs(60), Duration::ZERO).await;
+    let answer = try_acquire(engine, &name(text), Duration::from_secs(60), Duration::ZERO).await;
     assert!(started.elapsed() < ERROR_TIMEOUT, "{:?}", started.elapsed());
     let error = answer.expect_err("the store is unavailable");
     assert!(
@@ -76,7 +81,7 @@ async fn acquire_fails(engine: &Engine, text: &str) -> Error {
 }
 
 /// Reads while the store is unavailable. A failed read is never indeterminate.
-async fn read_fails(engine: &Engine) {
+async fn check_read_fails(engine: &Engine) {
     let started = Instant::now();
     let error = engine
         .show(&name("job"))
@@ -87,7 +92,7 @@ async fn read_fails(engine: &Engine) {
 }
 
 /// Checks that the workers continue without intervention.
-async fn resumes(workers: &mut RunningWorkers) {
+async fn check_work_resumes(workers: &mut RunningWorkers) {
     let back = Instant::now();
     workers.acknowledged(8).await;
     assert!(back.elapsed() < RECOVERY_TIMEOUT, "{:?}", back.elapsed());
@@ -95,7 +100,7 @@ async fn resumes(workers: &mut RunningWorkers) {
 
 /// Checks that nothing acknowledged is lost, no fence is granted twice, callers get errors in time, and work
 /// continues by itself.
-pub(crate) async fn killed_under_load(scheme: &str) {
+pub(crate) async fn check_kill_under_load(scheme: &str) {
     let server = Server::start(scheme).await.expect("installed");
     let store = store::open(&server.url()).await.expect("opens");
     let engine = Arc::new(Engine::start(store.clone()).await.expect("starts"));
@@ -105,8 +110,8 @@ pub(crate) async fn killed_under_load(scheme: &str) {
         workers.acknowledged(100).await;
         server.kill().await;
         tokio::join!(
-            acquire_fails(&engine, "while it is down"),
-            read_fails(&engine)
+            check_acquire_fails(&engine, "while it is down"),
+            check_read_fails(&engine)
         );
         // All connections have failed by now, so a write is certainly not sent.
         let write = create(&name("later"), record(1, ""));
@@ -116,14 +121,14 @@ pub(crate) async fn killed_under_load(scheme: &str) {
             .expect_err("the store is unavailable");
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
         server.restart().await;
-        resumes(&mut workers).await;
+        check_work_resumes(&mut workers).await;
         pool.end(workers).await;
     }
     pool.check(&*engine).await;
 }
 
-/// Does the same with three nodes that lose their leader and then their majority.
-pub(crate) async fn leader_killed_under_load(scheme: &str) {
+/// Checks the same with three nodes that lose their leader and then their majority.
+pub(crate) async fn check_leader_kill_under_load(scheme: &str) {
     let cluster = Cluster::start(scheme, 3).await.expect("installed");
     let engine = Arc::new(engine(&cluster.url()).await);
     let mut pool = WorkerPool::new(8);
@@ -132,7 +137,7 @@ pub(crate) async fn leader_killed_under_load(scheme: &str) {
         workers.acknowledged(50).await;
         let killed = cluster.kill_leader().await;
         cluster.leader().await;
-        resumes(&mut workers).await;
+        check_work_resumes(&mut workers).await;
         killed.restart().await;
         pool.end(workers).await;
     }
@@ -140,29 +145,29 @@ pub(crate) async fn leader_killed_under_load(scheme: &str) {
     workers.acknowledged(50).await;
     let killed = [cluster.kill_leader().await, cluster.kill_leader().await];
     tokio::join!(
-        acquire_fails(&engine, "without a majority"),
-        read_fails(&engine)
+        check_acquire_fails(&engine, "without a majority"),
+        check_read_fails(&engine)
     );
     killed[0].restart().await;
     cluster.leader().await;
-    resumes(&mut workers).await;
+    check_work_resumes(&mut workers).await;
     killed[1].restart().await;
     pool.end(workers).await;
     pool.check(&*engine).await;
 }
 
-/// Drops all network traffic: a lease is reported lost before it can be granted again, callers get errors in time,
-/// and work continues by itself afterwards.
-pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
+/// Drops all network traffic. Checks that a lease is reported lost before it can be granted again, callers get errors in
+/// time, and work continues by itself afterwards.
+pub(crate) async fn check_network_cut(scheme: &str, options: &str, ttl: Duration) {
     let server = Server::start(scheme).await.expect("installed");
     let proxy = Proxy::to(server.port()).await;
-    let behind = engine(&(server.url_at(proxy.port()) + options)).await;
+    let proxied = engine(&(server.url_at(proxy.port()) + options)).await;
     let direct = engine(&(server.url() + options)).await;
-    let client = Client::new(Arc::new(behind.clone()));
+    let client = Client::new(Arc::new(proxied.clone()));
     let lease = client.lease("job").ttl(ttl).acquire().await;
     let lease = lease.expect("granted");
     let next = tokio::spawn(async move {
-        let next = ask(&direct, &name("job"), ttl, ttl * 4).await;
+        let next = try_acquire(&direct, &name("job"), ttl, ttl * 4).await;
         (Machine.boot_time(), next.expect("the store answers"))
     });
 
@@ -175,8 +180,8 @@ pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
     // It was sent on the existing connection, so its outcome is unknown.
     let (lost, error, ()) = tokio::join!(
         lost,
-        acquire_fails(&behind, "meanwhile"),
-        read_fails(&behind)
+        check_acquire_fails(&proxied, "meanwhile"),
+        check_read_fails(&proxied)
     );
     assert!(matches!(error, Error::Indeterminate(_)), "{error:?}");
     assert!(lost < cut + ttl, "cut off at {cut}, lost at {lost}");
@@ -189,7 +194,7 @@ pub(crate) async fn cut_off(scheme: &str, options: &str, ttl: Duration) {
 
     proxy.forward();
     let back = Instant::now();
-    while let Err(error) = behind.show(&name("job")).await {
+    while let Err(error) = proxied.show(&name("job")).await {
         assert!(back.elapsed() < RECOVERY_TIMEOUT, "{error:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,4 +1,4 @@
-//! A store whose waiters rarely poll: a waiter that is served sooner was woken by a change notification.
+//! A store whose waiters rarely poll. A waiter that is served sooner was woken by a change notification.
 
 use std::sync::Arc;
 use std::time::Duration;

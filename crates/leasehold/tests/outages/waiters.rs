@@ -8,7 +8,7 @@ use leasehold::engine::Engine;
 use leasehold_testbed::Server;
 
 use super::rarely_polled::{POLL, RarelyPolled};
-use super::{ask, engine, release};
+use super::{engine, release, try_acquire};
 
 const HAND_OFFS: usize = 21;
 const WAIT_LIMIT: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ const WAITER_SETTLES: Duration = Duration::from_millis(20);
 ///
 /// On a quiet machine a notification takes some milliseconds. The assertion also holds on a busy one: most waiters,
 /// which would poll after a second at the earliest, are served within half a second.
-pub(crate) async fn hand_off_between_engines(server: Server) {
+pub(crate) async fn check_hand_off_between_engines(server: Server) {
     let url = server.url();
     let notified = [
         RarelyPolled::engine(&url).await,
@@ -78,7 +78,7 @@ impl Pair {
 }
 
 async fn acquire(engine: &Engine, name: &Name) -> Fence {
-    let answer = ask(engine, name, Duration::from_secs(60), WAIT_LIMIT).await;
+    let answer = try_acquire(engine, name, Duration::from_secs(60), WAIT_LIMIT).await;
     match answer.expect("the store answers") {
         Acquired::Granted(hold) => hold.grant.fence,
         Acquired::Held(held) => panic!("`{name}` was never handed off: {held:?}"),

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 /// The number of concurrent cases, even on few cores: they mostly wait for a lease to expire or for a server.
 const THREADS: usize = 8;
 
-/// Runs these cases on every backend of the table. Each case has its name on that backend.
+/// Runs these cases on every backend of the table. The name of each trial starts with that of its backend.
 pub fn run_suite(
     cases: impl Iterator<Item = (String, Case)> + Clone,
     place: impl Fn(Arc<dyn Place>) -> Arc<dyn Place>,
@@ -24,18 +24,18 @@ pub fn run_suite(
     let folder = TempDir::new().expect("a temporary folder");
     let mut trials = Vec::new();
     for backend in BACKENDS.iter().filter(|backend| backend.is_built()) {
-        let found = at(backend.scheme, &folder);
+        let location = locate(backend.scheme, &folder);
         for (name, case) in cases.clone() {
             let name = format!("{}::{name}", backend.scheme);
-            trials.push(match &found {
-                Ok(found) => {
-                    let place = place(found.for_case(case.name));
+            trials.push(match &location {
+                Ok(location) => {
+                    let place = place(location.for_case(case.name));
                     Trial::test(name, move || run(case, place))
                 }
                 Err(missing) => {
                     let missing = Failed::from(missing);
                     Trial::test(name, move || Err(missing))
-                        .with_ignored_flag(!missing_backend_is_a_failure())
+                        .with_ignored_flag(!is_missing_backend_failure())
                 }
             });
         }
@@ -55,41 +55,41 @@ fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
 }
 
 /// Where the cases of a backend run.
-enum Found {
+enum Location {
     /// All in one database, each with its own prefix.
-    Together(Arc<dyn Place>),
+    Shared(Arc<dyn Place>),
     /// Each in its own container of the blob store, because a search without a prefix lists all blobs of a container.
-    Apart,
+    Separate,
 }
 
-impl Found {
+impl Location {
     fn for_case(&self, name: &str) -> Arc<dyn Place> {
         match self {
-            Self::Together(place) => place.clone(),
-            Self::Apart => Arc::new(Container(name.replace('_', "-"))),
+            Self::Shared(place) => place.clone(),
+            Self::Separate => Arc::new(Container(name.replace('_', "-"))),
         }
     }
 }
 
 /// Returns where the cases of a backend run, or what is missing.
-fn at(scheme: &str, folder: &TempDir) -> Result<Found, String> {
+fn locate(scheme: &str, folder: &TempDir) -> Result<Location, String> {
     let place: Arc<dyn Place> = match scheme {
-        "memory" => Arc::new(Once(OnceCell::new())),
+        "memory" => Arc::new(SharedStore(OnceCell::new())),
         "sqlite" => {
             let file = folder.path().join("leases.db");
             Arc::new(Url(format!("sqlite:{}", file.display())))
         }
         server => match leasehold_testbed::installed(server) {
-            Ok(()) if server == "azblob" => return Ok(Found::Apart),
+            Ok(()) if server == "azblob" => return Ok(Location::Separate),
             Ok(()) => Arc::new(Server(server.to_owned())),
             Err(missing) => return Err(missing.to_string()),
         },
     };
-    Ok(Found::Together(place))
+    Ok(Location::Shared(place))
 }
 
 /// Returns whether a missing backend is a failure.
-fn missing_backend_is_a_failure() -> bool {
+fn is_missing_backend_failure() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
@@ -103,7 +103,7 @@ impl Place for Url {
     }
 }
 
-/// A server of this process, or the one in `LEASEHOLD_TEST_<SCHEME>`.
+/// A server that this process has started, or the one in `LEASEHOLD_TEST_<SCHEME>`.
 struct Server(String);
 
 #[async_trait]
@@ -137,11 +137,11 @@ impl Place for Container {
     }
 }
 
-/// This process's memory, opened once because each `memory:` is a separate store.
-struct Once(OnceCell<Arc<dyn Store>>);
+/// A store in memory, opened once because each `memory:` is a separate store.
+struct SharedStore(OnceCell<Arc<dyn Store>>);
 
 #[async_trait]
-impl Place for Once {
+impl Place for SharedStore {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let opened = self.0.get_or_try_init(|| store::open("memory:"));
         opened.await.cloned()

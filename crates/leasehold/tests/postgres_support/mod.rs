@@ -99,8 +99,8 @@ pub(crate) async fn acquire(
         floor: Fence::default(),
         in_state: None,
     });
-    let patience = Patience { wait, within: None };
-    let reply = engine.perform(name, acquire, patience).await?;
+    let limit = Patience { wait, within: None };
+    let reply = engine.perform(name, acquire, limit).await?;
     Ok(reply.take().0)
 }
 

@@ -4,8 +4,8 @@
 use leasehold_testbed::Server;
 
 /// Runs a command, given as words separated by spaces, and returns its answer.
-pub(crate) async fn ask<T: redis::FromRedisValue>(server: &Server, command: &str) -> T {
-    let client = redis::Client::open(server.url()).expect("a good URL");
+pub(crate) async fn run_command<T: redis::FromRedisValue>(server: &Server, command: &str) -> T {
+    let client = redis::Client::open(server.url()).expect("a valid URL");
     let mut connection = client
         .get_multiplexed_async_connection()
         .await

@@ -8,23 +8,23 @@ use leasehold::store::{self, Query, Store, Stored};
 use leasehold_testbed::{Proxy, Server};
 
 use crate::records::{create, record, replace};
-use crate::redis_support::ask;
+use crate::redis_support::run_command;
 
 /// Starts a replica, and waits until it is up to date.
-pub(crate) async fn replica_of(scheme: &str, primary: &Server) -> Server {
+pub(crate) async fn start_replica(scheme: &str, primary: &Server) -> Server {
     let replica = Server::builder(scheme)
         .arg("--replicaof")
         .arg(format!("127.0.0.1 {}", primary.port()))
         .start()
         .await
         .expect("installed");
-    replication_says(primary, "state=online").await;
+    wait_for_replication(primary, "state=online").await;
     replica
 }
 
 /// Waits until a server reports this about its replication.
-pub(crate) async fn replication_says(server: &Server, words: &str) {
-    while !ask::<String>(server, "INFO replication")
+pub(crate) async fn wait_for_replication(server: &Server, words: &str) {
+    while !run_command::<String>(server, "INFO replication")
         .await
         .contains(words)
     {
@@ -36,12 +36,12 @@ pub(crate) async fn replication_says(server: &Server, words: &str) {
 /// conflict, and also not on another connection.
 pub(crate) async fn unreplicated_write_is_never_confirmed(scheme: &str) {
     let primary = Server::start(scheme).await.expect("installed");
-    let replica = replica_of(scheme, &primary).await;
+    let replica = start_replica(scheme, &primary).await;
     let proxy = Proxy::to(primary.port()).await;
     let options = "?changes=off&wait=1&wait_timeout=200ms";
     let url = primary.url_at(proxy.port()) + options;
     let store = store::open(&url).await.expect("opens");
-    let name = Name::lock("job").expect("a good name");
+    let name = Name::lock("job").expect("a valid name");
     // On a busy machine the replica may be late, which does not undo the write.
     let _ = store.swap(vec![create(&name, record(1, ""))]).await;
     let first = confirmed(&*store, &name).await;

@@ -1,5 +1,5 @@
-//! Configuration errors of every store: an error in time that names the fix, and contains no secret, neither in the
-//! error nor in a log.
+//! Configuration errors of every store. An error is reported in time and names the fix. Neither the error nor a log
+//! contains a secret.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -12,16 +12,16 @@ use leasehold::Error;
 use leasehold::store::{self, Check, Level};
 use tracing_subscriber::filter::LevelFilter;
 
-/// Stands in the URLs of these tests wherever a password does.
+/// The password in the URLs of these tests.
 pub(crate) const SECRET: &str = "s3cret";
 
-/// How long an error may take: an engine waits no longer for a store.
-const WITHIN: Duration = Duration::from_secs(5);
+/// How long an error may take: the timeout of an engine.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the error of opening this URL.
-pub(crate) async fn refused(url: &str) -> Error {
+/// Opens a store that must fail, and returns its error.
+pub(crate) async fn open_error(url: &str) -> Error {
     let log = Log::default();
-    let listening = tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_writer({
             let log = log.clone();
@@ -29,11 +29,11 @@ pub(crate) async fn refused(url: &str) -> Error {
         })
         .finish();
     let opened = {
-        let _listening = tracing::subscriber::set_default(listening);
-        tokio::time::timeout(WITHIN, store::open(url)).await
+        let _guard = tracing::subscriber::set_default(subscriber);
+        tokio::time::timeout(ERROR_TIMEOUT, store::open(url)).await
     };
     let Err(error) = opened.unwrap_or_else(|_| panic!("no error in time: {url}")) else {
-        panic!("{url} can be opened");
+        panic!("{url} was opened");
     };
     for message in [error.to_string(), format!("{error:?}"), log.text()] {
         assert!(!message.contains(SECRET), "{url}: {message}");
@@ -41,18 +41,18 @@ pub(crate) async fn refused(url: &str) -> Error {
     error
 }
 
-/// Asserts that the error requires a configuration change, and names it.
+/// Asserts that the error requires a configuration change and contains a hint.
 #[track_caller]
-pub(crate) fn denied(error: &Error, hint: &str) {
+pub(crate) fn assert_denied(error: &Error, hint: &str) {
     assert!(
         matches!(error, Error::Denied(why) if why.contains(hint)),
         "{error:?} should contain `{hint}`"
     );
 }
 
-/// Asserts that the error says that nothing has happened, and why.
+/// Asserts that the call certainly had no effect and that the error contains a hint.
 #[track_caller]
-pub(crate) fn unavailable(error: &Error, hint: &str) {
+pub(crate) fn assert_unavailable(error: &Error, hint: &str) {
     assert!(
         matches!(error, Error::Unavailable(why) if why.contains(hint)),
         "{error:?} should contain `{hint}`"
@@ -64,11 +64,11 @@ pub(crate) fn unavailable(error: &Error, hint: &str) {
 pub(crate) async fn unreachable_hosts_are_reported(url: impl Fn(&str) -> String) {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    unavailable(&refused(&url(&address)).await, "");
+    assert_unavailable(&open_error(&url(&address)).await, "");
     drop(silent);
-    unavailable(&refused(&url(&address)).await, "cannot connect");
-    let nowhere = refused(&url("no-such-host.invalid:1")).await;
-    unavailable(&nowhere, "cannot connect");
+    assert_unavailable(&open_error(&url(&address)).await, "cannot connect");
+    let nowhere = open_error(&url("no-such-host.invalid:1")).await;
+    assert_unavailable(&nowhere, "cannot connect");
 }
 
 /// Returns the level of the check that contains this word.

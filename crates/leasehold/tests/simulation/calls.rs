@@ -1,60 +1,61 @@
-//! The calls of a history as the checker needs them: when each may have taken effect, and what it may have done.
+//! The calls of a history, prepared for the linearizability check: when each may have taken effect, and what it may
+//! have written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, HolderRef, Operation, Outcome, Release, Time};
 
-use super::history::{Asked, Entry, Told};
+use super::history::{Entry, Request, Response};
 use super::store::{Server, Version};
 
-/// By how much an engine's idea of the store's time may lag behind.
-const LAG: Duration = Duration::from_secs(4);
+/// How far an engine's estimate of the store's time may lag behind.
+const MAX_LAG: Duration = Duration::from_secs(4);
 
-/// One call, ready to be put in order.
+/// A call to be linearized.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub(crate) asked: Asked,
-    pub(crate) told: Told,
-    /// Its place in the order of events: it takes effect after this,
-    pub(crate) from: u64,
-    /// and before this, if it does for sure.
-    pub(crate) until: Option<u64>,
-    /// For one that need not take effect: not after a call that was made after this.
-    pub(crate) gone: Option<u64>,
-    /// The store's time at the same moments, as an engine may see it.
+    pub(crate) request: Request,
+    pub(crate) response: Response,
+    /// The event after which it takes effect.
+    pub(crate) not_before: u64,
+    /// The event before which it takes effect; `None` for an optional call, which may never have taken effect.
+    pub(crate) returned: Option<u64>,
+    /// An optional call takes effect before every call that was invoked after this event.
+    pub(crate) not_after: Option<u64>,
+    /// Bounds of the store's time during the call, as an engine may estimate it.
     pub(crate) earliest: Time,
     pub(crate) latest: Time,
     pub(crate) margin: Duration,
-    /// Where the fences started: an engine starts those of a new record above all fences that it has granted.
-    pub(crate) start: Time,
-    /// What `latest` was, for a call that was not told.
-    pub(crate) date: Option<Time>,
+    /// The lower bound of all fences: an engine starts a new record above every fence that it has granted.
+    pub(crate) fence_start: Time,
+    /// For an optional call: the engine's `latest`, according to the stored record.
+    pub(crate) recorded_latest: Option<Time>,
 }
 
 impl Call {
-    /// A call that need not have taken effect.
-    fn unsure(&self, asked: Asked, date: Time) -> Self {
+    /// Returns an optional call with this request.
+    fn optional(&self, request: Request, recorded_latest: Time) -> Self {
         Self {
-            asked,
-            told: Told::Unknown,
-            until: None,
-            date: Some(date),
+            request,
+            response: Response::Indeterminate,
+            returned: None,
+            recorded_latest: Some(recorded_latest),
             ..self.clone()
         }
     }
 
-    /// This call, if it was what was stored just then.
-    fn stored(&self, at: u64, date: Time) -> Self {
+    /// Returns this call as an optional one whose effect was stored at this event.
+    fn optional_at(&self, at: u64, recorded_latest: Time) -> Self {
         Self {
-            from: at,
-            gone: Some(at),
-            ..self.unsure(self.asked.clone(), date)
+            not_before: at,
+            not_after: Some(at),
+            ..self.optional(self.request.clone(), recorded_latest)
         }
     }
 }
 
-/// All calls of one name, by when they were made.
+/// Returns all calls of one name, in the order of their invocation.
 pub(crate) fn from_history(
     entries: &[Entry],
     log: &[Version],
@@ -62,59 +63,63 @@ pub(crate) fn from_history(
     margin: Duration,
 ) -> Vec<Call> {
     let evidence = Evidence::new(entries, log);
-    let start = start_of_fences(entries, log);
+    let fence_start = find_fence_start(entries, log);
     let mut calls = Vec::new();
     for entry in entries {
-        let returned = entry.returned.expect("every client is told something");
+        let returned = entry.returned.expect("every call has returned");
         let call = Call {
-            asked: entry.asked.clone(),
-            told: entry.told.clone(),
-            from: entry.invoked.order,
-            until: Some(returned.order),
-            gone: None,
-            earliest: server.store_time(entry.invoked.micros) - LAG,
+            request: entry.request.clone(),
+            response: entry.response.clone(),
+            not_before: entry.invoked.order,
+            returned: Some(returned.order),
+            not_after: None,
+            earliest: server.store_time(entry.invoked.micros) - MAX_LAG,
             latest: server.store_time(returned.micros) + margin * 2,
             margin,
-            start,
-            date: None,
+            fence_start,
+            recorded_latest: None,
         };
-        match &entry.told {
-            // Nothing happened: the history must be explained without it.
-            Told::Unavailable => {}
-            Told::Outcome(_) | Told::Shown(_) => {
-                // An engine that lost an answer runs a call again: its first run may have landed, too.
-                calls.extend(evidence.renewals(&call));
+        match &entry.response {
+            // It had no effect.
+            Response::Unavailable => {}
+            Response::Outcome(_) | Response::Shown(_) => {
+                // An engine that lost an answer retries the call, and its first attempt may have landed as well.
+                calls.extend(evidence.possible_renewals(&call));
                 calls.push(call);
             }
-            Told::Unknown => calls.extend(evidence.effects(&call)),
+            Response::Indeterminate => calls.extend(evidence.possible_effects(&call)),
         }
     }
     calls.extend(evidence.unreported_grants(entries, log, &calls));
-    calls.sort_by_key(|call| call.from);
+    calls.sort_by_key(|call| call.not_before);
     calls
 }
 
-/// Just below the lowest fence that was granted.
-fn start_of_fences(entries: &[Entry], log: &[Version]) -> Time {
-    let told = entries.iter().filter_map(|entry| match &entry.told {
-        Told::Outcome(Outcome::Granted(grant)) => Some(grant.fence),
+/// Returns a time just below the lowest fence that was granted.
+fn find_fence_start(entries: &[Entry], log: &[Version]) -> Time {
+    let received = entries.iter().filter_map(|entry| match &entry.response {
+        Response::Outcome(Outcome::Granted(grant)) => Some(grant.fence),
         _ => None,
     });
     let first = log.first().map(|version| &*version.record);
     let holders = first.map_or(&[][..], |record| &record.holders);
     let stored = holders.iter().map(|holder| holder.fence);
     let ended = first.and_then(|record| Some(record.last.as_ref()?.fence));
-    let lowest = told.chain(stored).chain(ended).min().unwrap_or_default();
+    let lowest = received
+        .chain(stored)
+        .chain(ended)
+        .min()
+        .unwrap_or_default();
     Time::from_micros(lowest.get().saturating_sub(1))
 }
 
-/// What was really stored, and when: for calls of which nobody was told what they did.
+/// What was stored, and when: shows the effect of calls whose clients got no response.
 struct Evidence {
-    /// Each renewal, by its fence and moment: its place in the order of events, and the date it counts from.
+    /// The event of each renewal and the time that its ttl counts from, by fence and `renewed_at`.
     renewals: BTreeMap<(Fence, Time), (u64, Time)>,
     bodies: BTreeMap<String, u64>,
-    /// The fences that somebody was told of.
-    told: BTreeSet<Fence>,
+    /// The fences that clients received.
+    received: BTreeSet<Fence>,
 }
 
 impl Evidence {
@@ -125,92 +130,93 @@ impl Evidence {
             bodies.entry(body).or_insert(version.at.order);
             for holder in &version.record.holders {
                 if holder.renewed_at != holder.acquired_at {
-                    let date = holder.expires_at - holder.ttl;
+                    let recorded_latest = holder.expires_at - holder.ttl;
                     renewals
                         .entry((holder.fence, holder.renewed_at))
-                        .or_insert((version.at.order, date));
+                        .or_insert((version.at.order, recorded_latest));
                 }
             }
         }
-        let told = entries.iter().filter_map(|entry| match &entry.told {
-            Told::Outcome(Outcome::Granted(grant)) => Some(grant.fence),
+        let received = entries.iter().filter_map(|entry| match &entry.response {
+            Response::Outcome(Outcome::Granted(grant)) => Some(grant.fence),
             _ => None,
         });
         Self {
             renewals,
             bodies,
-            told: told.collect(),
+            received: received.collect(),
         }
     }
 
-    /// What a call that renews may have stored while it was under way, each as a call that need not have happened.
-    fn renewals(&self, call: &Call) -> Vec<Call> {
-        let fence = match &call.asked {
-            Asked::Perform(Operation::Renew(renew)) => renew.fence,
-            Asked::Perform(Operation::Update(update)) => update.fence,
-            Asked::Perform(Operation::Acquire(Acquire {
+    /// Returns the renewals that were stored during this call and may be its effect, as optional calls.
+    fn possible_renewals(&self, call: &Call) -> Vec<Call> {
+        let fence = match &call.request {
+            Request::Perform(Operation::Renew(renew)) => renew.fence,
+            Request::Perform(Operation::Update(update)) => update.fence,
+            Request::Perform(Operation::Acquire(Acquire {
                 fence: Some(fence), ..
             })) => *fence,
             _ => return Vec::new(),
         };
-        let until = call.until.unwrap_or(u64::MAX);
+        let returned = call.returned.unwrap_or(u64::MAX);
         let of_fence = self.renewals.iter().filter(|((of, _), _)| *of == fence);
         of_fence
             .map(|(_, stored)| *stored)
-            .filter(|(at, _)| call.from < *at && *at < until)
-            .map(|(at, date)| call.stored(at, date))
+            .filter(|(at, _)| call.not_before < *at && *at < returned)
+            .map(|(at, recorded_latest)| call.optional_at(at, recorded_latest))
             .collect()
     }
 
-    /// What a call of unknown fate may have done. (A new grant is found by [`Self::unreported_grants`].)
-    fn effects(&self, call: &Call) -> Vec<Call> {
-        let Asked::Perform(operation) = &call.asked else {
+    /// Returns the possible effects of an indeterminate call as optional calls, except for a new grant, which
+    /// [`Self::unreported_grants`] finds.
+    fn possible_effects(&self, call: &Call) -> Vec<Call> {
+        let Request::Perform(operation) = &call.request else {
             return Vec::new();
         };
         let mut call = call.clone();
-        call.until = None;
-        let mut effects = self.renewals(&call);
+        call.returned = None;
+        let mut effects = self.possible_renewals(&call);
         match operation {
             Operation::Renew(_) => {}
             Operation::Update(update) => {
-                // It may have been written together with its holder's end.
+                // It may have been written together with the end of its holder.
                 let body = update.body.as_deref().unwrap_or_default();
                 let at = self.bodies.get(body);
-                effects.extend(at.map(|at| call.stored(*at, call.latest)));
+                effects.extend(at.map(|at| call.optional_at(*at, call.latest)));
             }
             Operation::Acquire(acquire) => {
-                // What nobody took is released by the engine.
+                // The engine releases a grant that its client did not receive.
                 let release = Operation::Release(Release {
                     holder: HolderRef::Nonce(acquire.nonce),
                     principal: None,
                 });
-                effects.push(call.unsure(Asked::Perform(release), call.latest));
+                effects.push(call.optional(Request::Perform(release), call.latest));
             }
-            _ => effects.push(call.unsure(call.asked.clone(), call.latest)),
+            _ => effects.push(call.optional(call.request.clone(), call.latest)),
         }
         effects
     }
 
-    /// Grants that were stored, but that nobody was told of.
+    /// Returns grants that were stored but that no client received.
     fn unreported_grants(&self, entries: &[Entry], log: &[Version], calls: &[Call]) -> Vec<Call> {
-        let mut known = self.told.clone();
+        let mut known = self.received.clone();
         let mut grants = Vec::new();
         for version in log {
             for holder in &version.record.holders {
                 if !known.insert(holder.fence) {
                     continue;
                 }
-                let asked = entries.iter().rev().find(|entry| {
-                    let asked = matches!(&entry.asked, Asked::Perform(Operation::Acquire(acquire)) if acquire.nonce == holder.nonce);
-                    asked && entry.invoked < version.at
+                let acquisition = entries.iter().rev().find(|entry| {
+                    let is_its_request = matches!(&entry.request, Request::Perform(Operation::Acquire(acquire)) if acquire.nonce == holder.nonce);
+                    is_its_request && entry.invoked < version.at
                 });
-                // One that nobody asked for stays unexplained, and the search fails.
-                let (Some(asked), Some(any)) = (asked, calls.first()) else {
+                // A grant that no client requested remains unexplained, and the check fails.
+                let (Some(acquisition), Some(any)) = (acquisition, calls.first()) else {
                     continue;
                 };
-                let mut grant = any.unsure(asked.asked.clone(), holder.acquired_at);
-                (grant.from, grant.gone) = (version.at.order, Some(version.at.order));
-                (grant.earliest, grant.latest) = (holder.acquired_at - LAG, holder.acquired_at);
+                let mut grant = any.optional(acquisition.request.clone(), holder.acquired_at);
+                (grant.not_before, grant.not_after) = (version.at.order, Some(version.at.order));
+                (grant.earliest, grant.latest) = (holder.acquired_at - MAX_LAG, holder.acquired_at);
                 grants.push(grant);
             }
         }

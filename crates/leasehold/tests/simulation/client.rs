@@ -1,4 +1,4 @@
-//! Clients that do anything that a client may do, at random.
+//! Clients that perform random operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use leasehold::core::{
 use leasehold::engine::{Engine, Patience};
 use leasehold::host::Host as _;
 
-use super::history::{Asked, Belief, Entry, History, Told};
-use super::world::{Machine, World};
+use super::history::{Belief, Entry, History, Request, Response};
+use super::world::{Machine, Moment, World};
 
 pub(crate) struct Client {
     pub(crate) number: usize,
@@ -23,8 +23,8 @@ pub(crate) struct Client {
     pub(crate) names: Vec<Name>,
     pub(crate) holding: Option<Holding>,
     pub(crate) nonces: u64,
-    /// Whether it takes long leases and often just works until its deadline.
-    pub(crate) quiet: bool,
+    /// Whether it requests long ttls, and often works until the deadline without renewing.
+    pub(crate) is_long_running: bool,
 }
 
 /// A lease as its holder knows it.
@@ -42,20 +42,20 @@ impl Client {
     pub(crate) async fn run(mut self, steps: usize) {
         for _ in 0..steps {
             let pause = if self.world.chance(10) { 1_500 } else { 120 };
-            tokio::time::sleep(self.world.span(0, pause)).await;
-            if self.quiet && self.holding.is_some() && self.world.chance(40) {
-                self.work_until_the_deadline().await;
+            tokio::time::sleep(self.world.duration(0, pause)).await;
+            if self.is_long_running && self.holding.is_some() && self.world.chance(40) {
+                self.work_until_deadline().await;
             }
-            self.forget_what_is_over();
+            self.end_expired_belief();
             match self.holding.clone() {
-                None => self.take().await,
-                Some(holding) => self.use_it(holding).await,
+                None => self.start_operation().await,
+                Some(holding) => self.use_lease(holding).await,
             }
         }
-        self.stop_believing();
+        self.end_belief();
     }
 
-    async fn work_until_the_deadline(&self) {
+    async fn work_until_deadline(&self) {
         while let Some(holding) = &self.holding
             && self.machine.boot_time() < holding.deadline
         {
@@ -67,28 +67,29 @@ impl Client {
         self.world.draw(|random| random.below(below))
     }
 
-    async fn take(&mut self) {
+    /// Acquires, shows or breaks a random lease.
+    async fn start_operation(&mut self) {
         let name = self.world.draw(|random| random.pick(&self.names).clone());
         match self.draw(10) {
             0 => return self.show(&name).await,
-            1 => return self.break_any(&name).await,
+            1 => return self.break_lease(&name).await,
             _ => {}
         }
         self.nonces += 1;
         let nonce = Hash::of(&[&self.number.to_le_bytes(), &self.nonces.to_le_bytes()]);
-        // The first name is only ever held alone, so that one fence has one holder at a time.
-        let shared = name != self.names[0] && self.world.chance(60);
-        let mode = if shared {
+        // The first name is always exclusive.
+        let is_shared = name != self.names[0] && self.world.chance(60);
+        let mode = if is_shared {
             Mode::Shared { limit: None }
         } else {
             Mode::Exclusive
         };
-        let operation = self.acquire(nonce, mode, None);
-        self.grab(&name, nonce, mode, operation).await;
+        let operation = self.acquire_operation(nonce, mode, None);
+        self.acquire(&name, nonce, mode, operation).await;
     }
 
-    fn acquire(&self, nonce: Hash, mode: Mode, fence: Option<Fence>) -> Operation {
-        let ttls = match self.quiet {
+    fn acquire_operation(&self, nonce: Hash, mode: Mode, fence: Option<Fence>) -> Operation {
+        let ttls = match self.is_long_running {
             true => [3_000, 8_000, 20_000],
             false => [1_500, 3_000, 6_000],
         };
@@ -105,13 +106,13 @@ impl Client {
         })
     }
 
-    async fn grab(&mut self, name: &Name, nonce: Hash, mode: Mode, operation: Operation) {
+    async fn acquire(&mut self, name: &Name, nonce: Hash, mode: Mode, operation: Operation) {
         let wait = self
             .world
             .draw(|random| *random.pick(&[0, 0, 300, 2_000, 8_000]));
         let outcome = if self.world.chance(8) {
-            let gone_after = self.world.span(0, 400);
-            self.perform_until(name, operation, wait, gone_after).await
+            let timeout = self.world.duration(0, 400);
+            self.perform_within(name, operation, wait, timeout).await
         } else {
             self.perform(name, operation, wait).await
         };
@@ -120,7 +121,7 @@ impl Client {
                 (Some(held), GrantKind::Kept) => held.from,
                 _ => self.world.micros(),
             };
-            self.stop_believing();
+            self.end_belief();
             self.holding = Some(Holding {
                 name: name.clone(),
                 nonce,
@@ -132,7 +133,7 @@ impl Client {
         }
     }
 
-    async fn use_it(&mut self, holding: Holding) {
+    async fn use_lease(&mut self, holding: Holding) {
         let Holding {
             name,
             nonce,
@@ -149,18 +150,21 @@ impl Client {
                     ttl,
                 });
                 let outcome = self.perform(&name, renew, 0).await;
-                self.go_on(outcome);
+                self.handle_renewal(outcome);
             }
             3..=5 => {
-                let outcome = self.perform(&name, self.update(fence, false), 0).await;
-                self.go_on(outcome);
+                let outcome = self
+                    .perform(&name, self.update_operation(fence, false), 0)
+                    .await;
+                self.handle_renewal(outcome);
             }
             6 => {
-                self.stop_believing();
-                self.perform(&name, self.update(fence, true), 0).await;
+                self.end_belief();
+                self.perform(&name, self.update_operation(fence, true), 0)
+                    .await;
             }
             7..=8 => {
-                self.stop_believing();
+                self.end_belief();
                 let holder = if self.world.chance(50) {
                     HolderRef::Fence(fence)
                 } else {
@@ -170,8 +174,8 @@ impl Client {
                     holder,
                     principal: None,
                 };
-                let own = self.world.chance(20);
-                let operation = if own {
+                let is_break = self.world.chance(20);
+                let operation = if is_break {
                     Operation::Break(Break::Own(release))
                 } else {
                     Operation::Release(release)
@@ -181,18 +185,18 @@ impl Client {
             9..=10 => {
                 let shown = self.world.chance(60).then_some(fence);
                 if shown.is_none() {
-                    // Whoever repeats a nonce says that its earlier self is gone.
-                    self.stop_believing();
+                    // A client that repeats its nonce has lost its earlier lease, for example in a restart.
+                    self.end_belief();
                 }
-                let operation = self.acquire(nonce, mode, shown);
-                self.grab(&name, nonce, mode, operation).await;
+                let operation = self.acquire_operation(nonce, mode, shown);
+                self.acquire(&name, nonce, mode, operation).await;
             }
-            // It crashes: it believes no more, and lets go of nothing.
-            _ => self.stop_believing(),
+            // It crashes without a release.
+            _ => self.end_belief(),
         }
     }
 
-    fn update(&self, fence: Fence, then_release: bool) -> Operation {
+    fn update_operation(&self, fence: Fence, then_release: bool) -> Operation {
         let body = format!("{} by {}", self.draw(1_000_000), self.number);
         Operation::Update(Update {
             fence,
@@ -203,38 +207,38 @@ impl Client {
         })
     }
 
-    async fn break_any(&mut self, name: &Name) {
+    async fn break_lease(&mut self, name: &Name) {
         let operation = Operation::Break(Break::Force {
             fence: None,
-            reason: "a drill".into(),
+            reason: "a test".into(),
             now: false,
         });
         self.perform(name, operation, 0).await;
     }
 
-    /// A renewal was answered, or not.
-    fn go_on(&mut self, outcome: Option<(Outcome, Option<BootTime>)>) {
+    /// Handles the outcome of a renewal; `None` if it is unknown.
+    fn handle_renewal(&mut self, outcome: Option<(Outcome, Option<BootTime>)>) {
         match outcome {
             Some((Outcome::Renewed(_), Some(deadline))) => {
                 if let Some(holding) = &mut self.holding {
                     holding.deadline = deadline.max(holding.deadline);
                 }
             }
-            // It was told that it is over.
-            Some(_) => self.stop_believing(),
-            // It does not know, and goes on until its deadline.
+            // The lease has ended.
+            Some(_) => self.end_belief(),
+            // The client continues until its deadline.
             None => {}
         }
     }
 
-    fn forget_what_is_over(&mut self) {
-        let over = |holding: &Holding| self.machine.boot_time() >= holding.deadline;
-        if self.holding.as_ref().is_some_and(over) {
-            self.stop_believing();
+    fn end_expired_belief(&mut self) {
+        let is_expired = |holding: &Holding| self.machine.boot_time() >= holding.deadline;
+        if self.holding.as_ref().is_some_and(is_expired) {
+            self.end_belief();
         }
     }
 
-    fn stop_believing(&mut self) {
+    fn end_belief(&mut self) {
         let Some(holding) = self.holding.take() else {
             return;
         };
@@ -262,53 +266,60 @@ impl Client {
         operation: Operation,
         wait: u64,
     ) -> Option<(Outcome, Option<BootTime>)> {
-        self.perform_until(name, operation, wait, Duration::MAX)
+        self.perform_within(name, operation, wait, Duration::MAX)
             .await
     }
 
-    /// Performs, unless it is gone before the answer.
-    async fn perform_until(
+    /// Performs an operation, and cancels the call if there is no answer in time.
+    async fn perform_within(
         &self,
         name: &Name,
         operation: Operation,
         wait: u64,
-        gone_after: Duration,
+        timeout: Duration,
     ) -> Option<(Outcome, Option<BootTime>)> {
-        let patience = Patience {
+        let limit = Patience {
             wait: Duration::from_millis(wait),
             within: None,
         };
         let invoked = self.world.moment();
-        self.world
-            .note(format!("{} asks {name} {operation:?}", self.number));
-        let call = self.engine.perform(name, operation.clone(), patience);
-        let answer = tokio::time::timeout(gone_after, call).await;
-        let (told, taken) = match answer {
-            Err(_) => (Told::Unknown, None),
-            Ok(Err(Error::Unavailable(_))) => (Told::Unavailable, None),
-            Ok(Err(Error::Indeterminate(_))) => (Told::Unknown, None),
-            Ok(Err(other)) => panic!("{operation:?} gave {other:?}"),
+        self.world.note(format!(
+            "client {} requests {name} {operation:?}",
+            self.number
+        ));
+        let call = self.engine.perform(name, operation.clone(), limit);
+        let answer = tokio::time::timeout(timeout, call).await;
+        let (response, outcome) = match answer {
+            Err(_) => (Response::Indeterminate, None),
+            Ok(Err(Error::Unavailable(_))) => (Response::Unavailable, None),
+            Ok(Err(Error::Indeterminate(_))) => (Response::Indeterminate, None),
+            Ok(Err(other)) => panic!("{operation:?}: {other:?}"),
             Ok(Ok(reply)) => {
                 let (outcome, deadline) = reply.take();
-                (Told::Outcome(outcome.clone()), Some((outcome, deadline)))
+                (
+                    Response::Outcome(outcome.clone()),
+                    Some((outcome, deadline)),
+                )
             }
         };
-        self.record(name, Asked::Perform(operation), invoked, told);
-        taken
+        self.record(name, Request::Perform(operation), invoked, response);
+        outcome
     }
 
     pub(crate) async fn show(&self, name: &Name) {
         let invoked = self.world.moment();
-        let told = match self.engine.show(name).await {
-            Ok(view) => Told::Shown(view.map(Box::new)),
-            Err(_) => Told::Unavailable,
+        let response = match self.engine.show(name).await {
+            Ok(view) => Response::Shown(view.map(Box::new)),
+            Err(_) => Response::Unavailable,
         };
-        self.record(name, Asked::Show, invoked, told);
+        self.record(name, Request::Show, invoked, response);
     }
 
-    fn record(&self, name: &Name, asked: Asked, invoked: super::world::Moment, told: Told) {
-        self.world
-            .note(format!("{} is told {name} {told:?}", self.number));
+    fn record(&self, name: &Name, request: Request, invoked: Moment, response: Response) {
+        self.world.note(format!(
+            "client {} receives {name} {response:?}",
+            self.number
+        ));
         let returned = Some(self.world.moment());
         self.history
             .entries
@@ -317,9 +328,9 @@ impl Client {
             .push(Entry {
                 client: self.number,
                 name: name.clone(),
-                asked,
+                request,
                 invoked,
-                told,
+                response,
                 returned,
             });
     }

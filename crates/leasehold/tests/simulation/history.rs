@@ -1,4 +1,4 @@
-//! What clients asked and were told, in true time.
+//! The requests of clients and their responses, in true time.
 
 use std::sync::Mutex;
 
@@ -12,31 +12,31 @@ pub(crate) struct Entry {
     #[allow(dead_code, reason = "shown when a check fails")]
     pub(crate) client: usize,
     pub(crate) name: Name,
-    pub(crate) asked: Asked,
+    pub(crate) request: Request,
     pub(crate) invoked: Moment,
-    pub(crate) told: Told,
-    /// When the answer came; `None` if none did.
+    pub(crate) response: Response,
+    /// When the response arrived; `None` if none did.
     pub(crate) returned: Option<Moment>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Request {
     Perform(Operation),
     Show,
 }
 
-/// What the client learnt.
+/// What the client received.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum Response {
     Outcome(Outcome),
     Shown(Option<Box<View>>),
-    /// Nothing happened.
+    /// The request had no effect.
     Unavailable,
-    /// It may have happened, now or at any later time.
-    Unknown,
+    /// The request may take effect, now or at any later time.
+    Indeterminate,
 }
 
-/// From when until when a client believed that it held a lease, in true microseconds.
+/// An interval, in true microseconds, in which a client believed that it held a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Belief {
     #[allow(dead_code, reason = "shown when a check fails")]
@@ -54,14 +54,16 @@ pub(crate) struct History {
     pub(crate) beliefs: Mutex<Vec<Belief>>,
 }
 
-/// Two clients that both believed, at the same true time, to hold what only one of them may.
+/// Checks that no two clients believed at the same true time that they held a lease that excludes the other.
 pub(crate) fn check_beliefs(beliefs: &[Belief]) -> Result<(), String> {
     for (index, one) in beliefs.iter().enumerate() {
         for other in &beliefs[index + 1..] {
-            let together = one.from < other.until && other.from < one.until;
+            let overlap = one.from < other.until && other.from < one.until;
             let excluded = one.exclusive || other.exclusive;
-            if one.name == other.name && one.nonce != other.nonce && together && excluded {
-                return Err(format!("two believe at once:\n  {one:?}\n  {other:?}"));
+            if one.name == other.name && one.nonce != other.nonce && overlap && excluded {
+                return Err(format!(
+                    "two clients believed that they held the lease:\n  {one:?}\n  {other:?}"
+                ));
             }
         }
     }

@@ -1,18 +1,23 @@
-//! Is a history of one name linearizable? That is: can its calls be put into one order, each somewhere between its
-//! invocation and its answer, so that the pure core, asked in that order, gives each the answer that it got?
+//! Checks that the history of one name is linearizable: its calls can be put into one order, each between its
+//! invocation and its response, in which the pure core gives each call the response that it got.
 //!
-//! The search is that of Wing and Gong, with a memory of what was tried (Lowe). The core depends on time, which the
-//! checker does not know exactly; it tries what can make a difference:
+//! The search is that of Wing and Gong, with a cache of failed attempts (Lowe). The core depends on time, which the
+//! checker does not know exactly. It tries every time that can make a difference:
 //!
-//! - `latest` only dates things, and the answer (or, for a call without one, what was really stored) tells it;
-//! - `earliest` only decides which holders are over: the store's time at the invocation (less what an engine may lag
-//!   behind), and the moments after each holder's expiry up to the answer.
+//! - `latest` only determines timestamps. The response contains it; for an indeterminate call, the stored record does.
+//! - `earliest` only decides which holders have expired. It is the store's time at the invocation, less the lag of an
+//!   engine, or the moment after a holder's expiry, up to the response.
 //!
-//! Calls whose fate is unknown may take effect at any time after their invocation, or never. An engine that lost an
-//! answer may run a call twice; what was really stored shows it, and such a first run is one more call of unknown
-//! fate. A holder may be judged over by its expiry, or because it was seen unchanged for its whole ttl. An acquisition
-//! may be refused although the core would grant it (others are in line, or have reserved), but never in the name of
-//! somebody who does not hold the lease. A call that changes nothing, fits and rules nothing out is taken at once.
+//! The check allows for the following:
+//!
+//! - An indeterminate call may take effect at any time after its invocation, or never.
+//! - An engine that lost an answer may retry a call. The stored records show the first attempt, which is one more
+//!   indeterminate call.
+//! - An engine may expire a holder by its `expires_at`, or because it observed it unchanged for its whole ttl.
+//! - An acquisition may be refused although the core would grant it, because of waiters or a reservation. The refusal
+//!   never names a client that does not hold the lease.
+//!
+//! A call that fits, changes nothing and rules no other call out is added without backtracking.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -23,12 +28,12 @@ use leasehold::core::{
 };
 
 use super::calls::{self, Call};
-use super::history::{Asked, Entry, Told};
+use super::history::{Entry, Request, Response};
 use super::store::{Server, Version};
-use super::unfollowed::{pruned_by_a_reservation, refused_for_others};
+use super::untracked::{is_pruned_by_reservation, is_refused_for_waiters};
 
-/// More attempts than an honest history ever takes.
-const LIMIT: usize = 400_000;
+/// More attempts than the history of a correct store ever takes.
+const MAX_ATTEMPTS: usize = 400_000;
 
 /// Checks the history of one name.
 pub(crate) fn check(
@@ -40,38 +45,38 @@ pub(crate) fn check(
     let calls = calls::from_history(entries, log, server, margin);
     let mut search = Search {
         calls: &calls,
-        observed: observed(log, server),
+        observed: observed_expiries(log, server),
         tried: HashSet::new(),
-        furthest: (Done::new(calls.len()), None),
+        furthest: (LinearizedCalls::new(calls.len()), None),
     };
-    if search.explain(&mut Done::new(calls.len()), None) {
+    if search.linearize(&mut LinearizedCalls::new(calls.len()), None) {
         return Ok(());
     }
-    let (done, record) = &search.furthest;
-    let stuck = search.enabled(done);
+    let (linearized, record) = &search.furthest;
+    let stuck = search.enabled(linearized);
     let shown: Vec<_> = stuck
         .iter()
         .map(|index| format!("  {:?}", calls[*index]))
         .collect();
     Err(format!(
-        "no order explains this history ({} attempts): {} of {} calls can be explained, which leaves\n  {record:?}\nand then none of\n{}",
+        "the history is not linearizable ({} attempts): {} of {} calls can be ordered, which leads to\n  {record:?}\nand to none of\n{}",
         search.tried.len(),
-        done.count(),
+        linearized.count(),
         calls.len(),
         shown.join("\n")
     ))
 }
 
-/// Which calls are in the order already.
+/// The set of calls that are already in the order.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Done(Vec<u64>);
+struct LinearizedCalls(Vec<u64>);
 
-impl Done {
+impl LinearizedCalls {
     fn new(calls: usize) -> Self {
         Self(vec![0; calls.div_ceil(64)])
     }
 
-    fn has(&self, index: usize) -> bool {
+    fn contains(&self, index: usize) -> bool {
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
@@ -86,60 +91,68 @@ impl Done {
 
 struct Search<'c> {
     calls: &'c [Call],
-    observed: Observed,
-    tried: HashSet<(Done, Option<Record>)>,
-    furthest: (Done, Option<Record>),
+    observed: ObservedExpiries,
+    tried: HashSet<(LinearizedCalls, Option<Record>)>,
+    furthest: (LinearizedCalls, Option<Record>),
 }
 
 impl Search<'_> {
-    /// Whether the calls that are left can be put in order after this record.
-    fn explain(&mut self, done: &mut Done, record: Option<Record>) -> bool {
-        let mut taken = Vec::new();
-        let explained = self.explain_rest(done, record, &mut taken);
-        for index in taken {
-            done.toggle(index);
+    /// Returns whether the remaining calls can be ordered after this record.
+    fn linearize(&mut self, linearized: &mut LinearizedCalls, record: Option<Record>) -> bool {
+        let mut added = Vec::new();
+        let is_linearizable = self.linearize_rest(linearized, record, &mut added);
+        for index in added {
+            linearized.toggle(index);
         }
-        explained
+        is_linearizable
     }
 
-    fn explain_rest(
+    fn linearize_rest(
         &mut self,
-        done: &mut Done,
+        linearized: &mut LinearizedCalls,
         record: Option<Record>,
-        taken: &mut Vec<usize>,
+        added: &mut Vec<usize>,
     ) -> bool {
         let calls = self.calls;
-        while let Some(index) = self.free_choice(done, &record) {
-            done.toggle(index);
-            taken.push(index);
+        while let Some(index) = self.find_safe_call(linearized, &record) {
+            linearized.toggle(index);
+            added.push(index);
         }
-        if done.count() > self.furthest.0.count() {
-            self.furthest = (done.clone(), record.clone());
+        if linearized.count() > self.furthest.0.count() {
+            self.furthest = (linearized.clone(), record.clone());
         }
-        let left = |(index, call): (usize, &Call)| call.until.is_some() && !done.has(index);
-        if !calls.iter().enumerate().any(left) {
+        let is_left =
+            |(index, call): (usize, &Call)| call.returned.is_some() && !linearized.contains(index);
+        if !calls.iter().enumerate().any(is_left) {
             return true;
         }
-        if self.tried.len() > LIMIT || !self.tried.insert((done.clone(), record.clone())) {
+        if self.tried.len() > MAX_ATTEMPTS
+            || !self.tried.insert((linearized.clone(), record.clone()))
+        {
             return false;
         }
-        // First what was surely stored, then what was surely done, and only then what need never have happened.
-        let mut enabled = self.enabled(done);
-        enabled.sort_by_key(|index| (calls[*index].gone.is_none(), calls[*index].until.is_none()));
+        // First the calls whose effect was stored, then the other required calls, and finally the optional ones.
+        let mut enabled = self.enabled(linearized);
+        enabled.sort_by_key(|index| {
+            (
+                calls[*index].not_after.is_none(),
+                calls[*index].returned.is_none(),
+            )
+        });
         for index in enabled {
             let call = &calls[index];
-            let mut after: Vec<_> = results(call, &record, &self.observed)
+            let mut after: Vec<_> = possible_results(call, &record, &self.observed)
                 .into_iter()
                 .map(Some)
                 .collect();
-            if fits_unchanged(call, &record, &self.observed) {
+            if fits_without_change(call, &record, &self.observed) {
                 after.push(record.clone());
             }
             for next in after {
-                done.toggle(index);
-                let explained = self.explain(done, next);
-                done.toggle(index);
-                if explained {
+                linearized.toggle(index);
+                let is_linearizable = self.linearize(linearized, next);
+                linearized.toggle(index);
+                if is_linearizable {
                     return true;
                 }
             }
@@ -147,27 +160,37 @@ impl Search<'_> {
         false
     }
 
-    /// A call that fits, changes nothing, and is in nobody's way: it can be taken without looking back.
-    fn free_choice(&self, done: &Done, record: &Option<Record>) -> Option<usize> {
-        let (calls, enabled) = (self.calls, self.enabled(done));
-        // Taking a call that was made after another was gone would rule that other one out.
-        let gone = enabled.iter().filter_map(|index| calls[*index].gone).min();
-        let in_the_way = |made: u64| gone.is_some_and(|gone| gone < made);
+    /// Returns a call that fits, changes nothing and rules no other call out, so that adding it needs no backtracking.
+    fn find_safe_call(
+        &self,
+        linearized: &LinearizedCalls,
+        record: &Option<Record>,
+    ) -> Option<usize> {
+        let (calls, enabled) = (self.calls, self.enabled(linearized));
+        // Adding a call that was invoked after another one's `not_after` would rule that one out.
+        let not_after = enabled
+            .iter()
+            .filter_map(|index| calls[*index].not_after)
+            .min();
+        let rules_out_another =
+            |invoked: u64| not_after.is_some_and(|not_after| not_after < invoked);
         let fits = |index: &usize| {
-            fits_unchanged(&calls[*index], record, &self.observed)
-                && !in_the_way(calls[*index].from)
+            fits_without_change(&calls[*index], record, &self.observed)
+                && !rules_out_another(calls[*index].not_before)
         };
         enabled.iter().copied().find(fits)
     }
 
-    /// The calls that may come next: nothing that is left was answered before they were made, and nothing that is in
-    /// the order was made after they were gone.
-    fn enabled(&self, done: &Done) -> Vec<usize> {
-        let (mut first_answer, mut last_made) = (u64::MAX, 0);
+    /// Returns the calls that may come next: no remaining call returned before their invocation, and no ordered call was
+    /// invoked after their `not_after`.
+    fn enabled(&self, linearized: &LinearizedCalls) -> Vec<usize> {
+        let (mut first_return, mut last_invocation) = (u64::MAX, 0);
         for (index, call) in self.calls.iter().enumerate() {
-            match call.until {
-                Some(_) if done.has(index) => last_made = last_made.max(call.from),
-                Some(until) => first_answer = first_answer.min(until),
+            match call.returned {
+                Some(_) if linearized.contains(index) => {
+                    last_invocation = last_invocation.max(call.not_before)
+                }
+                Some(returned) => first_return = first_return.min(returned),
                 None => {}
             }
         }
@@ -175,62 +198,73 @@ impl Search<'_> {
             .calls
             .iter()
             .enumerate()
-            .filter(|(index, _)| !done.has(*index));
-        left.filter(|(_, call)| call.from <= first_answer)
-            .filter(|(_, call)| call.gone.is_none_or(|gone| last_made <= gone))
+            .filter(|(index, _)| !linearized.contains(*index));
+        left.filter(|(_, call)| call.not_before <= first_return)
+            .filter(|(_, call)| {
+                call.not_after
+                    .is_none_or(|not_after| last_invocation <= not_after)
+            })
             .map(|(index, _)| index)
             .collect()
     }
 }
 
-/// When each holder may be judged over by whoever has seen it unchanged for its whole ttl: an engine that knew the time
-/// badly may have written an expiry that is further ahead.
-type Observed = BTreeMap<(Fence, Time), Time>;
+/// When an engine may expire each holder by observation: once it has been unchanged for its whole ttl. An engine with an
+/// inaccurate time may have written a later `expires_at`.
+type ObservedExpiries = BTreeMap<(Fence, Time), Time>;
 
-fn observed(log: &[Version], server: &Server) -> Observed {
-    let mut observed = Observed::new();
+fn observed_expiries(log: &[Version], server: &Server) -> ObservedExpiries {
+    let mut observed = ObservedExpiries::new();
     for version in log {
         for holder in &version.record.holders {
             let entry = (holder.fence, holder.expires_at);
-            let over = server.store_time(version.at.micros) + holder.ttl;
-            observed.entry(entry).or_insert(over);
+            let expiry = server.store_time(version.at.micros) + holder.ttl;
+            observed.entry(entry).or_insert(expiry);
         }
     }
     observed
 }
 
-fn over_at(holder: &Holder, observed: &Observed) -> Time {
-    let over = observed.get(&(holder.fence, holder.expires_at));
-    over.map_or(holder.expires_at, |over| holder.expires_at.min(*over))
+fn earliest_expiry(holder: &Holder, observed: &ObservedExpiries) -> Time {
+    let expiry = observed.get(&(holder.fence, holder.expires_at));
+    expiry.map_or(holder.expires_at, |expiry| holder.expires_at.min(*expiry))
 }
 
-/// The record as engines may judge it at this time: each combination of holders whose expiry by observation, rather than
-/// by the store's clock, has passed. An engine only expires a holder by observation if it has made that observation.
-fn judgements(record: &Option<Record>, earliest: Time, observed: &Observed) -> Vec<Option<Record>> {
-    let mut judgements = vec![record.clone()];
+/// Returns the record as engines may judge it at this time: one for each combination of holders that have expired by
+/// observation but not by the store's clock. An engine expires a holder by observation only if it made that observation.
+fn judged_records(
+    record: &Option<Record>,
+    earliest: Time,
+    observed: &ObservedExpiries,
+) -> Vec<Option<Record>> {
+    let mut judged = vec![record.clone()];
     let holders = record.as_ref().map_or(&[][..], |record| &record.holders);
     for (index, holder) in holders.iter().enumerate() {
-        let over = over_at(holder, observed);
-        if over >= earliest || holder.expires_at < earliest {
+        let expiry = earliest_expiry(holder, observed);
+        if expiry >= earliest || holder.expires_at < earliest {
             continue;
         }
-        let mut expired = judgements.clone();
+        let mut expired = judged.clone();
         for record in expired.iter_mut().flatten() {
-            record.holders[index].expires_at = over;
+            record.holders[index].expires_at = expiry;
         }
-        judgements.append(&mut expired);
+        judged.append(&mut expired);
     }
-    judgements
+    judged
 }
 
-/// Every moment that may make a difference to this call.
-fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Interval> {
-    let mut latest = match &call.told {
-        Told::Outcome(Outcome::Granted(grant)) => {
+/// Returns every time interval that may make a difference to this call.
+fn possible_intervals(
+    call: &Call,
+    record: Option<&Record>,
+    observed: &ObservedExpiries,
+) -> Vec<Interval> {
+    let mut latest = match &call.response {
+        Response::Outcome(Outcome::Granted(grant)) => {
             vec![grant.acquired_at, grant.expires_at - grant.ttl]
         }
-        Told::Outcome(Outcome::Renewed(renewal)) => vec![renewal.expires_at - renewal.ttl],
-        Told::Unknown => call.date.into_iter().collect(),
+        Response::Outcome(Outcome::Renewed(renewal)) => vec![renewal.expires_at - renewal.ttl],
+        Response::Indeterminate => call.recorded_latest.into_iter().collect(),
         _ => Vec::new(),
     };
     if latest.is_empty() {
@@ -238,9 +272,9 @@ fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Int
     }
     let holders = record.into_iter().flat_map(|record| &record.holders);
     let mut earliest: BTreeSet<_> = holders
-        .flat_map(|holder| [holder.expires_at, over_at(holder, observed)])
+        .flat_map(|holder| [holder.expires_at, earliest_expiry(holder, observed)])
         .map(|end| end + Duration::from_micros(1))
-        .filter(|over| *over > call.earliest && *over <= call.latest)
+        .filter(|expiry| *expiry > call.earliest && *expiry <= call.latest)
         .collect();
     earliest.insert(call.earliest);
     let pair = |latest: &Time| {
@@ -256,7 +290,7 @@ fn moments(call: &Call, record: Option<&Record>, observed: &Observed) -> Vec<Int
     latest.iter().flat_map(pair).collect()
 }
 
-fn at<'s>(interval: Interval, call: &Call, observations: &'s Observations) -> Now<'s> {
+fn now_at<'s>(interval: Interval, call: &Call, observations: &'s Observations) -> Now<'s> {
     Now {
         interval,
         boot: BootTime::from_micros(0),
@@ -265,30 +299,30 @@ fn at<'s>(interval: Interval, call: &Call, observations: &'s Observations) -> No
         restarted: None,
         margin: call.margin,
         observations,
-        high_water: call.start,
+        high_water: call.fence_start,
     }
 }
 
-/// Whether a call that surely took effect fits here without changing the record.
-fn fits_unchanged(call: &Call, record: &Option<Record>, observed: &Observed) -> bool {
-    if call.until.is_none() {
+/// Returns whether a required call fits here without changing the record.
+fn fits_without_change(call: &Call, record: &Option<Record>, observed: &ObservedExpiries) -> bool {
+    if call.returned.is_none() {
         return false;
     }
-    let seen = Observations::none();
-    moments(call, record.as_ref(), observed)
+    let observations = Observations::none();
+    possible_intervals(call, record.as_ref(), observed)
         .into_iter()
         .any(|interval| {
-            let now = at(interval, call, &seen);
-            judgements(record, interval.earliest, observed)
+            let now = now_at(interval, call, &observations);
+            judged_records(record, interval.earliest, observed)
                 .iter()
-                .any(|record| agrees_unchanged(call, record, &now))
+                .any(|record| matches_without_change(call, record, &now))
         })
 }
 
-/// Whether the core gives this answer for this record without changing it.
-fn agrees_unchanged(call: &Call, record: &Option<Record>, now: &Now<'_>) -> bool {
-    match (&call.asked, &call.told) {
-        (Asked::Show, Told::Shown(shown)) => {
+/// Returns whether the core gives this response for this record without changing it.
+fn matches_without_change(call: &Call, record: &Option<Record>, now: &Now<'_>) -> bool {
+    match (&call.request, &call.response) {
+        (Request::Show, Response::Shown(shown)) => {
             let expected = record.as_ref().map(|record| view(record, now));
             let facts = |record: &Record| {
                 let fences: Vec<_> = record
@@ -301,33 +335,38 @@ fn agrees_unchanged(call: &Call, record: &Option<Record>, now: &Now<'_>) -> bool
             expected.map(|view| facts(&view.record))
                 == shown.as_ref().map(|view| facts(&view.record))
         }
-        (Asked::Perform(operation), Told::Outcome(outcome)) => {
+        (Request::Perform(operation), Response::Outcome(outcome)) => {
             let decision = apply(record.as_ref(), operation, now);
-            let same = decision.change == Change::None && agree(outcome, &decision.outcome);
-            same || refused_for_others(outcome, record.as_ref(), now)
-                || pruned_by_a_reservation(outcome, operation, record.as_ref(), now)
+            let same =
+                decision.change == Change::None && outcomes_match(outcome, &decision.outcome);
+            same || is_refused_for_waiters(outcome, record.as_ref(), now)
+                || is_pruned_by_reservation(outcome, operation, record.as_ref(), now)
         }
         _ => false,
     }
 }
 
-/// The records that may come of a call that changes something.
-fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Record> {
-    let Asked::Perform(operation) = &call.asked else {
+/// Returns the records that this call may write.
+fn possible_results(
+    call: &Call,
+    record: &Option<Record>,
+    observed: &ObservedExpiries,
+) -> Vec<Record> {
+    let Request::Perform(operation) = &call.request else {
         return Vec::new();
     };
-    let seen = Observations::none();
+    let observations = Observations::none();
     let mut results: Vec<Record> = Vec::new();
-    for interval in moments(call, record.as_ref(), observed) {
-        let now = at(interval, call, &seen);
-        for record in judgements(record, interval.earliest, observed) {
+    for interval in possible_intervals(call, record.as_ref(), observed) {
+        let now = now_at(interval, call, &observations);
+        for record in judged_records(record, interval.earliest, observed) {
             let decision = apply(record.as_ref(), operation, &now);
-            let agrees = match &call.told {
-                Told::Outcome(outcome) => agree(outcome, &decision.outcome),
+            let agrees = match &call.response {
+                Response::Outcome(outcome) => outcomes_match(outcome, &decision.outcome),
                 _ => true,
             };
             if let (true, Change::Write(next)) = (agrees, decision.change) {
-                let next = timeless(next);
+                let next = without_untracked(next);
                 if !results.contains(&next) {
                     results.push(next);
                 }
@@ -337,8 +376,8 @@ fn results(call: &Call, record: &Option<Record>, observed: &Observed) -> Vec<Rec
     results
 }
 
-/// Without what the checker does not follow: reservations, and when things ended or were renewed.
-fn timeless(mut record: Record) -> Record {
+/// Removes what the checker does not track: reservations, and the times of ends and renewals.
+fn without_untracked(mut record: Record) -> Record {
     record.next = None;
     for holder in &mut record.holders {
         holder.renewed_at = holder.acquired_at;
@@ -349,49 +388,49 @@ fn timeless(mut record: Record) -> Record {
     record
 }
 
-/// Whether a client was told what the core says, but for spans and for when things ended.
-fn agree(told: &Outcome, core: &Outcome) -> bool {
+/// Returns whether a client's response matches that of the core, except for durations and the times of ends.
+fn outcomes_match(response: &Outcome, core: &Outcome) -> bool {
     let ended = |last: &Option<LastHolder>| {
         last.as_ref()
             .map(|last: &LastHolder| (last.fence, last.how))
     };
-    match (told, core) {
-        (Outcome::Granted(told), Outcome::Granted(core)) => {
+    match (response, core) {
+        (Outcome::Granted(response), Outcome::Granted(core)) => {
             (
-                told.fence,
-                told.ttl,
-                told.acquired_at,
-                told.expires_at,
-                &told.body,
+                response.fence,
+                response.ttl,
+                response.acquired_at,
+                response.expires_at,
+                &response.body,
             ) == (
                 core.fence,
                 core.ttl,
                 core.acquired_at,
                 core.expires_at,
                 &core.body,
-            ) && told.granted == core.granted
-                && ended(&told.last) == ended(&core.last)
+            ) && response.granted == core.granted
+                && ended(&response.last) == ended(&core.last)
         }
-        (Outcome::Held(told), Outcome::Held(core)) => told.owner == core.owner,
-        (Outcome::Broken { until: told }, Outcome::Broken { until: core }) => told == core,
-        (told, core) => told == core,
+        (Outcome::Held(response), Outcome::Held(core)) => response.owner == core.owner,
+        (Outcome::Broken { until: response }, Outcome::Broken { until: core }) => response == core,
+        (response, core) => response == core,
     }
 }
 
-/// Fences are granted once, and only grow: in what was stored, and in what clients were told.
+/// Checks that fences only increase in the stored versions, and that clients received each of them once.
 pub(crate) fn check_fences(entries: &[Entry], log: &[Version]) -> Result<(), String> {
     let mut highest = None;
     for version in log {
         if Some(version.record.fence) < highest {
             return Err(format!(
-                "the fence went back from {highest:?} to {version:?}"
+                "the fence decreased from {highest:?} to {version:?}"
             ));
         }
         highest = Some(version.record.fence);
     }
     let mut granted = BTreeSet::new();
     for entry in entries {
-        if let Told::Outcome(Outcome::Granted(grant)) = &entry.told
+        if let Response::Outcome(Outcome::Granted(grant)) = &entry.response
             && grant.granted != leasehold::core::GrantKind::Kept
             && !granted.insert(grant.fence)
         {

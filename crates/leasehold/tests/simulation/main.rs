@@ -1,10 +1,11 @@
-//! A seeded simulation: several engines on one store that fails in every way a network and a server can, with skewed
-//! and drifting clocks, and clients that do anything. Everything happens in simulated time and by one seed, so a run can
-//! be repeated exactly: `LEASEHOLD_SEED=7 cargo test --features conformance --test simulation`.
-//! `LEASEHOLD_SEEDS=10000` runs more of them.
+//! A seeded simulation of several engines on one store, with the faults of networks and servers, skewed and drifting
+//! clocks, and clients that perform random operations.
 //!
-//! Checked are the real histories: linearizability per name against the pure core (`linear.rs`), that no two clients
-//! ever believe at once what only one may, and that fences only grow.
+//! Time is simulated and all randomness comes from a seed, so that a run can be repeated exactly:
+//! `LEASEHOLD_SEED=7 cargo test --features conformance --test simulation`. `LEASEHOLD_SEEDS=10000` runs more seeds.
+//!
+//! The tests check that the history of each name is linearizable against the pure core (`linear.rs`), that clients never
+//! believe at the same time that they hold an exclusive lease, and that fences only increase.
 
 mod calls;
 mod client;
@@ -12,7 +13,7 @@ mod history;
 mod linear;
 mod puts;
 mod store;
-mod unfollowed;
+mod untracked;
 mod world;
 
 use std::sync::Arc;
@@ -27,64 +28,65 @@ use history::History;
 use store::{Connection, Mutation, Server};
 use world::{Machine, World};
 
-/// By how much clocks run off, in parts per million: just within the 500 that are allowed for.
+/// The maximum drift of clocks in parts per million: just within the tolerance of 500.
 const DRIFT: u64 = 499;
 
-/// What a simulation is to be like.
+/// The configuration of a simulation.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Scenario {
     mutation: Mutation,
     clock: StoreClock,
 }
 
-/// What the store's clock does.
+/// The behaviour of the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreClock {
-    Runs,
-    /// It steps, mostly by more than the margin.
+    Steady,
+    /// Steps mostly exceed the margin.
     Steps,
-    /// It often steps by less than the margin.
+    /// Many steps are smaller than the margin.
     SmallSteps,
-    /// It is slewed, now faster and now slower.
+    /// The rate changes repeatedly.
     Slews,
 }
 
-/// The most that chrony slews by, in parts per million.
+/// The maximum slew of chrony, in parts per million.
 const MAX_SLEW: i64 = 83_333;
 
-const HONEST: Plan = Plan {
+const CORRECT_STORE: Scenario = Scenario {
     mutation: Mutation::None,
-    clock: StoreClock::Runs,
+    clock: StoreClock::Steady,
 };
 
-/// How it went.
+/// The result of a simulation.
 struct Run {
     verdict: Result<(), String>,
     trace: Vec<String>,
     calls: usize,
 }
 
-fn simulate(seed: u64, plan: Plan) -> Run {
+fn simulate(seed: u64, scenario: Scenario) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    runtime.block_on(run(seed, plan))
+    runtime.block_on(run(seed, scenario))
 }
 
-async fn run(seed: u64, plan: Plan) -> Run {
+async fn run(seed: u64, scenario: Scenario) -> Run {
     let world = World::new(seed);
-    let embedded = world.chance(50);
+    let is_embedded = world.chance(50);
     // The clock of an embedded store is this machine's, and is not slewed.
-    let embedded = embedded && matches!(plan.clock, StoreClock::Runs | StoreClock::Steps);
-    let margin = Duration::from_millis(if embedded { 0 } else { 250 });
-    // A store without a margin is embedded: all have one clock.
-    let drift = if margin.is_zero() { 0 } else { DRIFT };
-    let server = Server::new(&world, margin, plan.mutation);
+    let is_embedded =
+        is_embedded && matches!(scenario.clock, StoreClock::Steady | StoreClock::Steps);
+    let margin = Duration::from_millis(if is_embedded { 0 } else { 250 });
+    // All engines of an embedded store share its clock.
+    let drift = if is_embedded { 0 } else { DRIFT };
+    let server = Server::new(&world, margin, scenario.mutation);
     let history = Arc::new(History::default());
     let names: Vec<_> = ["one", "shared"]
-        .map(|name| Name::lock(name).expect("a name"))
+        .map(|name| Name::lock(name).expect("a valid name"))
         .into();
     let engines = 1 + world.draw(|random| random.below(3)) as usize;
     let mut clients = Vec::new();
@@ -101,36 +103,45 @@ async fn run(seed: u64, plan: Plan) -> Run {
                 names: names.clone(),
                 holding: None,
                 nonces: 0,
-                quiet: matches!(plan.clock, StoreClock::SmallSteps | StoreClock::Slews),
+                is_long_running: matches!(
+                    scenario.clock,
+                    StoreClock::SmallSteps | StoreClock::Slews
+                ),
             };
             clients.push(client);
         }
     }
-    let last = last_client(&world, &server, &history, &names, drift).await;
-    let weather = tokio::spawn(weather(world.clone(), server.clone(), plan.clock, margin));
+    let observer = start_observer(&world, &server, &history, &names, drift).await;
+    let faults = tokio::spawn(inject_faults(
+        world.clone(),
+        server.clone(),
+        scenario.clock,
+        margin,
+    ));
     let running: Vec<_> = clients
         .into_iter()
         .map(|client| tokio::spawn(client.run(25)))
         .collect();
     let mut verdict = Ok(());
     for client in running {
-        // Far longer than all that they ask may take: whoever is not done by then never gets an answer.
-        let done = tokio::time::timeout(Duration::from_secs(600), client).await;
-        let ended = match done {
-            Ok(joined) => joined.map_err(|panicked| format!("a client failed: {panicked}")),
-            Err(_) => Err("a client waits for ever".to_owned()),
+        // Far longer than all operations of a client may take.
+        let joined = tokio::time::timeout(Duration::from_secs(600), client).await;
+        let result = match joined {
+            Ok(joined) => joined.map_err(|panicked| format!("a client panicked: {panicked}")),
+            Err(_) => Err("a client got no answer".to_owned()),
         };
-        verdict = verdict.and(ended);
+        verdict = verdict.and(result);
     }
-    weather.abort();
-    server.heal();
-    // Whatever is still on its way arrives.
+    faults.abort();
+    server.end_faults();
+    // All delayed requests arrive.
     tokio::time::sleep(Duration::from_secs(10)).await;
     for name in &names {
-        verdict = verdict.and(ends_well(&last, name, plan).await);
+        verdict = verdict.and(check_final_state(&observer, name, scenario).await);
     }
     let entries = history.entries.lock().expect("not poisoned").clone();
-    let verdict = verdict.and_then(|()| check(&entries, &server, &history, &names, plan, margin));
+    let verdict =
+        verdict.and_then(|()| check(&entries, &server, &history, &names, scenario, margin));
     Run {
         verdict,
         trace: world.trace(),
@@ -150,8 +161,8 @@ async fn start_engine(server: &Arc<Server>, machine: &Arc<Machine>) -> Engine {
     }
 }
 
-/// One that only looks in the end, but was there from the beginning.
-async fn last_client(
+/// Starts a client that performs operations only at the end, but whose engine runs from the beginning.
+async fn start_observer(
     world: &Arc<World>,
     server: &Arc<Server>,
     history: &Arc<History>,
@@ -168,23 +179,27 @@ async fn last_client(
         names: names.to_vec(),
         holding: None,
         nonces: 0,
-        quiet: false,
+        is_long_running: false,
     }
 }
 
-/// The server goes away now and then; its clock steps or is slewed, if it is to.
-async fn weather(world: Arc<World>, server: Arc<Server>, clock: StoreClock, margin: Duration) {
-    let between = |least: i64, most: i64| {
-        least + world.draw(|random| random.below((most - least) as u64 + 1)) as i64
-    };
+/// Makes the server unavailable repeatedly, and steps or slews its clock.
+async fn inject_faults(
+    world: Arc<World>,
+    server: Arc<Server>,
+    clock: StoreClock,
+    margin: Duration,
+) {
+    let between =
+        |min: i64, max: i64| min + world.draw(|random| random.below((max - min) as u64 + 1)) as i64;
     loop {
-        tokio::time::sleep(world.span(500, 6_000)).await;
-        if clock == StoreClock::Runs || world.chance(60) {
-            server.go_away(world.span(50, 2_500));
+        tokio::time::sleep(world.duration(500, 6_000)).await;
+        if clock == StoreClock::Steady || world.chance(60) {
+            server.become_unavailable(world.duration(50, 2_500));
             continue;
         }
         match clock {
-            StoreClock::Runs => {}
+            StoreClock::Steady => {}
             StoreClock::Steps => server.step_clock(between(-10_000_000, 9_999_999)),
             StoreClock::SmallSteps => {
                 let margin = margin.as_micros() as i64;
@@ -198,12 +213,16 @@ async fn weather(world: Arc<World>, server: Arc<Server>, clock: StoreClock, marg
     }
 }
 
-/// In the end a name shows what was written last, and can be taken again in bounded time.
-async fn ends_well(last: &Client, name: &Name, plan: Plan) -> Result<(), String> {
-    last.show(name).await;
+/// Reads a name after all faults, and checks that it can be acquired again in bounded time.
+async fn check_final_state(
+    observer: &Client,
+    name: &Name,
+    scenario: Scenario,
+) -> Result<(), String> {
+    observer.show(name).await;
     let acquire = Operation::Acquire(Acquire {
-        nonce: Hash::of(&[b"the last"]),
-        owner: "the last".into(),
+        nonce: Hash::of(&[b"observer"]),
+        owner: "observer".into(),
         principal: None,
         ttl: Duration::from_secs(2),
         mode: Mode::Exclusive,
@@ -211,14 +230,16 @@ async fn ends_well(last: &Client, name: &Name, plan: Plan) -> Result<(), String>
         floor: Fence::default(),
         in_state: None,
     });
-    // The longest ttl, what a clock may be off by, and a reservation that nobody uses.
-    let patience = match plan.clock {
-        StoreClock::Runs => 15_000,
+    // The maximum ttl, the maximum error of a clock, and an unused reservation.
+    let wait = match scenario.clock {
+        StoreClock::Steady => 15_000,
         _ => 60_000,
     };
-    match last.perform(name, acquire, patience).await {
+    match observer.perform(name, acquire, wait).await {
         Some((Outcome::Granted(_), _)) => Ok(()),
-        other => Err(format!("{name} cannot be taken in the end: {other:?}")),
+        other => Err(format!(
+            "{name} cannot be acquired after all faults: {other:?}"
+        )),
     }
 }
 
@@ -227,7 +248,7 @@ fn check(
     server: &Server,
     history: &History,
     names: &[Name],
-    plan: Plan,
+    scenario: Scenario,
     margin: Duration,
 ) -> Result<(), String> {
     history::check_beliefs(&history.beliefs.lock().expect("not poisoned"))?;
@@ -244,14 +265,14 @@ fn check(
             .cloned()
             .collect();
         linear::check_fences(&entries, &log)?;
-        if plan.clock == StoreClock::Runs {
+        if scenario.clock == StoreClock::Steady {
             linear::check(&entries, &log, server, margin)?;
         }
     }
     Ok(())
 }
 
-/// The seeds to run: `LEASEHOLD_SEED` alone, or the first so many.
+/// Returns the seeds to run: `LEASEHOLD_SEED` alone, or as many as `LEASEHOLD_SEEDS` or the default says.
 fn seeds(default: u64) -> std::ops::Range<u64> {
     let number = |variable| {
         std::env::var(variable)
@@ -264,8 +285,8 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Runs seeds on all processors; panics with the trace of the lowest that fails.
-fn all_hold(seeds: std::ops::Range<u64>, plan: Plan) {
+/// Runs seeds on all processors. Panics with the trace of the lowest seed that fails.
+fn check_seeds(seeds: std::ops::Range<u64>, scenario: Scenario) {
     let (next, calls) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let failures = std::sync::Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -277,14 +298,14 @@ fn all_hold(seeds: std::ops::Range<u64>, plan: Plan) {
                     if seed >= seeds.end || !failures.lock().expect("not poisoned").is_empty() {
                         return;
                     }
-                    let run = simulate(seed, plan);
+                    let run = simulate(seed, scenario);
                     calls.fetch_add(run.calls as u64, Ordering::Relaxed);
-                    if let Err(why) = &run.verdict {
-                        let why = why.clone();
+                    if let Err(problem) = &run.verdict {
+                        let problem = problem.clone();
                         failures
                             .lock()
                             .expect("not poisoned")
-                            .push((seed, why, run.trace));
+                            .push((seed, problem, run.trace));
                     }
                 }
             });
@@ -292,10 +313,10 @@ fn all_hold(seeds: std::ops::Range<u64>, plan: Plan) {
     });
     let mut failures = failures.into_inner().expect("not poisoned");
     failures.sort_by_key(|(seed, ..)| *seed);
-    if let Some((seed, why, trace)) = failures.into_iter().next() {
+    if let Some((seed, problem, trace)) = failures.into_iter().next() {
         let file = std::env::temp_dir().join(format!("leasehold-simulation-{seed}.txt"));
         let written = std::fs::write(&file, trace.join("\n"));
-        panic!("LEASEHOLD_SEED={seed} repeats this (trace: {file:?} {written:?})\n{why}");
+        panic!("LEASEHOLD_SEED={seed} repeats this (trace: {file:?} {written:?})\n{problem}");
     }
     println!(
         "{} calls of {} seeds",
@@ -306,38 +327,38 @@ fn all_hold(seeds: std::ops::Range<u64>, plan: Plan) {
 
 #[test]
 fn histories_are_linearizable() {
-    all_hold(seeds(300), HONEST);
+    check_seeds(seeds(300), CORRECT_STORE);
 }
 
 #[test]
-fn a_step_of_the_stores_clock_overlaps_nobody() {
-    all_hold(
+fn steps_of_the_stores_clock_overlap_no_holders() {
+    check_seeds(
         seeds(100),
-        Plan {
+        Scenario {
             clock: StoreClock::Steps,
-            ..HONEST
+            ..CORRECT_STORE
         },
     );
 }
 
 #[test]
 fn small_steps_of_the_stores_clock_overlap_no_holders() {
-    all_hold(
+    check_seeds(
         seeds(150),
-        Plan {
+        Scenario {
             clock: StoreClock::SmallSteps,
-            ..HONEST
+            ..CORRECT_STORE
         },
     );
 }
 
 #[test]
 fn slew_of_the_stores_clock_overlaps_no_holders() {
-    all_hold(
+    check_seeds(
         seeds(150),
-        Plan {
+        Scenario {
             clock: StoreClock::Slews,
-            ..HONEST
+            ..CORRECT_STORE
         },
     );
 }
@@ -345,16 +366,19 @@ fn slew_of_the_stores_clock_overlaps_no_holders() {
 #[test]
 fn puts_are_written_once() {
     for seed in seeds(200) {
-        if let Err(why) = puts::simulate(seed) {
-            panic!("LEASEHOLD_SEED={seed} repeats this: {why}");
+        if let Err(problem) = puts::simulate(seed) {
+            panic!("LEASEHOLD_SEED={seed} repeats this: {problem}");
         }
     }
 }
 
 #[test]
-fn a_seed_reproduces_exactly() {
+fn seed_reproduces_its_run_exactly() {
     for seed in seeds(20) {
-        let (one, other) = (simulate(seed, HONEST).trace, simulate(seed, HONEST).trace);
+        let (one, other) = (
+            simulate(seed, CORRECT_STORE).trace,
+            simulate(seed, CORRECT_STORE).trace,
+        );
         for (line, (one, other)) in one.iter().zip(&other).enumerate() {
             assert_eq!(one, other, "line {line} of seed {seed}");
         }
@@ -362,17 +386,20 @@ fn a_seed_reproduces_exactly() {
     }
 }
 
-/// A check that never fails checks nothing: a store that breaks its promise is found out.
+/// The control: the checks fail on a store that breaks its contract.
 #[test]
-fn broken_stores_are_found_out() {
+fn broken_stores_are_detected() {
     for mutation in [
-        Mutation::IgnoresVersions,
-        Mutation::LosesWrites,
-        Mutation::LiesAboutFailure,
-        Mutation::ReadsThePast,
+        Mutation::IgnoreVersions,
+        Mutation::LoseWrites,
+        Mutation::DenyWrites,
+        Mutation::ReadStale,
     ] {
-        let plan = Plan { mutation, ..HONEST };
-        let found = (0..20).find(|seed| simulate(*seed, plan).verdict.is_err());
-        assert!(found.is_some(), "nobody notices a store that {mutation:?}");
+        let scenario = Scenario {
+            mutation,
+            ..CORRECT_STORE
+        };
+        let found = (0..20).find(|seed| simulate(*seed, scenario).verdict.is_err());
+        assert!(found.is_some(), "not detected: {mutation:?}");
     }
 }

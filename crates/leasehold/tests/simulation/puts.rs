@@ -1,5 +1,4 @@
-//! Puts of one item through several engines while answers are lost: a put that another one has followed is not written
-//! again.
+//! Puts of one item through several engines while answers are lost: a put is not written again over a later one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -16,14 +15,14 @@ use super::world::{Machine, World};
 const ENGINES: u64 = 3;
 const PUTS: u64 = 40;
 
-/// What producers were told of their puts.
+/// The answers that producers received to their puts.
 #[derive(Default)]
-struct Told {
-    done: BTreeSet<Hash>,
-    not_done: BTreeSet<Hash>,
+struct Answers {
+    acknowledged: BTreeSet<Hash>,
+    denied: BTreeSet<Hash>,
 }
 
-/// Puts by several producers, each with a nonce of its own. What is wrong with what was stored, if anything is.
+/// Simulates puts by several producers, each with its own nonce. Returns an error if a put was lost or written twice.
 pub(crate) fn simulate(seed: u64) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -36,7 +35,7 @@ pub(crate) fn simulate(seed: u64) -> Result<(), String> {
 async fn run(seed: u64) -> Result<(), String> {
     let world = World::new(seed);
     let server = Server::new(&world, Duration::from_millis(250), Mutation::None);
-    let told = Arc::<Mutex<Told>>::default();
+    let answers = Arc::<Mutex<Answers>>::default();
     let mut producers = Vec::new();
     for number in 0..ENGINES {
         let engine = start_engine(&server, &Machine::new(&world, 0)).await;
@@ -44,23 +43,23 @@ async fn run(seed: u64) -> Result<(), String> {
             world.clone(),
             engine,
             number,
-            told.clone(),
+            answers.clone(),
         )));
     }
     for producer in producers {
         producer.await.map_err(|error| error.to_string())?;
     }
-    server.heal();
-    // Whatever is still on its way arrives.
+    server.end_faults();
+    // All delayed requests arrive.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let stored = server.log().into_iter().map(|version| version.record.put);
-    check(stored.flatten(), &told.lock().expect("not poisoned"))
+    check(stored.flatten(), &answers.lock().expect("not poisoned"))
 }
 
-async fn produce(world: Arc<World>, engine: Engine, producer: u64, told: Arc<Mutex<Told>>) {
-    let item = Name::lock("item").expect("a name");
+async fn produce(world: Arc<World>, engine: Engine, producer: u64, answers: Arc<Mutex<Answers>>) {
+    let item = Name::lock("item").expect("a valid name");
     for number in 0..PUTS {
-        tokio::time::sleep(world.span(0, 60)).await;
+        tokio::time::sleep(world.duration(0, 60)).await;
         let nonce = Hash::of(&[&producer.to_le_bytes(), &number.to_le_bytes()]);
         let put = Operation::Put(Put {
             state: "READY".into(),
@@ -68,18 +67,18 @@ async fn produce(world: Arc<World>, engine: Engine, producer: u64, told: Arc<Mut
             nonce: Some(nonce),
         });
         let answer = engine.perform(&item, put, Patience::NONE).await;
-        let mut told = told.lock().expect("not poisoned");
+        let mut answers = answers.lock().expect("not poisoned");
         match answer.map(|reply| reply.take().0) {
-            Ok(Outcome::Put) => told.done.insert(nonce),
-            Err(Error::Unavailable(_)) => told.not_done.insert(nonce),
+            Ok(Outcome::Put) => answers.acknowledged.insert(nonce),
+            Err(Error::Unavailable(_)) => answers.denied.insert(nonce),
             Err(Error::Indeterminate(_)) => continue,
             other => panic!("a put was answered with {other:?}"),
         };
     }
 }
 
-/// Each put was written once or not at all, as its caller was told.
-fn check(stored: impl Iterator<Item = Hash>, told: &Told) -> Result<(), String> {
+/// Checks that each acknowledged put was written once, and no denied one.
+fn check(stored: impl Iterator<Item = Hash>, answers: &Answers) -> Result<(), String> {
     let mut written = BTreeSet::new();
     let mut last = None;
     for put in stored {
@@ -88,12 +87,12 @@ fn check(stored: impl Iterator<Item = Hash>, told: &Told) -> Result<(), String> 
         }
     }
     match (
-        told.done.difference(&written).next(),
-        told.not_done.intersection(&written).next(),
+        answers.acknowledged.difference(&written).next(),
+        answers.denied.intersection(&written).next(),
     ) {
         (None, None) => Ok(()),
         wrong => Err(format!(
-            "acknowledged and lost, or denied and done: {wrong:?}"
+            "acknowledged but not written, or denied but written: {wrong:?}"
         )),
     }
 }

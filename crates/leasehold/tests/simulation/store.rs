@@ -1,4 +1,4 @@
-//! A store that does all that a network and a failing server do, and remembers what really happened.
+//! A store behind a faulty network, on a failing server, with a log of all committed versions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use leasehold::{Error, Result};
 
 use super::world::{Machine, Moment, World};
 
-/// A version that a record really had.
+/// A committed version of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) name: Name,
@@ -20,19 +20,19 @@ pub(crate) struct Version {
     pub(crate) record: Arc<Record>,
 }
 
-/// What the store does wrong on purpose, to see that it is noticed.
+/// A deliberate bug of the store, which the checks must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// Nothing: an honest store on a bad network.
+    /// A correct store behind a faulty network.
     None,
-    /// It sometimes writes without looking at the version.
-    IgnoresVersions,
-    /// It sometimes acknowledges what it has not written.
-    LosesWrites,
-    /// It sometimes says that nothing was written when something was.
-    LiesAboutFailure,
-    /// It sometimes answers with what a record was before.
-    ReadsThePast,
+    /// Some writes ignore the expected version.
+    IgnoreVersions,
+    /// Some writes are acknowledged but not committed.
+    LoseWrites,
+    /// Some committed writes are reported as failed.
+    DenyWrites,
+    /// Some reads return an earlier version.
+    ReadStale,
 }
 
 /// The server.
@@ -43,12 +43,12 @@ pub(crate) struct Server {
     margin: Duration,
     mutation: Mutation,
     log: Mutex<Vec<Version>>,
-    healed: AtomicBool,
-    /// Until then it is away, in true microseconds.
-    away_until: AtomicU64,
+    faults_ended: AtomicBool,
+    /// The end of its outage, in true microseconds.
+    unavailable_until: AtomicU64,
 }
 
-/// 2026, in microseconds.
+/// A time in 2026, in microseconds.
 const EPOCH: u64 = 1_780_000_000_000_000;
 
 impl Server {
@@ -60,43 +60,45 @@ impl Server {
             margin,
             mutation,
             log: Mutex::default(),
-            healed: AtomicBool::new(false),
-            away_until: AtomicU64::new(0),
+            faults_ended: AtomicBool::new(false),
+            unavailable_until: AtomicU64::new(0),
             world: world.clone(),
         })
     }
 
-    /// From now on nothing goes wrong any more, but for what is still on its way.
-    pub(crate) fn heal(&self) {
-        self.healed.store(true, Ordering::Relaxed);
+    /// Ends all faults. Requests that were delayed before still arrive.
+    pub(crate) fn end_faults(&self) {
+        self.faults_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Is away for a while.
-    pub(crate) fn go_away(&self, span: Duration) {
-        let until = self.world.micros() + span.as_micros() as u64;
-        self.away_until.store(until, Ordering::Relaxed);
-        self.world.note(format!("server away until {until}"));
+    /// Starts an outage of this length.
+    pub(crate) fn become_unavailable(&self, length: Duration) {
+        let until = self.world.micros() + length.as_micros() as u64;
+        self.unavailable_until.store(until, Ordering::Relaxed);
+        self.world
+            .note(format!("the server is unavailable until {until}"));
     }
 
     /// Steps its clock.
     pub(crate) fn step_clock(&self, by_us: i64) {
         self.clock.step(by_us);
-        self.world.note(format!("server's clock steps by {by_us}"));
+        self.world
+            .note(format!("the server's clock steps by {by_us} µs"));
     }
 
     /// Slews its clock from now on.
     pub(crate) fn slew_clock(&self, per_million: i64) {
         self.clock.slew(per_million);
         self.world
-            .note(format!("server's clock is slewed by {per_million} ppm"));
+            .note(format!("the server's clock is slewed by {per_million} ppm"));
     }
 
-    /// Every version that was really written, in order.
+    /// Returns all committed versions in order.
     pub(crate) fn log(&self) -> Vec<Version> {
         self.log.lock().expect("not poisoned").clone()
     }
 
-    /// The store's time at a true time, if its clock was never stepped.
+    /// Returns the store's time at a true time, if its clock was never stepped.
     pub(crate) fn store_time(&self, micros: u64) -> Time {
         let boot_at_zero = {
             use leasehold::host::Host as _;
@@ -105,21 +107,21 @@ impl Server {
         Time::from_micros(EPOCH + boot_at_zero + micros)
     }
 
-    fn is_away(&self) -> bool {
-        !self.healed.load(Ordering::Relaxed)
-            && self.world.micros() < self.away_until.load(Ordering::Relaxed)
+    fn is_unavailable(&self) -> bool {
+        !self.faults_ended.load(Ordering::Relaxed)
+            && self.world.micros() < self.unavailable_until.load(Ordering::Relaxed)
     }
 
-    /// Really writes one batch.
+    /// Commits one batch.
     async fn apply(&self, mut writes: Vec<Write>) -> Answer<Vec<Swapped>> {
-        if self.mutation == Mutation::IgnoresVersions && self.world.chance(20) {
+        if self.mutation == Mutation::IgnoreVersions && self.world.chance(20) {
             for write in &mut writes {
                 let current = self.memory.load(std::slice::from_ref(&write.name)).await;
                 let current = current.expect("memory answers").value.remove(0);
                 write.expect = current.map(|stored| stored.version);
             }
         }
-        if self.mutation == Mutation::LosesWrites && self.world.chance(10) {
+        if self.mutation == Mutation::LoseWrites && self.world.chance(10) {
             let stamp = self.memory.load(&[]).await.expect("memory answers").stamp;
             let value = writes
                 .iter()
@@ -150,24 +152,24 @@ impl Server {
     }
 }
 
-/// One engine's way to the server.
+/// The network between one engine and the server.
 pub(crate) struct Connection {
     server: Arc<Server>,
     facts: Facts,
 }
 
-/// What becomes of a request.
-enum Fate {
-    Good,
-    /// Nothing happens, and that is known.
+/// How the network delivers a request.
+enum Delivery {
+    Normal,
+    /// It has no effect, and the error says so.
     Refused,
-    /// Nothing happens, and nobody can tell.
+    /// It has no effect, but the error is ambiguous.
     Dropped,
-    /// It happens, but no answer arrives: an error, or nothing at all.
+    /// It takes effect, but its answer is lost.
     Unanswered,
-    /// It happens long after everybody has given up.
+    /// It takes effect long after the caller's timeout.
     Late,
-    /// It is sent twice, and the answer is the second one.
+    /// It is sent twice, and the answer is that of the second time.
     Repeated,
 }
 
@@ -187,52 +189,52 @@ impl Connection {
         })
     }
 
-    fn fate(&self) -> Fate {
+    fn draw_delivery(&self) -> Delivery {
         let server = &self.server;
-        if server.healed.load(Ordering::Relaxed) {
-            return Fate::Good;
+        if server.faults_ended.load(Ordering::Relaxed) {
+            return Delivery::Normal;
         }
-        if server.is_away() {
+        if server.is_unavailable() {
             return if server.world.chance(70) {
-                Fate::Refused
+                Delivery::Refused
             } else {
-                Fate::Dropped
+                Delivery::Dropped
             };
         }
         match server.world.draw(|random| random.below(100)) {
-            0..=2 => Fate::Refused,
-            3..=5 => Fate::Dropped,
-            6..=10 => Fate::Unanswered,
-            11..=13 => Fate::Late,
-            14..=16 => Fate::Repeated,
-            _ => Fate::Good,
+            0..=2 => Delivery::Refused,
+            3..=5 => Delivery::Dropped,
+            6..=10 => Delivery::Unanswered,
+            11..=13 => Delivery::Late,
+            14..=16 => Delivery::Repeated,
+            _ => Delivery::Normal,
         }
     }
 
-    /// One way through the network: mostly fast.
-    async fn travel(&self) {
+    /// Delays a request or an answer, mostly briefly.
+    async fn delay(&self) {
         let world = &self.server.world;
-        let slow = !self.server.healed.load(Ordering::Relaxed) && world.chance(10);
-        let span = if slow {
-            world.span(20, 900)
+        let is_slow = !self.server.faults_ended.load(Ordering::Relaxed) && world.chance(10);
+        let delay = if is_slow {
+            world.duration(20, 900)
         } else {
-            world.span(0, 8)
+            world.duration(0, 8)
         };
-        tokio::time::sleep(span).await;
+        tokio::time::sleep(delay).await;
     }
 
-    /// No answer: an error after a while, or silence.
-    async fn silence<T>(&self) -> Result<T> {
+    /// Returns an ambiguous error after a delay, or never.
+    async fn lose_answer<T>(&self) -> Result<T> {
         let world = &self.server.world;
         if world.chance(40) {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(world.span(0, 300)).await;
+        tokio::time::sleep(world.duration(0, 300)).await;
         Err(Error::Indeterminate("the connection was reset".into()))
     }
 
-    /// Each answer may come from another front end, whose clock is off by up to the margin.
-    fn stamped<T>(&self, mut answer: Answer<T>) -> Answer<T> {
+    /// Skews the time of an answer by up to the margin, as if each came from another front end.
+    fn with_skew<T>(&self, mut answer: Answer<T>) -> Answer<T> {
         let margin = self.server.margin.as_micros() as u64;
         let skew = self.server.world.draw(|random| random.below(margin + 1));
         answer.stamp = Stamp {
@@ -250,14 +252,18 @@ impl Store for Connection {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        self.travel().await;
-        match self.fate() {
-            Fate::Good | Fate::Repeated => {}
-            Fate::Refused => return Err(Error::Unavailable("the server is away".into())),
-            Fate::Dropped | Fate::Unanswered | Fate::Late => return self.silence().await,
+        self.delay().await;
+        match self.draw_delivery() {
+            Delivery::Normal | Delivery::Repeated => {}
+            Delivery::Refused => {
+                return Err(Error::Unavailable("the server is unavailable".into()));
+            }
+            Delivery::Dropped | Delivery::Unanswered | Delivery::Late => {
+                return self.lose_answer().await;
+            }
         }
         let mut answer = self.server.memory.load(names).await?;
-        if self.server.mutation == Mutation::ReadsThePast && self.server.world.chance(20) {
+        if self.server.mutation == Mutation::ReadStale && self.server.world.chance(20) {
             for (name, stored) in names.iter().zip(&mut answer.value) {
                 let log = self.server.log.lock().expect("not poisoned");
                 let mut versions = log.iter().rev().filter(|version| version.name == *name);
@@ -266,39 +272,41 @@ impl Store for Connection {
                 }
             }
         }
-        let answer = self.stamped(answer);
-        self.travel().await;
+        let answer = self.with_skew(answer);
+        self.delay().await;
         Ok(answer)
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        self.travel().await;
-        let fate = self.fate();
-        let late = match fate {
-            Fate::Refused => return Err(Error::Unavailable("the server is away".into())),
-            Fate::Dropped => return self.silence().await,
-            Fate::Late => self.server.world.span(100, 8_000),
-            Fate::Good | Fate::Unanswered | Fate::Repeated => Duration::ZERO,
+        self.delay().await;
+        let delivery = self.draw_delivery();
+        let delay = match delivery {
+            Delivery::Refused => {
+                return Err(Error::Unavailable("the server is unavailable".into()));
+            }
+            Delivery::Dropped => return self.lose_answer().await,
+            Delivery::Late => self.server.world.duration(100, 8_000),
+            Delivery::Normal | Delivery::Unanswered | Delivery::Repeated => Duration::ZERO,
         };
-        let is_repeated = matches!(fate, Fate::Repeated);
-        // On the server nobody knows whether the caller still waits: what has arrived is carried out.
+        let is_repeated = matches!(delivery, Delivery::Repeated);
+        // The server commits a request that has arrived, even if its caller has given up.
         let server = self.server.clone();
-        let carried_out = tokio::spawn(async move {
-            tokio::time::sleep(late).await;
+        let committed = tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
             if is_repeated {
                 server.apply(writes.clone()).await;
             }
             server.apply(writes).await
         });
-        if !matches!(fate, Fate::Good | Fate::Repeated) {
-            return self.silence().await;
+        if !matches!(delivery, Delivery::Normal | Delivery::Repeated) {
+            return self.lose_answer().await;
         }
-        let answer = carried_out.await.expect("the server does not panic");
-        if self.server.mutation == Mutation::LiesAboutFailure && self.server.world.chance(10) {
-            return Err(Error::Unavailable("nothing was written, honestly".into()));
+        let answer = committed.await.expect("the server does not panic");
+        if self.server.mutation == Mutation::DenyWrites && self.server.world.chance(10) {
+            return Err(Error::Unavailable("nothing was written".into()));
         }
-        let answer = self.stamped(answer);
-        self.travel().await;
+        let answer = self.with_skew(answer);
+        self.delay().await;
         Ok(answer)
     }
 

@@ -1,4 +1,4 @@
-//! Simulated surroundings: one true time, and machines whose clocks only roughly follow it.
+//! The simulated environment: one true time, and machines whose clocks follow it inaccurately.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use leasehold::core::BootTime;
 use leasehold::host::Host;
 use tokio::time::Instant;
 
-/// What all of a simulation share: true time, an order of events, and a trace of them.
+/// The state that a whole simulation shares: true time, the order of events, and their trace.
 pub(crate) struct World {
     start: Instant,
     events: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct World {
     trace: Mutex<Vec<String>>,
 }
 
-/// A moment: its place in the order of all events, and its true time in microseconds.
+/// An event: its place in the order of all events, and its true time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     pub(crate) order: u64,
@@ -38,7 +38,7 @@ impl World {
         u64::try_from(self.start.elapsed().as_micros()).expect("a short simulation")
     }
 
-    /// Now, as the next event.
+    /// Returns the current moment, as the next event.
     pub(crate) fn moment(&self) -> Moment {
         Moment {
             order: self.events.fetch_add(1, Ordering::Relaxed),
@@ -46,20 +46,22 @@ impl World {
         }
     }
 
-    /// Draws from the simulation's random numbers.
+    /// Draws from the random numbers of the simulation.
     pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Random) -> T) -> T {
         draw(&mut self.random.lock().expect("not poisoned"))
     }
 
-    /// A random span of so many milliseconds.
-    pub(crate) fn span(&self, from: u64, to: u64) -> Duration {
+    /// Returns a random duration between these numbers of milliseconds.
+    pub(crate) fn duration(&self, from: u64, to: u64) -> Duration {
         Duration::from_millis(self.draw(|random| from + random.below(to - from + 1)))
     }
 
+    /// Returns true in this percentage of calls.
     pub(crate) fn chance(&self, percent: u64) -> bool {
         self.draw(|random| random.percent(percent))
     }
 
+    /// Adds a line to the trace.
     pub(crate) fn note(&self, line: String) {
         let line = format!("{:>9} {line}", self.micros());
         self.trace.lock().expect("not poisoned").push(line);
@@ -70,19 +72,19 @@ impl World {
     }
 }
 
-/// A machine of the simulation.
+/// A simulated machine, the host of an engine or of the store.
 pub(crate) struct Machine {
     world: Arc<World>,
     offset_us: u64,
-    /// How much too fast its clock runs, in parts per million.
+    /// The rate error of its clock in parts per million, positive if it runs too fast.
     drift: i64,
     step_us: AtomicI64,
-    /// The present slew in parts per million, positive if the clock runs too fast, and the true time of its start.
+    /// The current slew in parts per million, positive if the clock runs too fast, and the true time of its start.
     slew: Mutex<(i64, u64)>,
 }
 
 impl Machine {
-    /// One that booted at some time, and whose clock runs off by up to so many parts per million.
+    /// Creates a machine with a random uptime, whose clock drifts by up to this many parts per million.
     pub(crate) fn new(world: &Arc<World>, drift: u64) -> Arc<Self> {
         let (offset_us, drift) = world.draw(|random| {
             let offset = random.below(1_000_000_000_000);
@@ -98,7 +100,7 @@ impl Machine {
         })
     }
 
-    /// Steps the clock: only a store's may do that.
+    /// Steps the clock. Only a store's clock may be stepped.
     pub(crate) fn step(&self, by_us: i64) {
         self.step_us.fetch_add(by_us, Ordering::Relaxed);
     }
@@ -110,14 +112,14 @@ impl Machine {
         *self.slew.lock().expect("not poisoned") = (per_million, self.world.micros());
     }
 
-    /// By how much the present slew has shifted the clock so far.
+    /// Returns by how many microseconds the current slew has shifted the clock so far.
     fn slewed_us(&self) -> i64 {
         let (per_million, since) = *self.slew.lock().expect("not poisoned");
         let elapsed = i64::try_from(self.world.micros() - since).expect("a short simulation");
         elapsed * per_million / 1_000_000
     }
 
-    /// The true time at which this machine's boot clock shows (or showed) this.
+    /// Returns the true time at which this machine's boot clock shows this time.
     pub(crate) fn true_micros(&self, boot: BootTime) -> u64 {
         let shown = i128::from(boot.as_micros()) - i128::from(self.offset_us);
         let micros = shown * 1_000_000 / i128::from(1_000_000 + self.drift);

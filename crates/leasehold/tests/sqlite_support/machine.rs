@@ -1,4 +1,4 @@
-//! A simulated machine, which a test boots and whose clocks it moves.
+//! A simulated machine, which a test boots and whose clocks it advances.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(crate) const HOUR: u64 = 3_600 * SECOND;
 /// A day in 2026.
 pub(crate) const TODAY: u64 = 1_790_000_000 * SECOND;
 
-/// A boot clock that a test moves.
+/// A boot clock that a test advances.
 pub(crate) struct BootClock(pub(crate) AtomicU64);
 
 impl Host for BootClock {
@@ -28,21 +28,21 @@ impl Host for BootClock {
 }
 
 /// A simulated machine.
-pub(crate) struct Booted {
+pub(crate) struct SimulatedMachine {
     id: String,
     pub(crate) clock: Arc<BootClock>,
 }
 
-impl Booted {
+impl SimulatedMachine {
     /// Creates a machine that was booted this long ago.
-    pub(crate) fn ago(uptime: u64) -> Self {
+    pub(crate) fn booted_ago(uptime: u64) -> Self {
         Self {
             id: format!("boot-{:x}", Machine.random()),
             clock: Arc::new(BootClock(uptime.into())),
         }
     }
 
-    pub(crate) fn pass(&self, span: u64) {
+    pub(crate) fn advance(&self, span: u64) {
         self.clock.0.fetch_add(span, Ordering::SeqCst);
     }
 

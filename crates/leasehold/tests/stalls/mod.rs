@@ -20,7 +20,7 @@ pub(crate) struct Target {
     pub(crate) scheme: &'static str,
     /// URL options of the engine whose answers stall.
     pub(crate) options: &'static str,
-    /// Further options with which its driver notices sooner, if it has any.
+    /// Additional options that shorten the driver's timeouts, if it has any.
     pub(crate) short_timeouts: &'static str,
     /// URL options of the other engine, whose store tolerates a slow server.
     pub(crate) long_timeouts: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 
 /// Checks that a write that landed unanswered is neither repeated nor reported as refused.
 pub(crate) async fn landed_writes_are_not_repeated(target: Target) {
-    for stall in [Stall::UntilNoticed, Stall::SevenSeconds] {
+    for stall in [Stall::UntilFailure, Stall::SevenSeconds] {
         tokio::join!(
             put_is_not_repeated(&target, stall),
             break_spares_the_next_holder(&target, stall),
@@ -40,16 +40,16 @@ pub(crate) async fn landed_writes_are_not_repeated(target: Target) {
 /// How long answers stall.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
-    /// Until the engine has seen a call fail, but before it answers its caller.
-    UntilNoticed,
-    /// Longer than an engine waits, with default timeouts.
+    /// Until a call to the store has failed, but before the engine answers its own caller.
+    UntilFailure,
+    /// Longer than the default timeouts of an engine.
     SevenSeconds,
 }
 
-/// Two engines on one server. The answers to one of them can be stalled.
+/// Two engines on one server. The answers to the one behind the proxy can be stalled.
 struct Setup {
     proxy: Proxy,
-    behind: Engine,
+    proxied: Engine,
     other: Engine,
     stall: Stall,
     name: Name,
@@ -60,13 +60,13 @@ impl Setup {
         let server = leasehold_testbed::shared(target.scheme).await.unwrap();
         let proxy = Proxy::to(server.port()).await;
         let short_timeouts = match stall {
-            Stall::UntilNoticed => target.short_timeouts,
+            Stall::UntilFailure => target.short_timeouts,
             Stall::SevenSeconds => "",
         };
         let url = server.url_at(proxy.port()) + target.options + short_timeouts;
         Self {
             proxy,
-            behind: engine(&url, Config::default()).await,
+            proxied: engine(&url, Config::default()).await,
             other: engine(&(server.url() + target.long_timeouts), observer_config()).await,
             stall,
             name: Name::lock(format!("{name} {stall:?}")).unwrap(),
@@ -75,23 +75,23 @@ impl Setup {
 
     /// Starts a call whose write lands unanswered, runs `meanwhile` on the written record, and lets answers through.
     /// Returns the answer of the call and the output of `meanwhile`.
-    async fn unanswered<T: Send + 'static, M>(
+    async fn run_unanswered<T: Send + 'static, M>(
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
         meanwhile: impl Future<Output = M>,
     ) -> (Result<T>, M) {
-        let before = self.seen().await;
+        let before = self.current_record().await;
         self.proxy.stall_answers();
         let began = Instant::now();
         let calling = tokio::spawn(call);
-        while self.seen().await == before {
+        while self.current_record().await == before {
             assert!(began.elapsed() < LANDING_TIMEOUT, "nothing was written");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let done = meanwhile.await;
         match self.stall {
-            Stall::UntilNoticed => {
-                let failures = || self.behind.measures().failures.iter();
+            Stall::UntilFailure => {
+                let failures = || self.proxied.measures().failures.iter();
                 while failures().all(|counter| counter.get() == 0) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -103,21 +103,27 @@ impl Setup {
         self.proxy.forward();
         let answer = calling.await.unwrap();
         // Closing completes the writes that the engine still has queued.
-        self.behind.close().await;
+        self.proxied.close().await;
         (answer, done)
     }
 
-    async fn seen(&self) -> Option<Record> {
+    async fn current_record(&self) -> Option<Record> {
         let view = self.other.show(&self.name).await.unwrap();
         view.map(|view| view.record)
     }
 
     async fn state(&self) -> String {
-        self.seen().await.unwrap().state.unwrap().label.to_string()
+        self.current_record()
+            .await
+            .unwrap()
+            .state
+            .unwrap()
+            .label
+            .to_string()
     }
 }
 
-/// Returns the limits of an engine that only observes.
+/// Returns the configuration of the engine that only observes.
 fn observer_config() -> Config {
     let mut config = Config::default();
     config.timeout = LANDING_TIMEOUT;
@@ -168,8 +174,8 @@ async fn put_is_not_repeated(target: &Target, stall: Stall) {
     let setup = Setup::new(target, stall, "put").await;
     // A first write may take more than one round trip: Redis, for example, has to be sent the script.
     let first = Name::lock(format!("first write {stall:?}")).unwrap();
-    acquire(&setup.behind, &first).await;
-    let (engine, name) = (setup.behind.clone(), setup.name.clone());
+    acquire(&setup.proxied, &first).await;
+    let (engine, name) = (setup.proxied.clone(), setup.name.clone());
     let put = async move {
         let request = PutRequest {
             name,
@@ -184,7 +190,7 @@ async fn put_is_not_repeated(target: &Target, stall: Stall) {
         let finished = setup.other.update(update(&setup.name, fence, "DONE")).await;
         assert_eq!(finished, Ok(Updated::Completed));
     };
-    let (answer, ()) = setup.unanswered(put, finish).await;
+    let (answer, ()) = setup.run_unanswered(put, finish).await;
     assert_eq!(setup.state().await, "DONE", "{stall:?}");
     assert_indeterminate(&answer, stall);
 }
@@ -192,18 +198,18 @@ async fn put_is_not_repeated(target: &Target, stall: Stall) {
 async fn break_spares_the_next_holder(target: &Target, stall: Stall) {
     let setup = Setup::new(target, stall, "break").await;
     // Acquired by the same engine, which therefore need not load the record.
-    acquire(&setup.behind, &setup.name).await;
-    let (engine, name) = (setup.behind.clone(), setup.name.clone());
+    acquire(&setup.proxied, &setup.name).await;
+    let (engine, name) = (setup.proxied.clone(), setup.name.clone());
     let break_now = async move {
-        let how = BreakRequest::Force {
+        let force = BreakRequest::Force {
             fence: None,
             reason: "stuck".into(),
             now: true,
         };
-        engine.break_lease(&name, how).await
+        engine.break_lease(&name, force).await
     };
     let next = acquire(&setup.other, &setup.name);
-    let (answer, fence) = setup.unanswered(break_now, next).await;
+    let (answer, fence) = setup.run_unanswered(break_now, next).await;
     let renewal = RenewRequest {
         name: setup.name.clone(),
         fence,
@@ -216,10 +222,10 @@ async fn break_spares_the_next_holder(target: &Target, stall: Stall) {
 
 async fn update_is_not_refused(target: &Target, stall: Stall) {
     let setup = Setup::new(target, stall, "update").await;
-    let fence = acquire(&setup.behind, &setup.name).await;
-    let (engine, name) = (setup.behind.clone(), setup.name.clone());
+    let fence = acquire(&setup.proxied, &setup.name).await;
+    let (engine, name) = (setup.proxied.clone(), setup.name.clone());
     let finish = async move { engine.update(update(&name, fence, "DONE")).await };
-    // The record remembers only how the next holder ended.
+    // The record contains only the end of the next holder.
     let next = async {
         let fence = acquire(&setup.other, &setup.name).await;
         let released = setup
@@ -228,7 +234,7 @@ async fn update_is_not_refused(target: &Target, stall: Stall) {
             .await;
         assert_eq!(released, Ok(true));
     };
-    let (answer, ()) = setup.unanswered(finish, next).await;
+    let (answer, ()) = setup.run_unanswered(finish, next).await;
     assert_eq!(setup.state().await, "DONE", "{stall:?}");
     assert_indeterminate(&answer, stall);
 }

@@ -15,15 +15,15 @@ const LONG: Duration = Duration::from_secs(3_600);
 
 /// What a worker expects of its name: the acknowledged state, and an unanswered operation.
 #[derive(Default)]
-struct Expected {
+struct ExpectedState {
     highest: Fence,
     held: Option<Fence>,
     body: String,
-    pending: Option<Pending>,
+    pending: Option<PendingOperation>,
 }
 
 /// An operation that was sent and never answered, so it may have happened.
-enum Pending {
+enum PendingOperation {
     Acquire,
     Update(String),
     Release,
@@ -34,21 +34,21 @@ pub(crate) type Fences = Arc<Mutex<BTreeSet<(Name, Fence)>>>;
 
 /// A pool of workers, each with its own name, on any kind of leases.
 pub(crate) struct WorkerPool {
-    expected: Vec<Expected>,
+    expected: Vec<ExpectedState>,
     pub(crate) fences: Fences,
     round: usize,
 }
 
 /// Running workers.
 pub(crate) struct RunningWorkers {
-    running: Vec<JoinHandle<Expected>>,
+    running: Vec<JoinHandle<ExpectedState>>,
     acknowledged: mpsc::UnboundedReceiver<()>,
     stop: Arc<AtomicBool>,
 }
 
 impl WorkerPool {
     pub(crate) fn new(workers: usize) -> Self {
-        let expected = (0..workers).map(|_| Expected::default()).collect();
+        let expected = (0..workers).map(|_| ExpectedState::default()).collect();
         Self {
             expected,
             fences: Fences::default(),
@@ -56,7 +56,7 @@ impl WorkerPool {
         }
     }
 
-    /// Starts the workers, after checking that everything is as they expect.
+    /// Checks that the store has what the workers expect, and starts them.
     pub(crate) async fn start(&mut self, leases: Arc<dyn Leases>) -> RunningWorkers {
         self.check(&*leases).await;
         self.round += 1;
@@ -121,7 +121,7 @@ impl RunningWorkers {
 }
 
 fn name_of(worker: usize) -> Name {
-    Name::lock(format!("worker {worker}")).expect("a good name")
+    Name::lock(format!("worker {worker}")).expect("a valid name")
 }
 
 /// A worker with its own name.
@@ -134,8 +134,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Runs until stopped, whatever fails. An unanswered operation stays pending.
-    async fn work(self, mut expected: Expected, round: usize) -> Expected {
+    /// Runs until stopped, also after errors. An unanswered operation stays pending.
+    async fn work(self, mut expected: ExpectedState, round: usize) -> ExpectedState {
         for step in 0.. {
             if self.stop.load(Ordering::SeqCst) {
                 break;
@@ -148,8 +148,8 @@ impl Worker {
         expected
     }
 
-    /// Acquires, updates or releases, in turn, and records the answer, or that there was none.
-    async fn step(&self, expected: &mut Expected, label: &str) -> Result<()> {
+    /// Acquires, updates or releases, in turn, and records the answer or its absence.
+    async fn step(&self, expected: &mut ExpectedState, label: &str) -> Result<()> {
         // After an ambiguous operation, acquire again: the name is this worker's own, so its nonce regains the lease.
         let Some(fence) = expected.held.filter(|_| expected.pending.is_none()) else {
             return self.acquire(expected).await;
@@ -158,7 +158,7 @@ impl Worker {
             .body
             .starts_with(label.split('.').next().unwrap_or_default())
         {
-            expected.pending = Some(Pending::Release);
+            expected.pending = Some(PendingOperation::Release);
             let released = self
                 .leases
                 .release(&self.name, Holding::Fence(fence))
@@ -166,7 +166,7 @@ impl Worker {
             assert!(released, "{} lost its lease", self.name);
             expected.held = None;
         } else {
-            expected.pending = Some(Pending::Update(label.to_owned()));
+            expected.pending = Some(PendingOperation::Update(label.to_owned()));
             let update = UpdateRequest {
                 name: self.name.clone(),
                 fence,
@@ -182,8 +182,8 @@ impl Worker {
         Ok(())
     }
 
-    async fn acquire(&self, expected: &mut Expected) -> Result<()> {
-        let pending = expected.pending.replace(Pending::Acquire);
+    async fn acquire(&self, expected: &mut ExpectedState) -> Result<()> {
+        let pending = expected.pending.replace(PendingOperation::Acquire);
         let request = AcquireRequest {
             name: self.name.clone(),
             nonce: Nonce::new(format!("nonce of {}", self.name)).expect("short"),
@@ -198,19 +198,19 @@ impl Worker {
             Ok(Acquired::Held(held)) => panic!("{} is held by {held:?}", self.name),
             Err(error) => {
                 // An earlier ambiguous update is still pending.
-                if let Some(pending @ Pending::Update(_)) = pending {
+                if let Some(pending @ PendingOperation::Update(_)) = pending {
                     expected.pending = Some(pending);
                 }
                 return Err(error);
             }
         };
-        let fresh = self
+        let is_new = self
             .fences
             .lock()
             .expect("not poisoned")
             .insert((self.name.clone(), grant.fence));
         assert!(
-            fresh,
+            is_new,
             "fence {} of {} was granted twice",
             grant.fence, self.name
         );
@@ -221,7 +221,7 @@ impl Worker {
             expected.highest
         );
         match pending {
-            Some(Pending::Update(body)) if *grant.body == body => expected.body = body,
+            Some(PendingOperation::Update(body)) if *grant.body == body => expected.body = body,
             _ => assert_eq!(*grant.body, *expected.body, "{} lost its body", self.name),
         }
         (expected.highest, expected.held, expected.pending) =
@@ -231,7 +231,7 @@ impl Worker {
 }
 
 /// Checks that the store still has what was acknowledged.
-async fn check(leases: &dyn Leases, name: &Name, expected: &Expected) -> Result<()> {
+async fn check(leases: &dyn Leases, name: &Name, expected: &ExpectedState) -> Result<()> {
     let Some(view) = leases.show(name).await? else {
         assert_eq!(expected.highest, Fence::default(), "{name} is gone");
         return Ok(());
@@ -245,11 +245,11 @@ async fn check(leases: &dyn Leases, name: &Name, expected: &Expected) -> Result<
     let holder = record.holders.first().map(|holder| holder.fence);
     match &expected.pending {
         None => assert_eq!(holder, expected.held, "{name}: holder"),
-        Some(Pending::Release) => assert!(
+        Some(PendingOperation::Release) => assert!(
             holder.is_none() || holder == expected.held,
             "{name}: holder"
         ),
-        Some(Pending::Update(_)) | Some(Pending::Acquire) => {
+        Some(PendingOperation::Update(_)) | Some(PendingOperation::Acquire) => {
             assert!(
                 holder >= expected.held,
                 "{name}: holder {holder:?}, not {:?}",
@@ -258,7 +258,7 @@ async fn check(leases: &dyn Leases, name: &Name, expected: &Expected) -> Result<
         }
     }
     match &expected.pending {
-        Some(Pending::Update(body)) if *record.body == *body => {}
+        Some(PendingOperation::Update(body)) if *record.body == *body => {}
         _ => assert_eq!(*record.body, *expected.body, "{name}: body"),
     }
     Ok(())

@@ -11,9 +11,9 @@ use crate::records::{create, load_one, record, replace, swap_one};
 
 /// Checks that no call hangs, that each error is as unambiguous as possible, and that calls succeed once the network
 /// is back.
-pub(crate) async fn fails_in_time(store: &dyn Store, proxy: &Proxy) {
+pub(crate) async fn calls_fail_in_time(store: &dyn Store, proxy: &Proxy) {
     let bound = Duration::from_secs(5);
-    let name = Name::lock("a").expect("a good name");
+    let name = Name::lock("a").expect("a valid name");
     swap_one(store, create(&name, record(1, ""))).await;
     let current = load_one(store, &name).await.expect("the record exists");
     proxy.blackhole();

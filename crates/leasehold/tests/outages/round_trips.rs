@@ -12,24 +12,24 @@ use super::{name, release};
 const LONG: Duration = Duration::from_secs(600);
 
 /// An engine behind a proxy, and another one with a direct connection to the same store.
-pub(crate) struct Trips {
-    counted: Engine,
+pub(crate) struct RoundTrips {
+    proxied: Engine,
     other: Engine,
     proxy: Proxy,
 }
 
-impl Trips {
+impl RoundTrips {
     /// Opens the same store by two URLs: through the proxy, and directly. The store must not send anything by itself.
-    pub(crate) async fn new(counted: &str, proxy: Proxy, other: &str) -> Self {
+    pub(crate) async fn new(proxied: &str, proxy: Proxy, other: &str) -> Self {
         let trips = Self {
-            counted: super::engine(counted).await,
+            proxied: super::engine(proxied).await,
             other: super::engine(other).await,
             proxy,
         };
         // The first calls may open several connections.
         for _ in 0..2 {
-            let fence = granted(&trips.counted, &name("warm")).await;
-            release(&trips.counted, &name("warm"), fence).await;
+            let fence = expect_granted(&trips.proxied, &name("warm")).await;
+            release(&trips.proxied, &name("warm"), fence).await;
         }
         trips
     }
@@ -38,43 +38,43 @@ impl Trips {
     pub(crate) async fn check_single_operations(&self) {
         let (new, foreign) = (name("new"), name("foreign"));
         let fence = self
-            .cost("a new name", 1, granted(&self.counted, &new))
+            .assert_cost("a new name", 1, expect_granted(&self.proxied, &new))
             .await;
-        self.cost("renew", 1, renew(&self.counted, &[(new.clone(), fence)]))
+        self.assert_cost("renew", 1, renew(&self.proxied, &[(new.clone(), fence)]))
             .await;
-        self.cost("update", 1, update(&self.counted, &new, fence))
+        self.assert_cost("update", 1, update(&self.proxied, &new, fence))
             .await;
-        self.cost("release", 1, release(&self.counted, &new, fence))
+        self.assert_cost("release", 1, release(&self.proxied, &new, fence))
             .await;
         let fence = self
-            .cost("a name used before", 1, granted(&self.counted, &new))
+            .assert_cost("a name used before", 1, expect_granted(&self.proxied, &new))
             .await;
-        release(&self.counted, &new, fence).await;
+        release(&self.proxied, &new, fence).await;
 
-        let other_fence = granted(&self.other, &foreign).await;
-        self.cost(
+        let other_fence = expect_granted(&self.other, &foreign).await;
+        self.assert_cost(
             "a refusal, of a new name",
             1,
-            refused(&self.counted, &foreign),
+            expect_refused(&self.proxied, &foreign),
         )
         .await;
-        self.cost("a refusal", 1, refused(&self.counted, &foreign))
+        self.assert_cost("a refusal", 1, expect_refused(&self.proxied, &foreign))
             .await;
         release(&self.other, &foreign, other_fence).await;
         let fence = self
-            .cost(
+            .assert_cost(
                 "a name used by another engine",
                 2,
-                granted(&self.counted, &foreign),
+                expect_granted(&self.proxied, &foreign),
             )
             .await;
-        release(&self.counted, &foreign, fence).await;
-        let other_fence = granted(&self.other, &name("theirs")).await;
+        release(&self.proxied, &foreign, fence).await;
+        let other_fence = expect_granted(&self.other, &name("theirs")).await;
         release(&self.other, &name("theirs"), other_fence).await;
-        self.cost(
+        self.assert_cost(
             "a name used only by another engine",
             2,
-            granted(&self.counted, &name("theirs")),
+            expect_granted(&self.proxied, &name("theirs")),
         )
         .await;
     }
@@ -84,39 +84,39 @@ impl Trips {
         let mut batch = Vec::new();
         for number in 0..64 {
             let name = name(&format!("batch {number}"));
-            let fence = granted(&self.counted, &name).await;
+            let fence = expect_granted(&self.proxied, &name).await;
             batch.push((name, fence));
         }
-        self.cost("64 renewals", 1, renew(&self.counted, &batch))
+        self.assert_cost("64 renewals", 1, renew(&self.proxied, &batch))
             .await;
     }
 
-    async fn cost<T>(&self, what: &str, most: u64, act: impl Future<Output = T>) -> T {
+    async fn assert_cost<T>(&self, operation: &str, max: u64, call: impl Future<Output = T>) -> T {
         let before = self.proxy.traffic().round_trips;
-        let done = act.await;
+        let result = call.await;
         let trips = self.proxy.traffic().round_trips - before;
         assert!(
-            (1..=most).contains(&trips),
-            "{what}: {trips} round trips, not {most}"
+            (1..=max).contains(&trips),
+            "{operation}: {trips} round trips, not {max}"
         );
-        done
+        result
     }
 }
 
-async fn ask(engine: &Engine, name: &Name) -> Acquired {
-    let answer = super::ask(engine, name, LONG, Duration::ZERO).await;
+async fn try_acquire(engine: &Engine, name: &Name) -> Acquired {
+    let answer = super::try_acquire(engine, name, LONG, Duration::ZERO).await;
     answer.expect("the store answers")
 }
 
-async fn granted(engine: &Engine, name: &Name) -> Fence {
-    match ask(engine, name).await {
+async fn expect_granted(engine: &Engine, name: &Name) -> Fence {
+    match try_acquire(engine, name).await {
         Acquired::Granted(hold) => hold.grant.fence,
         Acquired::Held(held) => panic!("`{name}`: {held:?}"),
     }
 }
 
-async fn refused(engine: &Engine, name: &Name) {
-    let answer = ask(engine, name).await;
+async fn expect_refused(engine: &Engine, name: &Name) {
+    let answer = try_acquire(engine, name).await;
     assert!(matches!(answer, Acquired::Held(_)), "{answer:?}");
 }
 
