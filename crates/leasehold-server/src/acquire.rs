@@ -41,7 +41,7 @@ impl Service {
         }
     }
 
-    /// Passes a gate. Its ttl is the period; callers within the period are told when to retry.
+    /// Passes a gate, whose ttl is the period. Callers within the period learn when to retry.
     pub(crate) async fn pass(&self, call: Call<'_>, gate: &Name) -> Result<Answer, Refused> {
         let query = &call.query;
         query.only(&["name", "every", "nonce", "owner", "wait"])?;
@@ -147,7 +147,7 @@ impl Service {
         name: &Name,
         acquire: Acquire,
     ) -> Result<(BootTime, Reply), Refused> {
-        let patience = Patience {
+        let wait_limit = Patience {
             wait: call.query.wait()?,
             within: None,
         };
@@ -157,15 +157,15 @@ impl Service {
             .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let operation = Operation::Acquire(acquire);
-        let acquiring = self.perform(&call.caller, name, operation, patience);
-        let reply = match patience.wait.is_zero() {
+        let acquiring = self.perform(&call.caller, name, operation, wait_limit);
+        let reply = match wait_limit.wait.is_zero() {
             true => acquiring.await,
             false => {
                 let may_acquire = |caller: &Caller| caller.check(&[Right::Acquire], name);
                 Box::pin(self.while_entitled(&call.caller, may_acquire, acquiring)).await?
             }
         };
-        self.record_wait(call.arrival, patience.wait).await;
+        self.record_wait(call.arrival, wait_limit.wait).await;
         Ok((call.arrival, reply?))
     }
 }

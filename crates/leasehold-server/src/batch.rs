@@ -78,18 +78,18 @@ impl Service {
     }
 
     async fn answer_item(&self, item: BatchItem<'_>) -> Answer {
-        let (mut asked, arrival) = (Asked::Other, item.arrival);
-        let answer = self.dispatch_item(item, &mut asked).await;
+        let (mut kind, arrival) = (Asked::Other, item.arrival);
+        let answer = self.dispatch_item(item, &mut kind).await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let took = self.engine.host().boot_time().since(arrival);
-        self.metrics.answered(asked, trouble, took);
+        self.metrics.answered(kind, trouble, took);
         answer.unwrap_or_else(|refused| answer::problem(&refused))
     }
 
     async fn dispatch_item(
         &self,
         item: BatchItem<'_>,
-        asked: &mut Asked,
+        kind: &mut Asked,
     ) -> Result<Answer, Refused> {
         item.caller.count(&self.config.limits)?;
         let Single {
@@ -106,7 +106,7 @@ impl Service {
             .map_err(|_| Error::invalid("the method is invalid: give one such as `POST`"))?;
         let query = Query::parse(query)?;
         let route = Route::find(&method, path, &query)?;
-        *asked = Asked::from(&route);
+        *kind = Asked::from(&route);
         if !route.has_single_name() {
             return Err(not_batchable());
         }

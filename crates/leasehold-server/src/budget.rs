@@ -107,7 +107,7 @@ pub(crate) fn too_many_answers() -> Refused {
     problem.into()
 }
 
-/// A budget of bytes for all addresses, of which each has a share.
+/// A budget of bytes for all addresses. Each address has a share.
 struct Pool {
     all: Arc<Semaphore>,
     units: usize,
@@ -141,7 +141,7 @@ impl Pool {
         Share(share)
     }
 
-    /// Returns the units of so many bytes, at most the share of an address.
+    /// Converts bytes to units, at most the share of an address.
     fn units(&self, bytes: usize) -> u32 {
         units_of(bytes).min(self.share) as u32
     }
@@ -177,7 +177,7 @@ pub(crate) struct BudgetPermit {
 }
 
 impl BudgetPermit {
-    /// Releases all but so many bytes.
+    /// Releases all but this many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         for permit in [&mut self.own, &mut self.all] {
             let excess = permit.num_permits().saturating_sub(units_of(bytes));

@@ -106,7 +106,7 @@ pub struct Config {
     pub head_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
-    /// How long a client may read nothing of what it is sent before its connection is closed.
+    /// How long a write to a client may stall before its connection is closed.
     pub write_timeout: Duration,
     /// The interval of the heartbeats that `/events` subscribers get while there are no events.
     pub heartbeat: Duration,

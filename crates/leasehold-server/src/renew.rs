@@ -21,9 +21,9 @@ use crate::service::{Call, Service, rejection_of};
 
 /// The maximum size of a body of `/heartbeats`.
 const HEARTBEATS_BYTES: usize = 1024 * 1024;
-/// How long renewing many leases may take if the caller does not say.
+/// How long renewing many leases may take without `within`.
 const DEFAULT_HEARTBEATS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum of what a caller may say.
+/// The maximum of `within`; longer ones are shortened to it.
 const MAX_HEARTBEATS_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {

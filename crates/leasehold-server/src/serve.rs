@@ -64,8 +64,8 @@ pub async fn serve(
     }
     let metrics = Arc::new(Metrics::new());
     let events = Hub::new(engine.clone());
-    let (counted_events, counted_metrics) = (events.clone(), metrics.clone());
-    background.spawn(async move { counted_events.history.keep_counting(&counted_metrics).await });
+    let (hub, counters) = (events.clone(), metrics.clone());
+    background.spawn(async move { hub.history.keep_counting(&counters).await });
     let busy_poll: Arc<BusyPoll> = Arc::default();
     let committing = engine.clone();
     background.spawn(busy_poll.clone().run(move || committing.calls_apart()));
@@ -76,7 +76,7 @@ pub async fn serve(
         background.spawn(audit.clone().keep_open());
     }
     if let Some(tls) = &config.tls {
-        background.spawn(tls.clone().keep_reading());
+        background.spawn(tls.clone().reload_on_change());
     }
     let closing: Arc<ShutdownSignal> = Arc::default();
     let hosts = AllowedHosts::new(&config, listener.local_addr().ok());
@@ -176,7 +176,7 @@ impl Connections {
         service.metrics.connected.count();
         let peer = Peer {
             address: address.to_string().into(),
-            counted_as: connection.address(),
+            client_address: connection.address(),
             certificate: None,
         };
         let metrics = service.metrics.clone();

@@ -92,7 +92,7 @@ pub(crate) struct Peer {
     /// Its address with the port: the owner of leases whose request names none.
     pub(crate) address: Text,
     /// The address against whose limits its connections count.
-    pub(crate) counted_as: ClientAddress,
+    pub(crate) client_address: ClientAddress,
     /// Its TLS certificate.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
@@ -107,11 +107,11 @@ impl Service {
     ) -> (Answer, BootTime) {
         let arrival = self.engine.host().boot_time();
         self.busy_poll.request_arrived();
-        let mut asked = Asked::Other;
+        let mut kind = Asked::Other;
         let traces = self.config.traces.as_ref();
         let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, head, arrival)));
         let answer = self
-            .dispatch(head, body, arrival, peer, &mut asked, traced.as_deref_mut())
+            .dispatch(head, body, arrival, peer, &mut kind, traced.as_deref_mut())
             .await;
         let trouble = answer.as_ref().err().map(Refused::trouble);
         let mut answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
@@ -122,7 +122,7 @@ impl Service {
         self.busy_poll.request_answered();
         let answered = self.engine.host().boot_time();
         let took = answered.since(arrival);
-        self.metrics.answered(asked, trouble, took);
+        self.metrics.answered(kind, trouble, took);
         if let Some(traced) = traced {
             traced.answered(&answer, trouble);
         }
@@ -143,16 +143,16 @@ impl Service {
         body: Body,
         arrival: BootTime,
         peer: &Peer,
-        asked: &mut Asked,
+        kind: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
         let (query, route) = match self.parse(head) {
             Ok(parsed) => parsed,
             Err(refused) => return Err(self.count_invalid(head, peer, refused)),
         };
-        *asked = Asked::from(&route);
+        *kind = Asked::from(&route);
         if let Some(traced) = traced {
-            traced.asks(*asked, &route);
+            traced.asks(*kind, &route);
         }
         let caller = self.identify(head, peer, &route).inspect_err(|refused| {
             if let Some(witness) = self.witness(&route, &Caller::anybody(peer)) {
@@ -165,7 +165,7 @@ impl Service {
             caller,
             headers: head.headers,
             body,
-            client_address: peer.counted_as,
+            client_address: peer.client_address,
             arrival,
         };
         if route == Route::Requests {
@@ -269,11 +269,11 @@ impl Service {
         caller: &Caller,
         name: &Name,
         operation: Operation,
-        patience: Patience,
+        wait_limit: Patience,
     ) -> Result<Reply> {
         let entry = self.begin(caller, || vec![Change::of(name, &operation)])?;
         let deed = Deed::of(&operation);
-        let reply = self.engine.perform(name, operation, patience).await;
+        let reply = self.engine.perform(name, operation, wait_limit).await;
         if let Ok(reply) = &reply {
             self.events.history.note(name, deed, reply.outcome());
         }

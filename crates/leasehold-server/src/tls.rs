@@ -75,7 +75,7 @@ impl Tls {
     }
 
     /// Reloads the files when they change, while this future is polled. On failure, logs the error and keeps the certificates.
-    pub(crate) async fn keep_reading(self) {
+    pub(crate) async fn reload_on_change(self) {
         follow::keep_looking(move || self.reload_if_changed()).await;
     }
 
