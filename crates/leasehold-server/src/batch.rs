@@ -80,9 +80,9 @@ impl Service {
     async fn answer_item(&self, item: BatchItem<'_>) -> Answer {
         let (mut kind, arrival) = (Asked::Other, item.arrival);
         let answer = self.dispatch_item(item, &mut kind).await;
-        let trouble = answer.as_ref().err().map(Refused::trouble);
-        let took = self.engine.host().boot_time().since(arrival);
-        self.metrics.answered(kind, trouble, took);
+        let problem_type = answer.as_ref().err().map(Refused::problem_type);
+        let elapsed = self.engine.host().boot_time().since(arrival);
+        self.metrics.answered(kind, problem_type, elapsed);
         answer.unwrap_or_else(|refused| answer::problem(&refused))
     }
 

@@ -132,7 +132,7 @@ mod tests {
 
     fn status(hosts: &AllowedHosts, host: Host<'_>) -> u16 {
         let checked = hosts.check(host);
-        checked.map_or_else(|refused| refused.trouble().status(), |()| 200)
+        checked.map_or_else(|refused| refused.problem_type().status(), |()| 200)
     }
 
     #[test]

@@ -77,15 +77,15 @@ impl<'a> Query<'a> {
     }
 
     /// Refuses every other parameter than these.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
-        match self.pairs.iter().find(|(key, _)| !known.contains(&&**key)) {
+    pub(crate) fn only(&self, names: &[&str]) -> Result<()> {
+        match self.pairs.iter().find(|(key, _)| !names.contains(&&**key)) {
             None => Ok(()),
-            Some((key, _)) if known.is_empty() => Err(Error::invalid(format!(
+            Some((key, _)) if names.is_empty() => Err(Error::invalid(format!(
                 "the parameter `{key}` is unknown here: omit it"
             ))),
             Some((key, _)) => Err(Error::invalid(format!(
                 "the parameter `{key}` is unknown here: use `{}`",
-                known.join("`, `")
+                names.join("`, `")
             ))),
         }
     }

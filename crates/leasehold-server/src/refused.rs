@@ -39,11 +39,11 @@ impl From<Problem> for Refused {
 }
 
 impl Refused {
-    pub(crate) fn new(trouble: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
-        Problem::new(trouble, detail).into()
+    pub(crate) fn new(problem_type: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
+        Problem::new(problem_type, detail).into()
     }
 
-    pub(crate) fn trouble(&self) -> Trouble {
+    pub(crate) fn problem_type(&self) -> Trouble {
         match self {
             Self::Error(error) => error.into(),
             Self::Problem(problem) => problem.trouble,

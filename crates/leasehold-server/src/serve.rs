@@ -231,13 +231,13 @@ impl Client {
         Ok(())
     }
 
-    fn refuse(&self, took: Duration) -> Answer {
-        let trouble = Trouble::TooManyRequests;
+    fn refuse(&self, elapsed: Duration) -> Answer {
+        let problem_type = Trouble::TooManyRequests;
         let detail = "all connections of the service, or all that one address may have, are busy: retry later";
-        let mut problem = Problem::new(trouble, detail);
+        let mut problem = Problem::new(problem_type, detail);
         problem.retry_after = Some(1_000);
         let metrics = &self.service.metrics;
-        metrics.answered(Asked::Other, Some(trouble), took);
+        metrics.answered(Asked::Other, Some(problem_type), elapsed);
         answer::problem(&Refused::from(problem))
     }
 

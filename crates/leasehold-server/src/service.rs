@@ -113,7 +113,7 @@ impl Service {
         let answer = self
             .dispatch(head, body, arrival, peer, &mut kind, traced.as_deref_mut())
             .await;
-        let trouble = answer.as_ref().err().map(Refused::trouble);
+        let problem_type = answer.as_ref().err().map(Refused::problem_type);
         let mut answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
         // HSTS applies to all ports of a host, and on loopback other services may not use TLS.
         if self.config.tls.is_some() && !head.host.is_loopback() {
@@ -121,17 +121,17 @@ impl Service {
         }
         self.busy_poll.request_answered();
         let answered = self.engine.host().boot_time();
-        let took = answered.since(arrival);
-        self.metrics.answered(kind, trouble, took);
+        let elapsed = answered.since(arrival);
+        self.metrics.answered(kind, problem_type, elapsed);
         if let Some(traced) = traced {
-            traced.answered(&answer, trouble);
+            traced.answered(&answer, problem_type);
         }
         // The query is not logged, because it may contain a nonce.
         tracing::debug!(
             method = %head.method,
             path = head.path,
             status = answer.status.as_u16(),
-            micros = took.as_micros(),
+            micros = elapsed.as_micros(),
             "request"
         );
         (answer, answered)
@@ -239,8 +239,8 @@ impl Service {
     /// drops this future, and the grant goes to the next waiter.
     pub(crate) async fn record_wait(&self, arrival: BootTime, wait: Duration) {
         if !wait.is_zero() {
-            let took = self.engine.host().boot_time().since(arrival);
-            self.metrics.waited(took);
+            let elapsed = self.engine.host().boot_time().since(arrival);
+            self.metrics.waited(elapsed);
             tokio::task::yield_now().await;
         }
     }

@@ -35,7 +35,7 @@ struct Identity {
 impl Identity {
     fn of(caller: &Caller) -> Self {
         let scopes = match caller.credential.as_deref() {
-            Some(known) => known.scopes.iter().map(Scope::to_string).collect(),
+            Some(credential) => credential.scopes.iter().map(Scope::to_string).collect(),
             None => vec!["admin:".to_owned()],
         };
         Self {
