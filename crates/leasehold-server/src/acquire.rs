@@ -96,11 +96,11 @@ impl Service {
                 .collect()
         })?;
         let acquiring = self.engine.acquire_all(request, principal);
-        let several = self
+        let outcome = self
             .while_entitled(&call.caller, may_acquire, acquiring)
             .await?;
         self.record_wait(call.arrival, wait).await;
-        match several {
+        match outcome {
             Ok(Several::Granted(granted)) => {
                 let permit = match self.reserve_answer(call.client_address, &granted) {
                     Ok(permit) => permit,

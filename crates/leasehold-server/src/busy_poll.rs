@@ -18,7 +18,7 @@ const POLL_TIME: Duration = Duration::from_micros(100);
 pub(crate) struct BusyPoll {
     requests: AtomicU64,
     is_sleeping: AtomicBool,
-    worth: Worth,
+    adaptive: Worth,
     wake: Notify,
 }
 
@@ -31,7 +31,7 @@ impl BusyPoll {
     /// Starts polling after an answer, unless polling has found nothing recently.
     pub(crate) fn request_answered(&self) {
         if self.is_sleeping.load(Ordering::Relaxed)
-            && self.worth.a_try()
+            && self.adaptive.a_try()
             && self.is_sleeping.swap(false, Ordering::Relaxed)
         {
             self.wake.notify_one();
@@ -45,7 +45,7 @@ impl BusyPoll {
             self.is_sleeping.store(true, Ordering::Relaxed);
             self.wake.notified().await;
             let found = self.poll(&is_processor_needed).await;
-            self.worth.turned_out(found);
+            self.adaptive.turned_out(found);
         }
     }
 
