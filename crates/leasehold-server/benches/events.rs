@@ -1,4 +1,4 @@
-//! What a thousand subscribers cost those who take locks: the latency of acquire and release, with and without them, in one run.
+//! The cost of a thousand subscribers: the latency of acquire and release with and without them, in one run.
 //!
 //! `cargo bench -p leasehold-server --bench events [-- SUBSCRIBERS CHANGES_A_SECOND SECONDS]`
 
@@ -15,9 +15,9 @@ use leasehold_server::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Who takes locks and measures.
+/// The number of callers that acquire and release locks.
 const CALLERS: usize = 8;
-/// How often it is measured: the median counts.
+/// The number of measurements, of which the median is reported.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -27,7 +27,7 @@ fn main() {
         None => default,
     };
     if let Ok(address) = std::env::var("LEASEHOLD_BENCH_SUBSCRIBE") {
-        // On one thread: they are in the way of the service on the same processors as it is.
+        // On one thread, because it shares the processors with the service.
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().expect("a runtime");
         return runtime.block_on(subscribe(address.parse().expect("an address"), number(0)));
@@ -37,12 +37,13 @@ fn main() {
     let span = Duration::from_secs(seconds as u64);
     let mut ratios = [(); ROUNDS].map(|()| runtime.block_on(measure(subscribers, rate, span)));
     ratios.sort_unstable_by(f64::total_cmp);
-    let [least, .., most] = ratios;
+    let [min, .., max] = ratios;
     let median = ratios[ROUNDS / 2];
-    println!("p99 with them, times that without: {median:.2} ({least:.2}-{most:.2})");
+    println!("p99 with subscribers / p99 without: {median:.2} ({min:.2}-{max:.2})");
 }
 
-/// Subscribes so often, and says how many bytes came when told to stop. A process of its own: readers are not the service's cost.
+/// Opens `count` subscriptions, and prints the received bytes after a line on its input. Runs in a separate process, so that
+/// the readers' cost is not the service's.
 async fn subscribe(address: SocketAddr, count: usize) {
     let bytes = Arc::new(AtomicU64::new(0));
     for _ in 0..count {
@@ -66,7 +67,7 @@ async fn subscribe(address: SocketAddr, count: usize) {
     println!("{}", bytes.load(Ordering::Relaxed));
 }
 
-/// The p99 with subscribers, as a multiple of that without.
+/// Returns the p99 with subscribers, divided by the p99 without.
 async fn measure(subscribers: usize, rate: usize, span: Duration) -> f64 {
     let engine = Engine::start(store::open("memory:").await.expect("a store"));
     let engine = engine.await.expect("an engine");
@@ -83,7 +84,7 @@ async fn measure(subscribers: usize, rate: usize, span: Duration) -> f64 {
 
     load(&url, rate, Duration::from_secs(2)).await;
     let without = load(&url, rate, span).await;
-    println!("{rate} changes/s, nobody subscribes:   {without}");
+    println!("{rate} changes/s, no subscribers: {without}");
     let mut readers = Command::new(std::env::current_exe().expect("this program"))
         .arg(subscribers.to_string())
         .env("LEASEHOLD_BENCH_SUBSCRIBE", address.to_string())
@@ -91,21 +92,21 @@ async fn measure(subscribers: usize, rate: usize, span: Duration) -> f64 {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a process");
-    let mut said = BufReader::new(readers.stdout.take().expect("its output")).lines();
-    assert_eq!(said.next().expect("a line").expect("a line"), "ready");
+    let mut lines = BufReader::new(readers.stdout.take().expect("an output")).lines();
+    assert_eq!(lines.next().expect("a line").expect("a line"), "ready");
     let with = load(&url, rate, span).await;
     println!("{rate} changes/s, {subscribers} subscribers: {with}");
-    let mut input = readers.stdin.take().expect("its input");
-    input.write_all(b"stop\n").expect("told");
-    let bytes: u64 = said
+    let mut input = readers.stdin.take().expect("an input");
+    input.write_all(b"stop\n").expect("sent");
+    let bytes: u64 = lines
         .next()
         .expect("a line")
         .expect("a line")
         .parse()
         .expect("bytes");
-    readers.wait().expect("its end");
+    readers.wait().expect("an exit status");
     service.abort();
-    println!("they were sent {} MB", bytes / 1_000_000);
+    println!("subscribers received {} MB", bytes / 1_000_000);
     with.p99.as_secs_f64() / without.p99.as_secs_f64()
 }
 
@@ -127,7 +128,7 @@ impl std::fmt::Display for Latencies {
     }
 }
 
-/// So many changes a second, half of them grants and half releases.
+/// Makes `rate` changes per second, half of them grants and half releases, and returns their latencies.
 async fn load(url: &str, rate: usize, span: Duration) -> Latencies {
     let callers = (0..CALLERS).map(|caller| {
         let client = Client::new(Arc::new(Remote::connect(url).expect("a URL")));

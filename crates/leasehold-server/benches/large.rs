@@ -1,9 +1,9 @@
-//! What hostile clients can take: the memory of a service under lists, batches, claims and slow readers of the longest bodies,
+//! The effect of hostile clients: the memory of a service under lists, batches, claims and slow readers of the longest bodies,
 //! and the latency of `/healthz` meanwhile.
 //!
 //! `cargo bench -p leasehold-server --bench large [-- CLIENTS_OF_EACH_KIND SECONDS [PROGRAM]]`
 //!
-//! The service is a process of its own: this program with one thread, or `PROGRAM serve`. Fails if the goals are missed.
+//! The service runs in a separate process: this program with one thread, or `PROGRAM serve`. Fails if the goals are missed.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -19,17 +19,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// The same as of the command `leasehold`.
+/// The allocator of the `leasehold` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Megabytes that the service may have.
+/// The maximum memory of the service, in megabytes.
 const MEMORY_GOAL: u64 = 256;
-/// The 99th percentile of `/healthz`.
+/// The maximum of the 99th percentile of `/healthz`.
 const LATENCY_GOAL: Duration = Duration::from_millis(100);
-/// Items, each with the longest body.
+/// The number of items, each with the longest body.
 const ITEMS: usize = 1_000;
-/// Says that this program is the service, and where its store is.
+/// Makes this program the service, on the store at this URL.
 const SERVE: &str = "LEASEHOLD_BENCH_SERVE";
 
 fn main() -> ExitCode {
@@ -49,11 +49,11 @@ fn main() -> ExitCode {
     let url = format!("sqlite:{}", folder.path().join("leases.db").display());
     let program = arguments.next();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    // Another process fills the store, so that nothing is cached yet.
+    // A separate process fills the store, so that the measured one starts with an empty cache.
     let service = Service::start(program.as_deref(), &url);
     runtime.block_on(fill(service.address));
     println!(
-        "{ITEMS} items of 64 KiB were put by a service of {} MB",
+        "{ITEMS} items of 64 KiB were put; the service took {} MB",
         service.memory().0
     );
     drop(service);
@@ -76,7 +76,7 @@ async fn serve(url: &str) {
     leasehold_server::serve(listener, engine, Config::default(), std::future::pending()).await;
 }
 
-/// The service that is measured.
+/// The service under test.
 struct Service {
     process: Child,
     address: SocketAddr,
@@ -97,7 +97,7 @@ impl Service {
             }
         };
         let mut process = { command.stderr(Stdio::piped()).spawn() }.expect("a process");
-        let mut lines = BufReader::new(process.stderr.take().expect("its log")).lines();
+        let mut lines = BufReader::new(process.stderr.take().expect("a log")).lines();
         let address = loop {
             let line = lines.next().expect("a line").expect("a line");
             if let Some((_, address)) = line.split_once("http://") {
@@ -108,7 +108,7 @@ impl Service {
         Self { process, address }
     }
 
-    /// Megabytes that it has now, and that it had at most.
+    /// Returns its current and its maximum memory, in megabytes.
     fn memory(&self) -> (u64, u64) {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).expect("a process of Linux");
@@ -126,23 +126,23 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.process.kill().expect("killed");
-        self.process.wait().expect("its end");
+        self.process.wait().expect("an exit status");
     }
 }
 
-/// Whether the goals are reached with so many clients of each kind.
+/// Returns whether the goals are reached with `clients` clients of each kind.
 async fn measure(service: &Service, clients: usize, span: Duration) -> bool {
     let address = service.address;
     let idle = probe(address, Duration::from_secs(2)).await;
-    println!("nobody else: /healthz {idle}; {} MB", service.memory().0);
+    println!("without load: /healthz {idle}; {} MB", service.memory().0);
     let shows = batch(|number| format!("GET /locks/{number}"));
-    let takes = batch(|number| format!("POST /locks/{number}?nonce=n&ttl=1s"));
+    let acquires = batch(|number| format!("POST /locks/{number}?nonce=n&ttl=1s"));
     let kinds = [
         ("lists", get("/locks?limit=1000&bodies=full")),
         ("cut lists", get("/locks?limit=1000")),
         ("claims", post("/claims?state=NEW&limit=1000&ttl=1s", "")),
         ("batches of shows", shows),
-        ("batches of acquires", takes),
+        ("batches of acquires", acquires),
     ];
     let mut hostile = JoinSet::new();
     let mut counts = Vec::new();
@@ -164,10 +164,10 @@ async fn measure(service: &Service, clients: usize, span: Duration) -> bool {
             began.elapsed()
         );
     }
-    let (now, most) = service.memory();
+    let (now, max) = service.memory();
     hostile.shutdown().await;
-    println!("and {clients} slow readers: /healthz {under_attack}; {now} MB, {most} MB at most");
-    let passed = most < MEMORY_GOAL && under_attack.p99 < LATENCY_GOAL;
+    println!("and {clients} slow readers: /healthz {under_attack}; {now} MB, {max} MB at most");
+    let passed = max < MEMORY_GOAL && under_attack.p99 < LATENCY_GOAL;
     println!(
         "goals: {MEMORY_GOAL} MB and {LATENCY_GOAL:?}: {}",
         if passed { "reached" } else { "missed" }
@@ -175,7 +175,7 @@ async fn measure(service: &Service, clients: usize, span: Duration) -> bool {
     passed
 }
 
-/// Puts items with the longest bodies. As JSON, every fifth takes six times as much.
+/// Puts items with the longest bodies. Every fifth body is six times as long in JSON.
 async fn fill(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     for number in 0..ITEMS {
@@ -198,7 +198,7 @@ fn post(target: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// As many requests in one as are allowed.
+/// Returns a batch of the maximum number of requests.
 fn batch(line: impl Fn(usize) -> String) -> String {
     let requests = (0..256).map(|number| {
         let line = line(number);
@@ -209,7 +209,7 @@ fn batch(line: impl Fn(usize) -> String) -> String {
     post("/requests", &requests.to_string())
 }
 
-/// Sends a request and reads the answer; its status.
+/// Sends a request, reads the answer, and returns its status.
 async fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<u16> {
     stream.write_all(request).await?;
     let mut bytes = Vec::new();
@@ -228,8 +228,8 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<u16
     let mut left = (head + length).saturating_sub(bytes.len());
     let mut buffer = vec![0; 64 * 1024];
     while left > 0 {
-        let most = left.min(buffer.len());
-        match stream.read(&mut buffer[..most]).await? {
+        let max = left.min(buffer.len());
+        match stream.read(&mut buffer[..max]).await? {
             0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
             read => left -= read,
         }
@@ -237,7 +237,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> std::io::Result<u16
     Ok(status)
 }
 
-/// How requests were answered.
+/// The results of requests.
 #[derive(Default)]
 struct Counts {
     done: AtomicU64,
@@ -248,12 +248,13 @@ struct Counts {
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [done, refused, closed] = [&self.done, &self.refused, &self.closed];
-        let [done, refused, closed] = [done, refused, closed].map(|it| it.load(Ordering::Relaxed));
+        let [done, refused, closed] =
+            [done, refused, closed].map(|count| count.load(Ordering::Relaxed));
         write!(f, "{done} answered, {refused} refused, {closed} closed")
     }
 }
 
-/// Sends the same request for ever.
+/// Sends the same request repeatedly.
 async fn repeat(address: SocketAddr, request: String, counts: Arc<Counts>) {
     loop {
         let Ok(mut stream) = TcpStream::connect(address).await else {
@@ -273,7 +274,7 @@ async fn repeat(address: SocketAddr, request: String, counts: Arc<Counts>) {
     }
 }
 
-/// Asks for many pages and reads none, for ever.
+/// Requests many pages repeatedly, and reads none of them.
 async fn read_nothing(address: SocketAddr) {
     let pages = get("/locks?limit=1000&bodies=full").repeat(20);
     loop {
@@ -287,7 +288,7 @@ async fn read_nothing(address: SocketAddr) {
             let mut byte = [0];
             while stream.peek(&mut byte).await.is_ok_and(|read| read > 0) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                // A write shows that the connection is closed, which what is not read hides.
+                // Unread bytes hide that the connection is closed, so write to find out.
                 if stream.write_all(b"\r\n").await.is_err() {
                     break;
                 }
@@ -301,7 +302,7 @@ async fn read_nothing(address: SocketAddr) {
 struct Latencies {
     median: Duration,
     p99: Duration,
-    most: Duration,
+    max: Duration,
     count: usize,
 }
 
@@ -310,12 +311,12 @@ impl std::fmt::Display for Latencies {
         let Self {
             median,
             p99,
-            most,
+            max,
             count,
         } = self;
         write!(
             f,
-            "median {median:?}, p99 {p99:?}, at most {most:?} ({count} probes)"
+            "median {median:?}, p99 {p99:?}, at most {max:?} ({count} probes)"
         )
     }
 }
@@ -335,7 +336,7 @@ async fn probe(address: SocketAddr, span: Duration) -> Latencies {
     Latencies {
         median: took[took.len() / 2],
         p99: took[took.len() * 99 / 100],
-        most: took[took.len() - 1],
+        max: took[took.len() - 1],
         count: took.len(),
     }
 }

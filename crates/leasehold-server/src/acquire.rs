@@ -1,4 +1,4 @@
-//! Taking a lease, several of them, or passing a gate.
+//! Handlers that acquire one lease or several, or pass a gate.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry};
 use crate::body;
-use crate::budget::{Reserved, UNCOUNTED_BYTES, too_many_answers};
+use crate::budget::{BudgetPermit, UNCOUNTED_BYTES, too_many_answers};
 use crate::connections::ClientAddress;
 use crate::query::Query;
 use crate::refused::Refused;
 use crate::route;
-use crate::service::{Call, Service, refuse};
+use crate::service::{Call, Service, rejection_of};
 
-/// Bytes of the names of several leases.
+/// The maximum size of a body that lists names.
 const NAMES_BYTES: usize = 1024 * 1024;
 
 impl Service {
@@ -32,28 +32,28 @@ impl Service {
         let acquire = Acquire {
             mode: mode(query)?,
             fence: query.read("fence", route::fence)?,
-            ..exclusively(&call, call.required_nonce()?.hash(name), ttl)
+            ..exclusive_acquire(&call, call.required_nonce()?.hash(name), ttl)
         };
-        let (arrival, reply) = self.ask(call, name, acquire).await?;
-        match lease(arrival, &reply) {
-            Some(lease) => Ok(answer::telling(name, reply, lease.to_json())),
-            None => Err(refuse(reply)),
+        let (arrival, reply) = self.acquire_one(call, name, acquire).await?;
+        match granted_lease(arrival, &reply) {
+            Some(lease) => Ok(answer::with_reply(name, reply, lease.to_json())),
+            None => Err(rejection_of(reply)),
         }
     }
 
-    /// Passes a gate: its ttl is the period, and who comes within it is told when to come back.
+    /// Passes a gate, whose ttl is the period. Callers within the period learn when to retry.
     pub(crate) async fn pass(&self, call: Call<'_>, gate: &Name) -> Result<Answer, Refused> {
         let query = &call.query;
         query.only(&["name", "every", "nonce", "owner", "wait"])?;
-        let every = query.duration("every")?.ok_or_else(|| {
-            Error::invalid("the period is missing: give something like `every=60s`")
-        })?;
-        let acquire = exclusively(&call, self.nonce_or_new(&call)?.hash(gate), every);
-        let (arrival, reply) = self.ask(call, gate, acquire).await?;
-        match (lease(arrival, &reply), reply.outcome()) {
-            (Some(lease), _) => Ok(answer::telling(gate, reply, lease.to_json())),
+        let every = query
+            .duration("every")?
+            .ok_or_else(|| Error::invalid("the period is missing: give it as in `every=60s`"))?;
+        let acquire = exclusive_acquire(&call, self.nonce_or_new(&call)?.hash(gate), every);
+        let (arrival, reply) = self.acquire_one(call, gate, acquire).await?;
+        match (granted_lease(arrival, &reply), reply.outcome()) {
+            (Some(lease), _) => Ok(answer::with_reply(gate, reply, lease.to_json())),
             (None, Outcome::Held(held)) => Err(Problem::throttled(held).into()),
-            (None, _) => Err(refuse(reply)),
+            (None, _) => Err(rejection_of(reply)),
         }
     }
 
@@ -78,11 +78,14 @@ impl Service {
         if request.names.is_empty() {
             request.names = names_in(&text)?;
         } else if !text.trim_ascii().is_empty() {
-            return Err(Error::invalid("names as parameters and a body: give one of them").into());
+            return Err(Error::invalid(
+                "the names are given as parameters and in the body: give them in one place",
+            )
+            .into());
         }
         let names = request.names.clone();
-        let may_take = |caller: &Caller| caller.check_all(&[Right::Acquire], &names);
-        may_take(&call.caller)?;
+        let may_acquire = |caller: &Caller| caller.check_all(&[Right::Acquire], &names);
+        may_acquire(&call.caller)?;
         self.charge(&call.caller, names.len());
         let (wait, principal) = (request.wait, call.caller.principal());
         let owner = request.owner.clone();
@@ -93,20 +96,20 @@ impl Service {
                 .collect()
         })?;
         let acquiring = self.engine.acquire_all(request, principal);
-        let several = self
-            .while_entitled(&call.caller, may_take, acquiring)
+        let outcome = self
+            .while_entitled(&call.caller, may_acquire, acquiring)
             .await?;
-        self.waited(call.arrival, wait).await;
-        match several {
+        self.record_wait(call.arrival, wait).await;
+        match outcome {
             Ok(Several::Granted(granted)) => {
-                let counted = match self.count(call.client_address, &granted) {
-                    Ok(counted) => counted,
-                    Err(refused) => return Err(not_told(entry, refused)?),
+                let permit = match self.reserve_answer(call.client_address, &granted) {
+                    Ok(permit) => permit,
+                    Err(refused) => return Err(record_undelivered(entry, refused)?),
                 };
-                self.granted(entry, &owner, &granted)?;
-                let leases = leases(call.arrival, &granted);
-                let answer = answer::telling_all(granted, &NamedLeases { leases });
-                Ok(answer.counted(counted))
+                self.record_grants(entry, &owner, &granted)?;
+                let leases = granted_leases(call.arrival, &granted);
+                let answer = answer::with_replies(granted, &NamedLeases { leases });
+                Ok(answer.with_permit(permit))
             }
             Ok(Several::Held(name, held)) => {
                 let error = Error::Held(held);
@@ -120,12 +123,12 @@ impl Service {
         }
     }
 
-    /// Counts a large answer to several grants before it is made. Where there is no room for it they are given back.
-    pub(crate) fn count(
+    /// Reserves budget for a large answer to several grants before it is built. If it is refused, the grants are released.
+    pub(crate) fn reserve_answer(
         &self,
         address: ClientAddress,
         granted: &[(Name, Reply)],
-    ) -> Result<Option<Reserved>, Refused> {
+    ) -> Result<Option<BudgetPermit>, Refused> {
         let bytes = granted.iter().map(|(_, reply)| match reply.outcome() {
             Outcome::Granted(grant) => json_bytes(&grant.body),
             _ => 0,
@@ -134,40 +137,40 @@ impl Service {
         if bytes <= UNCOUNTED_BYTES {
             return Ok(None);
         }
-        let counted = self.answers.count(address, bytes);
-        counted.map(Some).ok_or_else(too_many_answers)
+        let permit = self.answers.try_reserve(address, bytes);
+        permit.map(Some).ok_or_else(too_many_answers)
     }
 
-    async fn ask(
+    async fn acquire_one(
         &self,
         call: Call<'_>,
         name: &Name,
         acquire: Acquire,
     ) -> Result<(BootTime, Reply), Refused> {
-        let patience = Patience {
+        let wait_limit = Patience {
             wait: call.query.wait()?,
             within: None,
         };
-        // An unread body would hide that the caller has gone.
+        // An unread body would hide that the caller has disconnected.
         let _ = call
             .body
             .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
         let operation = Operation::Acquire(acquire);
-        let acquiring = self.perform(&call.caller, name, operation, patience);
-        let reply = match patience.wait.is_zero() {
+        let acquiring = self.perform(&call.caller, name, operation, wait_limit);
+        let reply = match wait_limit.wait.is_zero() {
             true => acquiring.await,
             false => {
-                let may_take = |caller: &Caller| caller.check(&[Right::Acquire], name);
-                Box::pin(self.while_entitled(&call.caller, may_take, acquiring)).await?
+                let may_acquire = |caller: &Caller| caller.check(&[Right::Acquire], name);
+                Box::pin(self.while_entitled(&call.caller, may_acquire, acquiring)).await?
             }
         };
-        self.waited(call.arrival, patience.wait).await;
+        self.record_wait(call.arrival, wait_limit.wait).await;
         Ok((call.arrival, reply?))
     }
 }
 
-fn exclusively(call: &Call<'_>, nonce: Hash, ttl: Duration) -> Acquire {
+fn exclusive_acquire(call: &Call<'_>, nonce: Hash, ttl: Duration) -> Acquire {
     Acquire {
         nonce,
         owner: call.owner(),
@@ -180,27 +183,27 @@ fn exclusively(call: &Call<'_>, nonce: Hash, ttl: Duration) -> Acquire {
     }
 }
 
-/// What a reply grants, as it is told.
-fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
+/// Returns the lease that a reply grants, if it does.
+fn granted_lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
     match (reply.outcome(), reply.deadline()) {
         (Outcome::Granted(grant), Some(deadline)) => Some(Lease::granted(grant, arrival, deadline)),
         _ => None,
     }
 }
 
-/// The same of several.
-pub(crate) fn leases(arrival: BootTime, granted: &[(Name, Reply)]) -> Vec<NamedLease> {
+/// Returns the leases that several replies grant.
+pub(crate) fn granted_leases(arrival: BootTime, granted: &[(Name, Reply)]) -> Vec<NamedLease> {
     let leases = granted.iter().filter_map(|(name, reply)| {
         Some(NamedLease {
             name: name.as_str().into(),
-            lease: lease(arrival, reply)?,
+            lease: granted_lease(arrival, reply)?,
         })
     });
     leases.collect()
 }
 
-/// Records that grants are given back because their answer is refused.
-pub(crate) fn not_told(entry: Entry, refused: Refused) -> Result<Refused> {
+/// Records that grants are released because their answer is refused.
+pub(crate) fn record_undelivered(entry: Entry, refused: Refused) -> Result<Refused> {
     entry.fail(&Error::Unavailable(refused.document().detail.to_string()))?;
     Ok(refused)
 }
@@ -208,7 +211,7 @@ pub(crate) fn not_told(entry: Entry, refused: Refused) -> Result<Refused> {
 fn names_in(text: &str) -> Result<Vec<Name>> {
     if text.trim_ascii().is_empty() {
         return Err(Error::invalid(
-            "the name is missing: give `/locks/{name}`, or `name=` for each of several",
+            "the name is missing: give `/locks/{name}`, or one `name=` for each lease",
         ));
     }
     let Names { names } = body::parse_json(text)?;
@@ -218,14 +221,16 @@ fn names_in(text: &str) -> Result<Vec<Name>> {
 fn mode(query: &Query<'_>) -> Result<Mode> {
     let limit = query.read("limit", |text| {
         text.parse()
-            .map_err(|_| Error::invalid("the limit is not a whole number from 1 to 256"))
+            .map_err(|_| Error::invalid("the limit is not a whole number: give one from 1 to 256"))
     })?;
     match (query.get("mode"), limit) {
         (Some("shared"), limit) => Ok(Mode::Shared { limit }),
         (None | Some("exclusive"), None) => Ok(Mode::Exclusive),
         (None | Some("exclusive"), Some(_)) => Err(Error::invalid(
-            "only a shared lease has a limit: give `mode=shared`",
+            "an exclusive lease has no limit: add `mode=shared`, or omit `limit`",
         )),
-        (Some(_), _) => Err(Error::invalid("the mode is `exclusive` or `shared`")),
+        (Some(_), _) => Err(Error::invalid(
+            "the mode is unknown: give `exclusive` or `shared`",
+        )),
     }
 }

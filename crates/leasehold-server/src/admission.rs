@@ -1,4 +1,4 @@
-//! Whether a request is performed: who sends it, what it needs, and how much its caller has asked for.
+//! Admission of requests: identifies the caller, checks its rights, and applies its limits.
 
 use crate::access::caller::{Caller, Need};
 use crate::access::meter::Waiting;
@@ -8,7 +8,7 @@ use crate::route::Route;
 use crate::service::{Call, Head, Peer, Service};
 
 impl Service {
-    /// Identifies the caller of a request, where its route needs that.
+    /// Identifies the caller of a request, if its route requires that.
     pub(crate) fn identify(
         &self,
         head: Head<'_>,
@@ -24,7 +24,7 @@ impl Service {
         }
     }
 
-    /// Counts a request that is invalid, if its caller is known. Returns why it is refused.
+    /// Counts an invalid request against its caller's rate, if the caller is known. Returns why the request is refused.
     pub(crate) fn count_invalid(&self, head: Head<'_>, peer: &Peer, refused: Refused) -> Refused {
         let Some(access) = &self.config.access else {
             return refused;
@@ -35,14 +35,14 @@ impl Service {
         }
     }
 
-    /// Counts each of the parts of a request that was counted as one when it was admitted.
+    /// Counts each part of a request that was admitted as one.
     pub(crate) fn charge(&self, caller: &Caller, parts: usize) {
         caller.charge(&self.config.limits, parts.saturating_sub(1));
     }
 
-    /// Checks that the caller has the rights that a route needs. A request that may wait is counted as a wait until what this
-    /// returns is dropped.
-    pub(crate) fn permit(
+    /// Checks that the caller has the rights that a route requires. A request that may wait counts as a wait until the returned
+    /// guard is dropped.
+    pub(crate) fn authorize(
         &self,
         route: &Route,
         call: &Call<'_>,

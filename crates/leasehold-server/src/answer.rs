@@ -1,4 +1,4 @@
-//! Answers: JSON whose grant becomes the caller's only when its first byte is about to be written.
+//! Answers to requests. A grant becomes the caller's when the first byte of its answer is about to be written.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -20,27 +20,27 @@ use leasehold::engine::{Called, Reply};
 use leasehold::wire::{Problem, Trouble};
 use serde::Serialize;
 
-use crate::budget::Reserved;
+use crate::budget::BudgetPermit;
 use crate::events::Stream;
 use crate::refused::Refused;
 
 /// The body of an answer.
 pub(crate) struct AnswerBody {
     json: Cow<'static, [u8]>,
-    /// The reply that the answer tells,
+    /// The reply that the answer reports, if it reports one.
     reply: Option<(Name, Reply)>,
-    /// or several. Dropped with an answer that nobody reads, they give fresh grants back.
+    /// The replies, if it reports several. A reply that is dropped before it is sent releases its new grant.
     replies: Vec<(Name, Reply)>,
-    /// What is sent instead, for as long as somebody reads.
+    /// Sent instead of the JSON, until the client disconnects.
     stream: Option<Box<Stream>>,
-    /// Its bytes in the budget, if it is large.
-    reserved: Option<Reserved>,
-    /// How much of the text hyper has had.
+    /// The answer's share of the budget, if it is large.
+    permit: Option<BudgetPermit>,
+    /// Bytes of the text that hyper has taken.
     sent: usize,
 }
 
 impl AnswerBody {
-    /// When the store was called for what it tells, from the first call to the last.
+    /// Returns when the store was called for this answer, from the first call to the last.
     pub(crate) fn called(&self) -> Option<Called> {
         let calls = self.replies().filter_map(|(_, reply)| reply.called());
         calls.reduce(|one, other| Called {
@@ -49,7 +49,7 @@ impl AnswerBody {
         })
     }
 
-    /// What it grants.
+    /// Returns the names of the leases that it grants.
     pub(crate) fn granted(&self) -> impl Iterator<Item = &Name> {
         let is_grant = |reply: &Reply| matches!(reply.outcome(), Outcome::Granted(_));
         let grants = self.replies().filter(move |(_, reply)| is_grant(reply));
@@ -60,7 +60,7 @@ impl AnswerBody {
         self.reply.iter().chain(&self.replies)
     }
 
-    /// Its first byte is about to be written, or has just been: what it tells is the caller's.
+    /// Delivers the grants: called when the first byte is about to be written, or was just written.
     pub(crate) fn take(&mut self) {
         for (_, reply) in self.reply.take().into_iter().chain(self.replies.drain(..)) {
             let _ = reply.take();
@@ -71,22 +71,22 @@ impl AnswerBody {
         &self.json
     }
 
-    /// The bytes of its text.
+    /// Returns the length of its text in bytes.
     pub(crate) fn length(&self) -> usize {
         self.json.len()
     }
 
-    /// Whether its bytes are in the budget.
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.reserved.is_some()
+    /// Returns whether it has a share of the budget.
+    pub(crate) fn has_permit(&self) -> bool {
+        self.permit.is_some()
     }
 
-    pub(crate) fn set_reserved(&mut self, reserved: Reserved) {
-        self.reserved = Some(reserved);
+    pub(crate) fn set_reserved(&mut self, permit: BudgetPermit) {
+        self.permit = Some(permit);
     }
 
-    /// The next part of the text. Large ones are copied: the budget holds until all of the text has been sent, which then
-    /// must not be kept by a part of it.
+    /// Returns the next part of the text. Parts of a large text are copied: its permit is released when all of it has been
+    /// sent, and a part that shared its memory would keep that alive.
     fn next_part(&mut self) -> Bytes {
         if self.json.len() <= MAX_PART {
             return match std::mem::take(&mut self.json) {
@@ -103,7 +103,7 @@ impl AnswerBody {
         part
     }
 
-    /// Whether it goes on for as long as somebody reads it.
+    /// Returns whether it is an endless stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.stream.is_some()
     }
@@ -139,21 +139,21 @@ impl Body for AnswerBody {
     }
 }
 
-/// Bytes of a text that hyper gets at once.
+/// The maximum number of bytes of a text that hyper gets at once.
 const MAX_PART: usize = 64 * 1024;
 
-/// Bytes that the head of an ordinary answer takes, and some more.
+/// Enough bytes for the head of most answers.
 const HEAD_BYTES: usize = 192;
 
 const JSON: &str = "application/json";
 const PROBLEM_JSON: &str = "application/problem+json";
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// An answer, before it is put into HTTP: among many others it never is.
+/// An answer before it is encoded as HTTP. In a batch, it becomes a part of another answer instead.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     content_type: &'static str,
-    /// What else is in its head.
+    /// Additional headers.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: AnswerBody,
 }
@@ -169,48 +169,48 @@ impl Answer {
                 reply: None,
                 replies: Vec::new(),
                 stream: None,
-                reserved: None,
+                permit: None,
                 sent: 0,
             },
         }
     }
 
-    /// The same with its bytes in the budget, if they are counted.
-    pub(crate) fn counted(mut self, counted: Option<Reserved>) -> Self {
-        self.body.reserved = counted;
+    /// Adds a share of the budget, if one is required.
+    pub(crate) fn with_permit(mut self, permit: Option<BudgetPermit>) -> Self {
+        self.body.permit = permit;
         self
     }
 
-    /// Writes it down as it is sent, where it has an end.
-    pub(crate) fn write(&self, date: &str, goes_on: bool, to: &mut Vec<u8>) {
+    /// Writes the head and the text. Not for streams.
+    pub(crate) fn write(&self, date: &str, keep_alive: bool, to: &mut Vec<u8>) {
         to.reserve(HEAD_BYTES + self.body.json.len());
-        self.write_head(date, goes_on, to);
+        self.write_head(date, keep_alive, to);
         to.extend_from_slice(&self.body.json);
     }
 
-    /// The same without its text.
-    pub(crate) fn write_head(&self, date: &str, goes_on: bool, to: &mut Vec<u8>) {
+    /// Writes the head.
+    pub(crate) fn write_head(&self, date: &str, keep_alive: bool, to: &mut Vec<u8>) {
         let json = &self.body.json;
         if self.status == StatusCode::OK && self.content_type == JSON && self.headers.is_empty() {
-            // What nearly all of them begin with.
+            // The usual case, in one copy.
             to.extend_from_slice(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store",
             );
         } else {
-            self.write_beginning(to);
+            self.write_status_and_headers(to);
         }
         if self.status != StatusCode::NOT_MODIFIED {
             let mut digits = itoa::Buffer::new();
             write_header("content-length", digits.format(json.len()).as_bytes(), to);
         }
-        if !goes_on {
+        if !keep_alive {
             write_header("connection", b"close", to);
         }
         write_header("date", date.as_bytes(), to);
         to.extend_from_slice(b"\r\n\r\n");
     }
 
-    fn write_beginning(&self, to: &mut Vec<u8>) {
+    fn write_status_and_headers(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(b"HTTP/1.1 ");
         to.extend_from_slice(self.status.as_str().as_bytes());
         to.push(b' ');
@@ -220,25 +220,25 @@ impl Answer {
         for (name, value) in &self.headers {
             write_header(name.as_str(), value.as_bytes(), to);
         }
-        if self.is_not_kept() {
+        if self.lacks_cache_control() {
             write_header("cache-control", NO_STORE.as_bytes(), to);
         }
     }
 
-    /// Whether no cache may keep it: it says nothing else.
-    fn is_not_kept(&self) -> bool {
+    /// Returns whether it says nothing about caches, which must then not store it.
+    fn lacks_cache_control(&self) -> bool {
         self.headers.iter().all(|(name, _)| name != CACHE_CONTROL)
     }
 
-    /// The same for hyper.
+    /// Converts it into a response for hyper.
     pub(crate) fn into_response(self) -> Response<AnswerBody> {
-        let is_not_kept = self.is_not_kept();
+        let lacks_cache_control = self.lacks_cache_control();
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.extend(self.headers);
-        if is_not_kept {
+        if lacks_cache_control {
             headers.insert(CACHE_CONTROL, NO_STORE);
         }
         response
@@ -252,11 +252,11 @@ fn write_header(name: &str, value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(value);
 }
 
-/// What time it is, for people and for caches: written down once a second.
+/// The `Date` header, formatted once a second.
 #[derive(Default)]
 pub(crate) struct Date {
     text: String,
-    /// Until when it is right.
+    /// When the text has to be formatted again.
     until: BootTime,
 }
 
@@ -264,50 +264,48 @@ impl Date {
     pub(crate) fn at(&mut self, now: BootTime) -> &str {
         if self.text.is_empty() || now >= self.until {
             let wall = Timestamp::now();
-            let gone = Duration::from_nanos(u64::from(wall.subsec_nanosecond().unsigned_abs()));
-            self.until = now + Duration::from_secs(1).saturating_sub(gone);
-            let written = DateTimePrinter::new().timestamp_to_rfc9110_string(&wall);
-            self.text = written.unwrap_or_default();
+            let fraction = Duration::from_nanos(u64::from(wall.subsec_nanosecond().unsigned_abs()));
+            self.until = now + Duration::from_secs(1).saturating_sub(fraction);
+            let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&wall);
+            self.text = text.unwrap_or_default();
         }
         &self.text
     }
 }
 
-/// An answer that rests on nothing.
+/// Returns a successful answer without a reply of the engine.
 pub(crate) fn ok(value: &impl Serialize) -> Answer {
     json(StatusCode::OK, JSON, value)
 }
 
-/// The same of JSON whose bytes are in the budget.
-pub(crate) fn reserved(reserved: Reserved, json: Vec<u8>) -> Answer {
-    let mut answer = Answer::new(json.into(), JSON);
-    answer.body.set_reserved(reserved);
-    answer
+/// Returns a successful answer with JSON for which budget was reserved.
+pub(crate) fn reserved_json(permit: BudgetPermit, json: Vec<u8>) -> Answer {
+    Answer::new(json.into(), JSON).with_permit(Some(permit))
 }
 
-/// An answer that tells a reply, and takes it only when it is written.
-pub(crate) fn telling(name: &Name, reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
+/// Returns an answer that delivers a reply of the engine when it is written.
+pub(crate) fn with_reply(name: &Name, reply: Reply, json: impl Into<Cow<'static, [u8]>>) -> Answer {
     let mut answer = Answer::new(json.into(), JSON);
     answer.body.reply = Some((name.clone(), reply));
     answer
 }
 
-/// The same with several replies.
-pub(crate) fn telling_all(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
+/// Returns an answer that delivers several replies when it is written.
+pub(crate) fn with_replies(replies: Vec<(Name, Reply)>, value: &impl Serialize) -> Answer {
     let mut answer = ok(value);
     answer.body.replies = replies;
     answer
 }
 
-/// Many answers in one, each with its status.
-pub(crate) fn many(answers: Vec<Answer>) -> Answer {
+/// Combines the answers to a batch into one, each with its status.
+pub(crate) fn batch(answers: Vec<Answer>) -> Answer {
     let length: usize = answers
         .iter()
         .map(|answer| answer.body.json.len() + 32)
         .sum();
     let mut bytes = Vec::with_capacity(16 + length);
     let mut replies = Vec::with_capacity(answers.len());
-    let mut reserved: Option<Reserved> = None;
+    let mut permit: Option<BudgetPermit> = None;
     bytes.extend_from_slice(b"{\"answers\":[");
     for (number, answer) in answers.into_iter().enumerate() {
         if number > 0 {
@@ -320,20 +318,20 @@ pub(crate) fn many(answers: Vec<Answer>) -> Answer {
         bytes.push(b'}');
         replies.extend(answer.body.reply);
         replies.extend(answer.body.replies);
-        match (&mut reserved, answer.body.reserved) {
-            (Some(reserved), Some(more)) => reserved.add(more),
-            (None, more) => reserved = more,
+        match (&mut permit, answer.body.permit) {
+            (Some(permit), Some(more)) => permit.add(more),
+            (None, more) => permit = more,
             (_, None) => {}
         }
     }
     bytes.extend_from_slice(b"]}");
     let mut answer = Answer::new(bytes.into(), JSON);
     answer.body.replies = replies;
-    answer.body.reserved = reserved;
+    answer.body.permit = permit;
     answer
 }
 
-/// An answer for browsers and other programs that is no JSON of ours. No browser may take it for another type.
+/// Returns an answer with other text than JSON. Browsers must not guess another content type.
 pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>>) -> Answer {
     let bytes = match text.into() {
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
@@ -345,14 +343,14 @@ pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>
     answer
 }
 
-/// An answer that goes on for as long as somebody reads it.
+/// Returns an answer that streams events until the client disconnects.
 pub(crate) fn streaming(stream: Stream) -> Answer {
     let mut answer = Answer::new(Cow::default(), "text/event-stream");
     answer.body.stream = Some(Box::new(stream));
     answer
 }
 
-/// A problem document.
+/// Returns the problem document of a refused request.
 pub(crate) fn problem(refused: &Refused) -> Answer {
     let mut answer = problem_document(&refused.document());
     if let Refused::Method(allow) = refused {
@@ -386,7 +384,7 @@ fn json(status: StatusCode, content_type: &'static str, value: &impl Serialize) 
     }
 }
 
-/// What is said as JSON.
+/// Serializes a value.
 pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("answers have text keys and do not fail")
 }
@@ -416,10 +414,10 @@ mod tests {
             let reply = engine.perform(name, acquire.clone(), Patience::NONE).await;
             replies.push((name.clone(), reply.unwrap()));
         }
-        telling_all(replies, &"granted")
+        with_replies(replies, &"granted")
     }
 
-    /// How many of two names are held once everything that their engine had to do is done.
+    /// Returns how many of two names are held after the engine has finished its work.
     async fn held_after(answer: impl AsyncFnOnce(Answer)) -> usize {
         let store = store::open("memory:").await.unwrap();
         let engine = Engine::start(store).await.unwrap();
@@ -435,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn grants_are_taken_when_their_answer_is_written() {
+    async fn grants_are_kept_when_their_answer_is_written() {
         let written = async |answer: Answer| {
             let body = answer.body.collect().await.unwrap();
             assert_eq!(body.to_bytes(), "\"granted\"");
@@ -444,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn grants_whose_answer_is_never_written_are_given_back() {
+    async fn grants_whose_answer_is_never_written_are_released() {
         assert_eq!(held_after(async |answer| drop(answer)).await, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A request's body, read within bounds of size and time.
+//! Reads the body of a request, within limits of size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use serde::Deserialize;
 use crate::connections::ConnectionSlot;
 use crate::refused::Refused;
 
-/// How much more than the limit is read and thrown away, so that a client that still sends gets to see the answer.
-const DISCARD: usize = 1024 * 1024;
+/// How much of a body beyond its limit is read and discarded, so that a client that is still sending gets the answer.
+const MAX_DISCARDED: usize = 1024 * 1024;
 
-/// What comes with a request.
+/// The body of a request.
 pub(crate) enum Body {
-    /// It is still to be read. Once it is, its connection is busy.
+    /// Not read yet. Its connection counts as busy when it has been read.
     Coming(Incoming, Arc<ConnectionSlot>),
-    /// It has come.
+    /// Read completely.
     Here(Vec<u8>),
 }
 
 impl Body {
-    /// The whole body, at most `limit` bytes.
+    /// Reads the whole body of at most `limit` bytes.
     pub(crate) async fn read(self, limit: usize, timeout: Duration) -> Result<Vec<u8>, Refused> {
         match self {
             Self::Here(bytes) if bytes.len() <= limit => Ok(bytes),
@@ -35,7 +35,7 @@ impl Body {
                     .unwrap_or_else(|_| {
                         Err(Refused::new(
                             Trouble::RequestTimeout,
-                            "the request's body did not arrive in time",
+                            "the request's body did not arrive in time: send the request again",
                         ))
                     })?;
                 slot.begin().await;
@@ -44,15 +44,16 @@ impl Body {
         }
     }
 
-    /// The same as text.
+    /// Reads the whole body as text.
     pub(crate) async fn read_text(
         self,
         limit: usize,
         timeout: Duration,
     ) -> Result<String, Refused> {
         let bytes = self.read(limit, timeout).await?;
-        String::from_utf8(bytes)
-            .map_err(|_| Error::invalid("the request's body is not UTF-8 text").into())
+        String::from_utf8(bytes).map_err(|_| {
+            Error::invalid("the request's body is not UTF-8: encode it as UTF-8").into()
+        })
     }
 }
 
@@ -60,14 +61,16 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     let mut total = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Error::invalid("the request's body broke off"))?;
+        let frame = frame.map_err(|_| {
+            Error::invalid("the request's body is incomplete: send the request again")
+        })?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
         total += data.len();
         if total <= limit {
             bytes.extend_from_slice(&data);
-        } else if total > limit + DISCARD {
+        } else if total > limit + MAX_DISCARDED {
             break;
         }
     }
@@ -78,12 +81,16 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
 }
 
 fn too_large(limit: usize) -> Refused {
-    let detail = format!("the request's body is larger than the {limit} bytes allowed here");
+    let detail = format!("the request's body is too large: send at most {limit} bytes");
     Refused::new(Trouble::TooLarge, detail)
 }
 
-/// What a body says in JSON.
+/// Parses a body as JSON.
 pub(crate) fn parse_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Error> {
     serde_json::from_str(text)
-        .map_err(|error| Error::invalid(format!("the request's body is not as expected: {error}")))
+        .map_err(|error| {
+            Error::invalid(format!(
+                "the request's body is not the JSON that this route takes: {error}; see `/docs` of the service"
+            ))
+        })
 }

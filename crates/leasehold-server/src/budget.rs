@@ -1,7 +1,8 @@
-//! Bounds the bytes of all answers under way: those being made, and those that their clients have not read yet.
+//! Bounds the memory of all answers in progress: those being built, and those that their clients have not read yet.
 //!
-//! Pages and batches reserve what they may take before they are made, and wait for it. Answers about few names cannot be
-//! foreseen and never wait: they are counted once they are made, if they are large. One address has only a share of either.
+//! Pages and batches reserve their maximum size before they are built, and wait for it. The size of other answers is unknown
+//! until they are built: large ones then reserve it from a second pool, without waiting. One address has only a share of each
+//! pool.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,27 +16,27 @@ use tokio::time::timeout;
 use crate::connections::{ClientAddress, ConnectionLimits};
 use crate::refused::Refused;
 
-/// Bytes of a page or of a claim, as far as a single record allows it.
+/// The maximum size of a page or a claim, unless a single record is larger.
 pub(crate) const PAGE_BYTES: usize = 1024 * 1024;
-/// Up to this size an answer is not counted.
+/// The maximum size of answers that need no reservation.
 pub(crate) const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// How long an answer waits for its reservation.
 const RESERVATION_TIMEOUT: Duration = Duration::from_secs(2);
-/// What is counted: so many bytes.
+/// Bytes of one semaphore permit.
 const UNIT: usize = 1024;
 
-/// The bytes that answers under way may have.
+/// The memory budget of answers in progress.
 pub(crate) struct AnswerBudget {
-    /// For what is reserved.
-    reserved: Pool,
-    /// For what is counted once it is made.
-    counted: Pool,
-    /// How many answers wait for a reservation.
+    /// For answers that wait for their reservation.
+    waiting_pool: Pool,
+    /// For answers that are already built.
+    immediate_pool: Pool,
+    /// The number of answers that wait for a reservation.
     waiting: AtomicUsize,
 }
 
 impl AnswerBudget {
-    /// A budget of this many bytes for reservations, and half of that for other answers.
+    /// Creates a budget of `bytes` for pages and batches, and half of that for other answers.
     pub(crate) fn new(bytes: usize, connections: ConnectionLimits) -> Arc<Self> {
         let pool = |bytes: usize| {
             let units = units_of(bytes.max(PAGE_BYTES));
@@ -43,69 +44,70 @@ impl AnswerBudget {
             Pool::new(units, share.max(units_of(PAGE_BYTES)))
         };
         Arc::new(Self {
-            reserved: pool(bytes),
-            counted: pool(bytes / 2),
+            waiting_pool: pool(bytes),
+            immediate_pool: pool(bytes / 2),
             waiting: AtomicUsize::new(0),
         })
     }
 
-    /// Reserves bytes for an answer to this address. Waits for a while if there are too few; refuses if there still are.
+    /// Reserves bytes for an answer to this address. Waits up to [`RESERVATION_TIMEOUT`] for them, then fails.
     pub(crate) async fn reserve(
         &self,
         address: ClientAddress,
         bytes: usize,
-    ) -> Result<Reserved, Refused> {
-        let share = self.reserved.share_of(address);
-        self.reserve_of(&share, bytes).await
+    ) -> Result<BudgetPermit, Refused> {
+        let share = self.waiting_pool.share_of(address);
+        self.reserve_from(&share, bytes).await
     }
 
-    /// The same where several answers go to one address: see [`share_of`](Self::share_of).
-    pub(crate) async fn reserve_of(
+    /// Reserves bytes from a [share](Self::share_of), for one of several answers to an address.
+    pub(crate) async fn reserve_from(
         &self,
         share: &Share,
         bytes: usize,
-    ) -> Result<Reserved, Refused> {
-        if let Some(reserved) = self.reserved.take(share, bytes) {
-            return Ok(reserved);
+    ) -> Result<BudgetPermit, Refused> {
+        if let Some(permit) = self.waiting_pool.try_acquire(share, bytes) {
+            return Ok(permit);
         }
-        let _waiting = Waiting::new(&self.waiting);
-        let reserving = self.reserved.wait_for(share, bytes);
-        let reserved = timeout(RESERVATION_TIMEOUT, reserving).await;
-        reserved.ok().flatten().ok_or_else(too_many_answers)
+        let _waiting = WaitingGuard::new(&self.waiting);
+        let acquiring = self.waiting_pool.acquire(share, bytes);
+        let permit = timeout(RESERVATION_TIMEOUT, acquiring).await;
+        permit.ok().flatten().ok_or_else(too_many_answers)
     }
 
-    /// The share of reservations that an address has.
+    /// Returns the share of an address, from which it may reserve.
     pub(crate) fn share_of(&self, address: ClientAddress) -> Share {
-        self.reserved.share_of(address)
+        self.waiting_pool.share_of(address)
     }
 
-    /// Counts an answer that is made; `None` if there is no room for it.
-    pub(crate) fn count(&self, address: ClientAddress, bytes: usize) -> Option<Reserved> {
-        self.counted.take(&self.counted.share_of(address), bytes)
+    /// Reserves bytes for an answer that is already built; `None` if there are too few.
+    pub(crate) fn try_reserve(&self, address: ClientAddress, bytes: usize) -> Option<BudgetPermit> {
+        let pool = &self.immediate_pool;
+        pool.try_acquire(&pool.share_of(address), bytes)
     }
 
-    /// Whether answers wait for others to be read.
+    /// Returns whether answers wait for a reservation.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The bytes that are reserved or counted now.
+    /// Returns how many bytes are reserved.
     pub(crate) fn used(&self) -> usize {
-        self.reserved.used() + self.counted.used()
+        self.waiting_pool.used() + self.immediate_pool.used()
     }
 }
 
-/// There is no room for an answer.
+/// Returns the refusal of an answer that exceeds the budget.
 pub(crate) fn too_many_answers() -> Refused {
     let mut problem = Problem::new(
         Trouble::TooManyRequests,
-        "too many large answers are under way: try again later, or ask for less at a time",
+        "too many large answers are in progress: retry later, or request less at a time",
     );
     problem.retry_after = Some(1_000);
     problem.into()
 }
 
-/// Bytes, for all addresses and for each.
+/// A budget of bytes for all addresses. Each address has a share.
 struct Pool {
     all: Arc<Semaphore>,
     units: usize,
@@ -139,24 +141,24 @@ impl Pool {
         Share(share)
     }
 
-    /// What is asked for, or all that an address may have.
+    /// Converts bytes to units, at most the share of an address.
     fn units(&self, bytes: usize) -> u32 {
         units_of(bytes).min(self.share) as u32
     }
 
-    fn take(&self, share: &Share, bytes: usize) -> Option<Reserved> {
+    fn try_acquire(&self, share: &Share, bytes: usize) -> Option<BudgetPermit> {
         let units = self.units(bytes);
         let own = share.0.clone().try_acquire_many_owned(units).ok()?;
         let all = self.all.clone().try_acquire_many_owned(units).ok()?;
-        Some(Reserved { own, all })
+        Some(BudgetPermit { own, all })
     }
 
-    /// The share comes first, so that what waits for that keeps no other address waiting.
-    async fn wait_for(&self, share: &Share, bytes: usize) -> Option<Reserved> {
+    /// Waits for the share before the pool, so that an address that has used up its share blocks no other.
+    async fn acquire(&self, share: &Share, bytes: usize) -> Option<BudgetPermit> {
         let units = self.units(bytes);
         let own = share.0.clone().acquire_many_owned(units).await.ok()?;
         let all = self.all.clone().acquire_many_owned(units).await.ok()?;
-        Some(Reserved { own, all })
+        Some(BudgetPermit { own, all })
     }
 
     fn used(&self) -> usize {
@@ -168,14 +170,14 @@ fn units_of(bytes: usize) -> usize {
     bytes.div_ceil(UNIT)
 }
 
-/// Bytes of an answer, until it is dropped.
-pub(crate) struct Reserved {
+/// Reserved bytes of an answer, released on drop.
+pub(crate) struct BudgetPermit {
     own: OwnedSemaphorePermit,
     all: OwnedSemaphorePermit,
 }
 
-impl Reserved {
-    /// Gives back what is beyond this.
+impl BudgetPermit {
+    /// Releases all but this many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         for permit in [&mut self.own, &mut self.all] {
             let excess = permit.num_permits().saturating_sub(units_of(bytes));
@@ -183,24 +185,24 @@ impl Reserved {
         }
     }
 
-    /// Adds another one of the same [`Share`].
+    /// Adds another permit of the same [`Share`].
     pub(crate) fn add(&mut self, other: Self) {
         self.own.merge(other.own);
         self.all.merge(other.all);
     }
 }
 
-/// Counts an answer that waits.
-struct Waiting<'b>(&'b AtomicUsize);
+/// Counts an answer that waits for its reservation, until it is dropped.
+struct WaitingGuard<'b>(&'b AtomicUsize);
 
-impl<'b> Waiting<'b> {
+impl<'b> WaitingGuard<'b> {
     fn new(count: &'b AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -215,7 +217,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     fn budget() -> Arc<AnswerBudget> {
-        // An address may have half of the connections.
+        // By default, the share of an address is a half.
         AnswerBudget::new(8 * MIB, ConnectionLimits::new(&crate::Config::default()))
     }
 
@@ -224,14 +226,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_address_has_a_share_and_keeps_no_other_waiting() {
+    async fn address_that_has_used_up_its_share_blocks_no_other() {
         let budget = budget();
         let first = budget.reserve(address(1), 4 * MIB).await.unwrap();
         let refused = budget.reserve(address(1), 1).await;
-        assert!(refused.is_err(), "it has all of its share");
+        assert!(refused.is_err(), "its share is used up");
         assert!(!budget.is_short());
         let mut second = budget.reserve(address(2), 5 * MIB).await.unwrap();
-        assert_eq!(budget.used(), 8 * MIB, "no more than its share");
+        assert_eq!(budget.used(), 8 * MIB, "at most its share");
         assert!(budget.reserve(address(3), 1).await.is_err());
         second.shrink_to(MIB);
         assert_eq!(budget.used(), 5 * MIB);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_until_another_is_read() {
+    async fn answer_waits_until_another_is_read() {
         let budget = budget();
         let read = budget.reserve(address(1), 4 * MIB).await.unwrap();
         let waiting = tokio::spawn({
@@ -257,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_counted_never_waits_and_has_its_own_limit() {
+    fn answers_that_never_wait_have_a_separate_limit() {
         let budget = budget();
-        let counted = budget.count(address(1), 2 * MIB).unwrap();
-        assert!(budget.count(address(1), 1).is_none());
-        let _other = budget.count(address(2), 2 * MIB).unwrap();
-        assert!(budget.count(address(3), 1).is_none());
-        drop(counted);
-        assert!(budget.count(address(3), 1).is_some());
+        let permit = budget.try_reserve(address(1), 2 * MIB).unwrap();
+        assert!(budget.try_reserve(address(1), 1).is_none());
+        let _other = budget.try_reserve(address(2), 2 * MIB).unwrap();
+        assert!(budget.try_reserve(address(3), 1).is_none());
+        drop(permit);
+        assert!(budget.try_reserve(address(3), 1).is_some());
     }
 }

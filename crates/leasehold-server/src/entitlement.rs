@@ -1,4 +1,4 @@
-//! Rights that end while a request is under way.
+//! Rights that end while a request is in progress.
 //!
 //! The rights of a waiting caller are checked again whenever they end or change, and those of every caller once more before
 //! a grant is delivered. A grant that is withheld is dropped with its answer, which releases it.
@@ -12,8 +12,8 @@ use crate::refused::Refused;
 use crate::service::Service;
 
 impl Service {
-    /// Runs a request that may wait for as long as `check` passes for its caller. Otherwise refuses at once and drops the
-    /// request, as if the caller had left.
+    /// Runs a request that may wait while its caller passes `check`. When the caller no longer does, refuses it at once and
+    /// drops the request, as if the caller had disconnected.
     pub(crate) async fn while_entitled<T>(
         &self,
         caller: &Caller,
@@ -36,8 +36,12 @@ impl Service {
         }
     }
 
-    /// Replaces the answers with a grant to which the caller has no right any more.
-    pub(crate) fn deliverable(&self, caller: &Caller, mut answers: Vec<Answer>) -> Vec<Answer> {
+    /// Replaces the answers with a grant to which the caller no longer has a right.
+    pub(crate) fn withhold_revoked(
+        &self,
+        caller: &Caller,
+        mut answers: Vec<Answer>,
+    ) -> Vec<Answer> {
         for answer in &mut answers {
             if let Err(refused) = self.check_delivery(caller, answer) {
                 *answer = answer::problem(&refused);
@@ -46,8 +50,8 @@ impl Service {
         answers
     }
 
-    /// Refuses an answer with a grant to which the caller has no right any more. Other changes are answered as they were
-    /// made: only a grant can be undone.
+    /// Refuses an answer with a grant to which the caller no longer has a right. Answers about other changes pass, because only
+    /// a grant can be undone.
     pub(crate) fn check_delivery(&self, caller: &Caller, answer: &Answer) -> Result<(), Refused> {
         if !caller.is_over() {
             return Ok(());

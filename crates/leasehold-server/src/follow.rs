@@ -1,4 +1,4 @@
-//! Files that may change while the service runs.
+//! Watches files that may change while the service runs.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,33 +6,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often they are looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often the files are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Files, as they were when they were last looked at.
+/// Files and what identified their contents at the last check.
 pub(crate) struct Followed {
     paths: Vec<PathBuf>,
-    seen: Mutex<Vec<Option<Stamp>>>,
+    stamps: Mutex<Vec<Option<Stamp>>>,
 }
 
 impl Followed {
-    /// As they are now. To be called before they are read, so that no change is missed.
+    /// Records the files' current stamps. Must be called before they are read, so that no change is missed.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
-        let seen = Mutex::new(stamps(&paths));
-        Self { paths, seen }
+        let stamps = Mutex::new(stamps_of(&paths));
+        Self { paths, stamps }
     }
 
-    /// Whether one of them has changed since the last look.
+    /// Returns whether one of them has changed since the last check.
     pub(crate) fn have_changed(&self) -> bool {
-        let now = stamps(&self.paths);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = *seen != now;
-        *seen = now;
+        let current = stamps_of(&self.paths);
+        let mut last = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *last != current;
+        *last = current;
         changed
     }
 }
 
-/// Reads a file. One that is not regular is refused: opening a named pipe waits for its writer, perhaps for ever.
+/// Reads a regular file. Others are refused, because opening a named pipe blocks until there is a writer.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -40,19 +40,19 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// Looks again and again for as long as it is polled, where nobody has to wait for a slow disk.
-pub(crate) async fn keep_looking(look: impl Fn() + Clone + Send + 'static) {
+/// Runs `check` periodically while this future is polled, on a blocking thread, because disks may be slow.
+pub(crate) async fn keep_looking(check: impl Fn() + Clone + Send + 'static) {
     loop {
-        tokio::time::sleep(LOOK).await;
-        let _ = tokio::task::spawn_blocking(look.clone()).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let _ = tokio::task::spawn_blocking(check.clone()).await;
     }
 }
 
-fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+fn stamps_of(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
     paths.iter().map(|path| Stamp::of(path)).collect()
 }
 
-/// Which file it is and when it was changed: another one after every change, in place, of its mode, or by replacing it.
+/// Identifies a version of a file. Differs after every write, change of mode or replacement.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     file: (u64, u64),
@@ -61,7 +61,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// `None` if it is not there.
+    /// Returns the file's stamp; `None` if it does not exist.
     fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self {

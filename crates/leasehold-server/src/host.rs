@@ -1,7 +1,7 @@
-//! The host names that the service answers to.
+//! The host names for which the service accepts requests.
 //!
-//! A page of a foreign site can have its own name resolve to this machine's loopback address (DNS rebinding). For the
-//! browser both are then one site, so neither `Origin` nor `Sec-Fetch-Site` shows the difference; the `Host` does.
+//! Another site can make its own name resolve to this machine's loopback address (DNS rebinding). The browser then treats both
+//! as one site, so neither `Origin` nor `Sec-Fetch-Site` shows the difference, but `Host` does.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,13 +13,13 @@ use leasehold::wire::Trouble;
 use crate::Config;
 use crate::refused::Refused;
 
-/// What a request says about the host that it is meant for.
+/// The host that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host<'a> {
     Named(&'a [u8]),
     Missing,
     Repeated,
-    /// Missing from a request of HTTP/1.0, which has no such rule.
+    /// Missing from an HTTP/1.0 request, where it is optional.
     NotRequired,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Whether it names the machine that the client runs on.
+    /// Returns whether it names the machine that the client runs on.
     pub(crate) fn is_loopback(self) -> bool {
         let Self::Named(host) = self else {
             return false;
@@ -54,7 +54,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// The hosts that requests may be meant for.
+/// The hosts that requests may name.
 #[derive(Clone, Debug)]
 pub(crate) enum AllowedHosts {
     Any,
@@ -63,8 +63,8 @@ pub(crate) enum AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// An open service on loopback is protected by its address alone, so it is the one that checks, unless the
-    /// configuration asks for more.
+    /// Returns the hosts that the configuration allows. By default, only a service on loopback without access control checks
+    /// hosts, because its address is its only protection.
     pub(crate) fn new(config: &Config, address: Option<SocketAddr>) -> Self {
         let is_loopback = address.is_some_and(|address| address.ip().is_loopback());
         let is_open_on_loopback = is_loopback && config.access.is_none();
@@ -75,7 +75,7 @@ impl AllowedHosts {
         Self::Loopback(names.clone())
     }
 
-    /// Refuses a request without one valid host, and one for a host that is not allowed.
+    /// Refuses a request that does not name exactly one valid and allowed host.
     pub(crate) fn check(&self, host: Host<'_>) -> Result<(), Refused> {
         let invalid = |why: &'static str| Err(Refused::new(Trouble::BadRequest, why));
         let host = match host {
@@ -83,7 +83,7 @@ impl AllowedHosts {
             Host::NotRequired => return Ok(()),
             Host::Missing => return invalid("the `Host` header is missing: send it once"),
             Host::Repeated => {
-                return invalid("the `Host` header is there more than once: send it once");
+                return invalid("the `Host` header is repeated: send it once");
             }
         };
         let Some(authority) = parse(host) else {
@@ -117,7 +117,7 @@ fn is_allowed(host: &str, names: &[String]) -> bool {
     let address: Option<IpAddr> = literal.unwrap_or(host).parse().ok();
     let is_loopback = match address {
         Some(address) => address.to_canonical().is_loopback(),
-        // Resolvers keep this name and all below it on the machine (RFC 6761).
+        // Resolvers map this name and its subdomains to loopback (RFC 6761).
         None => {
             let label = host.rsplit('.').next().unwrap_or(host);
             label.eq_ignore_ascii_case("localhost")
@@ -132,11 +132,11 @@ mod tests {
 
     fn status(hosts: &AllowedHosts, host: Host<'_>) -> u16 {
         let checked = hosts.check(host);
-        checked.map_or_else(|refused| refused.trouble().status(), |()| 200)
+        checked.map_or_else(|refused| refused.problem_type().status(), |()| 200)
     }
 
     #[test]
-    fn an_open_service_on_loopback_answers_to_loopback_and_to_allowed_names_only() {
+    fn only_loopback_and_allowed_names_are_accepted() {
         let hosts = AllowedHosts::Loopback(vec!["leases.internal".into()]);
         for allowed in [
             "localhost",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_one_valid_host() {
+    fn request_must_name_one_valid_host() {
         for hosts in [AllowedHosts::Any, AllowedHosts::Loopback(Vec::new())] {
             for invalid in [
                 "",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_open_service_on_loopback_checks_by_default() {
+    fn only_a_service_on_loopback_without_access_control_checks_hosts_by_default() {
         let address = |text: &str| Some(text.parse().unwrap());
         let mut config = Config::default();
         let is_any = |config: &Config, address| {

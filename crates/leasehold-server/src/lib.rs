@@ -1,7 +1,7 @@
-//! Leasehold as an HTTP service: [`serve`] an engine on a listener.
+//! Leasehold as an HTTP service: [`serve`] runs an engine on a listener.
 //!
-//! The service keeps nothing of its own that a lease depends on. Every route is described in `docs/reference/http.md`; what is
-//! said on the wire is in [`leasehold::wire`].
+//! The service keeps no state that a lease depends on. `docs/reference/http.md` describes every route; the JSON documents are
+//! the types of [`leasehold::wire`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,19 +20,19 @@ mod acquire;
 mod admission;
 mod answer;
 mod audit;
-mod awake;
+mod batch;
 mod body;
 mod budget;
+mod busy_poll;
 mod connections;
 mod dashboard;
 mod entitlement;
 mod events;
 mod follow;
 mod history;
-mod hold;
 mod host;
 mod http1;
-mod look;
+mod items;
 mod metrics;
 mod openapi;
 mod origin;
@@ -42,14 +42,14 @@ mod query;
 mod readiness;
 mod refused;
 mod release;
-mod requests;
+mod renew;
 mod route;
 mod serve;
 mod service;
 mod session;
+mod show;
 mod tls;
 mod traces;
-mod work;
 
 use std::time::Duration;
 
@@ -58,61 +58,61 @@ pub use serve::serve;
 pub use tls::{Tls, TlsFiles};
 pub use traces::Traces;
 
-/// The port that the service listens on by default.
+/// The service's default port.
 pub const DEFAULT_PORT: u16 = 12345;
 
-/// How the service works, and its limits. Everything is bounded.
+/// Options and limits of the service. Every resource is bounded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// What the store is called in the metrics: its scheme.
+    /// The store's label in the metrics: its URL scheme.
     pub store: String,
-    /// The ttl of an acquire that names none.
+    /// The ttl of an acquire without `ttl`.
     pub default_ttl: Duration,
-    /// The ttl of a claim that names none.
+    /// The ttl of a claim without `ttl`.
     pub default_claim_ttl: Duration,
-    /// For how long a record must have been free and empty before it is deleted, by itself and in the background:
-    /// an hour at least. `None` deletes nothing.
+    /// How long a record must have been free and empty before the background purge deletes it: at least an hour. `None`
+    /// disables the purge.
     pub purge: Option<Duration>,
-    /// Who may do what; `None`: anybody may do everything.
+    /// Access control; `None` gives every client all rights.
     pub access: Option<access::Access>,
-    /// Host names that requests may be meant for, beside loopback's; `*` allows any. Empty: a service on loopback without
-    /// access control allows loopback's names and addresses only, every other service any.
+    /// Host names that requests may name, in addition to loopback's; `*` allows any. If empty, a service on loopback without
+    /// access control allows only loopback's names and addresses, and every other service allows any.
     pub allowed_hosts: Vec<String>,
-    /// How much each token or certificate may ask for.
+    /// Rate and wait limits of each token or certificate.
     pub limits: access::Limits,
-    /// Where to record who asked for which change, and who was refused.
+    /// The audit log of changes and refusals.
     pub audit: Option<Audit>,
-    /// Speak TLS, and nothing else.
+    /// Serves TLS only; `None` serves plain HTTP.
     pub tls: Option<Tls>,
-    /// Whom to tell what became of each request. Closed when the service ends.
+    /// Exports a trace of each request. Closed when the service ends.
     pub traces: Option<Traces>,
-    /// Connections at once. When there are more, idle ones are closed: those of the address that has most, the longest idle
-    /// first. While all are busy, only `/healthz`, `/readyz` and `/metrics` are answered on further connections.
+    /// The maximum number of connections. Beyond it, idle ones are closed: those of the address with the most connections, the
+    /// longest idle first. While all are busy, further connections only get `/healthz`, `/readyz` and `/metrics`.
     pub max_connections: usize,
-    /// Connections of one address at once, where an IPv6 address counts by its /64 network; `None`: half of
-    /// [`max_connections`](Self::max_connections). Behind a proxy all callers have the proxy's address.
+    /// The maximum number of connections of one address; an IPv6 address counts by its /64 network. `None` is half of
+    /// [`max_connections`](Self::max_connections). Behind a proxy, all callers have the proxy's address.
     pub max_connections_per_address: Option<usize>,
-    /// Subscribers of `/events` at once, at most half of [`max_connections`](Self::max_connections). One address may have the
-    /// same share of them as of the connections.
+    /// The maximum number of `/events` subscribers, at most half of [`max_connections`](Self::max_connections). One address may
+    /// have the same share of them as of the connections.
     pub max_subscribers: usize,
-    /// Bytes of the pages, claims and batches of answers that are being made, or that their clients have not read yet; large
-    /// answers about one name may have half as many beside that. One address may have the same share of them as of the
-    /// connections. What does not fit waits for a moment and is then refused.
+    /// The maximum size in bytes of all pages, claims and batches of answers in progress or not read yet. Large answers about one
+    /// name have a separate budget of half as many. One address may have the same share of them as of the connections. A
+    /// request beyond it waits up to two seconds and is then refused.
     pub max_answer_bytes: usize,
-    /// Bytes of a request's head.
+    /// The maximum size in bytes of a request's head.
     pub max_head: usize,
     /// How long a connection may be idle, or take to send a request's head.
     pub head_timeout: Duration,
     /// How long a request's body may take to arrive.
     pub body_timeout: Duration,
-    /// How long a client may leave what it is sent unread before its connection is closed.
+    /// How long a write to a client may stall before its connection is closed.
     pub write_timeout: Duration,
-    /// How often a subscriber of `/events` hears something when nothing happens.
+    /// The interval of the heartbeats that `/events` subscribers get while there are no events.
     pub heartbeat: Duration,
     /// How long `/readyz` waits for the store.
     pub ready_timeout: Duration,
-    /// How long requests may take to finish once the service shuts down.
+    /// How long requests may take to finish after the service begins to shut down.
     pub drain_timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Keeps pages of other sites from acting through a browser that can reach the service.
+//! Protection against cross-site request forgery: pages of other sites cannot change anything through a browser.
 
 use hyper::HeaderMap;
 use hyper::Method;
@@ -7,34 +7,34 @@ use leasehold::wire::Trouble;
 
 use crate::refused::Refused;
 
-/// Where a browser says whether a page of the same site asks.
+/// The header in which a browser says whether a request comes from the same site.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses a change that a page of another site has asked for. Browsers say where a request comes from, and no page can
-/// make them lie; programs that are no browsers say nothing.
+/// Refuses a change that a page of another site requests. Browsers send these headers, and pages cannot forge them. Other
+/// programs do not send them.
 pub(crate) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refused> {
     if method == Method::GET || method == Method::HEAD {
         return Ok(());
     }
-    let own = match (headers.get(&SITE), headers.get(ORIGIN)) {
+    let is_same_site = match (headers.get(&SITE), headers.get(ORIGIN)) {
         (None, None) => true,
         (Some(site), _) => site == "same-origin" || site == "none",
         (None, Some(origin)) => {
             let origin = origin.as_bytes();
             let host = headers.get(HOST).map(|host| host.as_bytes());
             let scheme = origin.windows(3).position(|three| three == b"://");
-            let place = scheme.map(|at| &origin[at + 3..]);
-            place
+            let authority = scheme.map(|at| &origin[at + 3..]);
+            authority
                 .zip(host)
-                .is_some_and(|(place, host)| place.eq_ignore_ascii_case(host))
+                .is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
         }
     };
-    if own {
+    if is_same_site {
         return Ok(());
     }
     Err(Refused::new(
         Trouble::Denied,
-        "a page of another site has asked for this: it is not done",
+        "the request comes from a page of another site: send it from a page of the service, or without a browser",
     ))
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_own_pages_and_programs_may_change_anything() {
+    fn only_own_pages_and_programs_may_change_anything() {
         let cases: [(&[(&str, &str)], bool); 9] = [
             (&[], true),
             (&[("sec-fetch-site", "same-origin")], true),
@@ -61,13 +61,17 @@ mod tests {
             (&[("origin", "http://evil.example")], false),
             (&[("origin", "null")], false),
         ];
-        for (lines, own) in cases {
+        for (lines, is_allowed) in cases {
             let mut headers = HeaderMap::new();
             headers.insert("host", "db1:12345".parse().unwrap());
             for (name, value) in lines {
                 headers.insert(*name, value.parse().unwrap());
             }
-            assert_eq!(check(&Method::POST, &headers).is_ok(), own, "{lines:?}");
+            assert_eq!(
+                check(&Method::POST, &headers).is_ok(),
+                is_allowed,
+                "{lines:?}"
+            );
             assert!(check(&Method::GET, &headers).is_ok());
         }
     }

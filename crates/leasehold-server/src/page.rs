@@ -1,17 +1,17 @@
-//! A page of a list, written as JSON and bounded in bytes.
+//! A page of a list as JSON of bounded size.
 
 use leasehold::core::Kind;
 use leasehold::wire::LockView;
 
 use crate::budget::PAGE_BYTES;
 
-/// A page that is being written.
+/// A page in progress.
 pub(crate) struct Page {
     json: Vec<u8>,
     count: usize,
 }
 
-/// The first so many views of some would have fitted.
+/// The views did not fit; only this many of them would have.
 pub(crate) struct Overflow(pub(crate) usize);
 
 impl Page {
@@ -26,7 +26,7 @@ impl Page {
         }
     }
 
-    /// How many views it has.
+    /// Returns the number of views.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -35,7 +35,7 @@ impl Page {
         self.json.len() >= PAGE_BYTES
     }
 
-    /// Adds all of these or, if they are too many, none. A lone view always fits.
+    /// Adds all of these views, or none if they do not fit. A page can always hold one view.
     pub(crate) fn add(&mut self, views: impl Iterator<Item = LockView>) -> Result<(), Overflow> {
         let (length, count) = (self.json.len(), self.count);
         for (number, view) in views.enumerate() {
@@ -53,7 +53,7 @@ impl Page {
         Ok(())
     }
 
-    /// The page as JSON, with where to go on.
+    /// Returns the page as JSON, with the cursor of the next page.
     pub(crate) fn finish(mut self, cursor: Option<&str>) -> Vec<u8> {
         self.json.extend_from_slice(b"],\"cursor\":");
         serde_json::to_writer(&mut self.json, &cursor).expect("text, into memory");

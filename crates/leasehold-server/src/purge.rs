@@ -1,38 +1,38 @@
-//! Deletes what nobody needs any more, by itself and in the background.
+//! Purges unused records in the background.
 
 use std::time::Duration;
 
 use leasehold::engine::{Engine, Purged};
 
-/// How long after the start, and after a failure, a purge begins.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// How often a purge runs within the time for which records are kept.
-const RUNS: u32 = 4;
+/// The delay of a purge after the start, and after a failure.
+pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(60);
+/// The number of purges within the retention.
+const RUNS_PER_RETENTION: u32 = 4;
 
-/// Purges for as long as it is polled, one run at a time.
-pub(crate) async fn keep_purging(engine: Engine, retention: Duration, soon: Duration) {
-    let mut pause = soon;
+/// Purges periodically while this future is polled.
+pub(crate) async fn keep_purging(engine: Engine, retention: Duration, retry_delay: Duration) {
+    let mut pause = retry_delay;
     loop {
-        tokio::time::sleep(jittered(&engine, pause)).await;
+        tokio::time::sleep(with_jitter(&engine, pause)).await;
         pause = match engine.purge("", retention, |_| ()).await {
             Ok(Purged { seen, deleted: 0 }) => {
                 tracing::debug!(seen, "nothing to purge");
-                retention / RUNS
+                retention / RUNS_PER_RETENTION
             }
             Ok(Purged { seen, deleted }) => {
                 tracing::info!(seen, deleted, "purged");
-                retention / RUNS
+                retention / RUNS_PER_RETENTION
             }
             Err(error) => {
-                tracing::warn!(%error, "purging failed: trying again later");
-                soon
+                tracing::warn!(%error, "cannot purge: retrying later");
+                retry_delay
             }
         };
     }
 }
 
-/// Between half and one and a half of it: services that were started together must not purge together.
-fn jittered(engine: &Engine, pause: Duration) -> Duration {
+/// Returns between 50 and 150 % of a pause, so that services that started together do not purge together.
+fn with_jitter(engine: &Engine, pause: Duration) -> Duration {
     let thousandths = u32::try_from(engine.host().random() % 1_000).unwrap_or_default();
     pause / 2 + pause / 1_000 * thousandths
 }
@@ -51,13 +51,13 @@ mod tests {
     use super::*;
 
     /// A store whose first search fails.
-    struct Stumbling {
+    struct FlakyStore {
         memory: Memory,
         searches: AtomicU32,
     }
 
     #[async_trait]
-    impl Store for Stumbling {
+    impl Store for FlakyStore {
         fn facts(&self) -> Facts {
             self.memory.facts()
         }
@@ -72,14 +72,14 @@ mod tests {
 
         async fn find(&self, query: &Query) -> Result<Answer<Page>> {
             if self.searches.fetch_add(1, Ordering::SeqCst) == 0 {
-                return Err(Error::Unavailable("stumbled".into()));
+                return Err(Error::Unavailable("injected failure".into()));
             }
             self.memory.find(query).await
         }
     }
 
     /// A record whose last fence was granted long ago.
-    fn old(body: &str) -> Record {
+    fn old_record(body: &str) -> Record {
         Record {
             fence: Fence::new(1_000_000_000_000_001).unwrap(),
             holders: Vec::new(),
@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_old_and_empty_goes_also_after_a_failure() {
-        let store = Arc::new(Stumbling {
+    async fn old_and_empty_records_are_purged_even_after_a_failure() {
+        let store = Arc::new(FlakyStore {
             memory: Memory::new(),
             searches: AtomicU32::new(0),
         });
@@ -106,23 +106,23 @@ mod tests {
         let writes = names.iter().zip(bodies).map(|(name, body)| Write {
             name: name.clone(),
             expect: None,
-            put: Some((WriteId(1), old(body).into())),
+            put: Some((WriteId(1), old_record(body).into())),
             body_changed: true,
         });
         store.swap(writes.collect()).await.unwrap();
         let engine = Engine::start(store.clone()).await.unwrap();
-        let soon = Duration::from_millis(1);
-        let purging = tokio::spawn(keep_purging(engine, limits::MIN_RETENTION, soon));
-        let left = async || {
-            let left = store.load(&names).await.unwrap().value;
-            left.iter().map(Option::is_some).collect::<Vec<_>>()
+        let retry_delay = Duration::from_millis(1);
+        let purging = tokio::spawn(keep_purging(engine, limits::MIN_RETENTION, retry_delay));
+        let exist = async || {
+            let stored = store.load(&names).await.unwrap().value;
+            stored.iter().map(Option::is_some).collect::<Vec<_>>()
         };
-        let gone = async {
-            while left().await != [false, false, true] {
-                tokio::time::sleep(soon).await;
+        let purged = async {
+            while exist().await != [false, false, true] {
+                tokio::time::sleep(retry_delay).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), gone)
+        tokio::time::timeout(Duration::from_secs(30), purged)
             .await
             .expect("purged in bounded time");
         purging.abort();

@@ -1,4 +1,4 @@
-//! Strict reading of percent-encoded text and query strings: what is not understood is refused, never guessed.
+//! Strict parsing of percent-encoded text and query strings: invalid input is refused, never guessed.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use leasehold::wire::MAX_WAIT;
 use leasehold::{Error, Result, duration};
 use memchr::{memchr, memchr2};
 
-/// Decodes a path segment. Two different segments never decode to the same text unless they mean the same: a `%`
-/// without two hexadecimal digits is refused.
+/// Decodes a path segment. A `%` without two hexadecimal digits is refused, so that different segments never decode to the
+/// same text by mistake.
 pub(crate) fn decode<'a>(what: &str, raw: &'a str) -> Result<Cow<'a, str>> {
     if memchr(b'%', raw.as_bytes()).is_some() {
         decode_bytes(what, raw, false).map(Cow::Owned)
@@ -27,14 +27,18 @@ fn decode_bytes(what: &str, raw: &str, plus_is_space: bool) -> Result<String> {
                 .map(|(high, low)| high << 4 | low)
                 .ok_or_else(|| {
                     Error::invalid(format!(
-                        "the {what} is not percent-encoded: write a `%` as `%25`"
+                        "the {what} is not percent-encoded: write `%` as `%25`"
                     ))
                 })?,
             b'+' if plus_is_space => b' ',
             other => other,
         });
     }
-    String::from_utf8(bytes).map_err(|_| Error::invalid(format!("the {what} is not UTF-8")))
+    String::from_utf8(bytes).map_err(|_| {
+        Error::invalid(format!(
+            "the {what} is not UTF-8: percent-encode it as UTF-8"
+        ))
+    })
 }
 
 fn hex(digit: Option<u8>) -> Option<u8> {
@@ -43,14 +47,14 @@ fn hex(digit: Option<u8>) -> Option<u8> {
         .and_then(|value| u8::try_from(value).ok())
 }
 
-/// The parameters of a request: each once, but `name` as often as there are names.
+/// The parameters of a request. Only `name` may be repeated.
 #[derive(Debug, Default)]
 pub(crate) struct Query<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl<'a> Query<'a> {
-    /// Reads a query string as forms write it: `+` is a space.
+    /// Parses a query string in the encoding of HTML forms: `+` is a space.
     pub(crate) fn parse(raw: Option<&'a str>) -> Result<Self> {
         let mut query = Self::default();
         let mut rest = raw.unwrap_or_default();
@@ -64,7 +68,7 @@ impl<'a> Query<'a> {
             let (key, value) = (decode_value("query", key)?, decode_value(key, value)?);
             if query.has(&key) && key != "name" {
                 return Err(Error::invalid(format!(
-                    "the parameter `{key}` is there twice: give it once"
+                    "the parameter `{key}` is repeated: give it once"
                 )));
             }
             query.pairs.push((key, value));
@@ -72,16 +76,16 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    /// Refuses every parameter that is not one of these.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
-        match self.pairs.iter().find(|(key, _)| !known.contains(&&**key)) {
+    /// Refuses every other parameter than these.
+    pub(crate) fn only(&self, names: &[&str]) -> Result<()> {
+        match self.pairs.iter().find(|(key, _)| !names.contains(&&**key)) {
             None => Ok(()),
-            Some((key, _)) if known.is_empty() => Err(Error::invalid(format!(
-                "there is no parameter `{key}` here: this route takes none"
+            Some((key, _)) if names.is_empty() => Err(Error::invalid(format!(
+                "the parameter `{key}` is unknown here: omit it"
             ))),
             Some((key, _)) => Err(Error::invalid(format!(
-                "there is no parameter `{key}` here: there is `{}`",
-                known.join("`, `")
+                "the parameter `{key}` is unknown here: use `{}`",
+                names.join("`, `")
             ))),
         }
     }
@@ -97,13 +101,13 @@ impl<'a> Query<'a> {
             .map(|(_, value)| &**value)
     }
 
-    /// Every value of a parameter.
+    /// Returns all values of a parameter.
     pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
         let pairs = self.pairs.iter();
         pairs.filter_map(move |(name, value)| (name == key).then_some(&**value))
     }
 
-    /// A parameter in the form that `read` understands.
+    /// Parses a parameter with `read`.
     pub(crate) fn read<T>(
         &self,
         key: &str,
@@ -112,41 +116,45 @@ impl<'a> Query<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// A parameter that is a span, as in `30s`.
+    /// Parses a duration parameter, such as `30s`.
     pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>> {
         self.read(key, |text| Ok(duration::parse(text)?))
     }
 
-    /// How many, up to the most that there may be.
-    pub(crate) fn limit(&self, most: usize) -> Result<Option<usize>> {
+    /// Parses the parameter `limit`, at most `max`.
+    pub(crate) fn limit(&self, max: usize) -> Result<Option<usize>> {
         self.read("limit", |text| match text.parse() {
-            Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
+            Ok(limit) if (1..=max).contains(&limit) => Ok(limit),
             _ => Err(Error::invalid(format!(
-                "the limit is not a whole number from 1 to {most}"
+                "the limit is invalid: give a whole number from 1 to {max}"
             ))),
         })
     }
 
-    /// How long to wait, at most a day.
+    /// Parses the parameter `wait`, at most [`MAX_WAIT`].
     pub(crate) fn wait(&self) -> Result<Duration> {
         let wait = self.duration("wait")?.unwrap_or_default();
         if wait > MAX_WAIT {
-            return Err(Error::invalid("the wait is over the maximum of 24 hours"));
+            return Err(Error::invalid(
+                "the wait is over 24 hours: give `24h` or less",
+            ));
         }
         Ok(wait)
     }
 
-    /// A parameter that is `true` or `false`.
+    /// Parses a parameter that is `true` or `false`.
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.read(key, |value| match value {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(Error::invalid(format!("`{key}` must be `true` or `false`"))),
+            _ => Err(Error::invalid(format!(
+                "the parameter `{key}` is invalid: give `true` or `false`"
+            ))),
         })
     }
 }
 
-/// What is before the first of these bytes, and after it.
+/// Splits a text at the first occurrence of a byte.
 pub(crate) fn split(text: &str, at: u8) -> (&str, &str) {
     match memchr(at, text.as_bytes()) {
         Some(position) => (&text[..position], &text[position + 1..]),
@@ -167,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_decode_strictly() {
+    fn segments_are_decoded_strictly() {
         assert_eq!(decode("name", "a%2Fb%2fc").unwrap(), "a/b/c");
         assert_eq!(decode("name", "%23?%25+").unwrap(), "#?%+");
         assert_eq!(decode("name", "..").unwrap(), "..");
@@ -177,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_known_and_there_once() {
+    fn unknown_and_repeated_parameters_are_refused() {
         let query = Query::parse(Some("nonce=a+b%2B&wait=&now")).unwrap();
         assert_eq!(query.get("nonce"), Some("a b+"));
         assert_eq!(query.get("wait"), Some(""));

@@ -1,4 +1,4 @@
-//! Health: whether the process lives, and whether it can do what it is asked.
+//! Health checks: whether the process is alive, and whether it can serve requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// How long the result of a check is good for, and how often a store that fails is checked.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long the result of a check is valid, and how often a failing store is checked.
+const MAX_CHECK_AGE: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
 struct Status {
     status: &'static str,
 }
 
-/// What the last check of the store has shown. However many ask, one check is under way at a time.
+/// The result of the last store check. Concurrent callers share one check.
 pub(crate) struct Readiness {
-    last: watch::Sender<Option<Checked>>,
+    last: watch::Sender<Option<StoreCheck>>,
     is_checking: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Checked {
-    began: BootTime,
+struct StoreCheck {
+    started: BootTime,
     result: Result<()>,
 }
 
@@ -43,39 +43,39 @@ impl Default for Readiness {
 }
 
 impl Service {
-    /// Whether the process lives.
+    /// Handles `/healthz`: the process is alive.
     pub(crate) fn health(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         Ok(answer::ok(&Status { status: "alive" }))
     }
 
-    /// Whether a change can be made and recorded, in bounded time.
+    /// Handles `/readyz`: a change can be made and audited in bounded time.
     pub(crate) async fn ready(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         if let Some(audit) = &self.config.audit {
             audit.check()?;
         }
         let checked = tokio::time::timeout(self.config.ready_timeout, self.check_store()).await;
-        let unanswered = |_| {
-            let detail = "the store did not answer in time";
+        let timed_out = |_| {
+            let detail = "the store did not answer in time: check the store and the network";
             Refused::new(Trouble::StoreUnavailable, detail)
         };
-        checked.map_err(unanswered)??;
+        checked.map_err(timed_out)??;
         Ok(answer::ok(&Status { status: "ready" }))
     }
 
-    /// Whether the store takes writes, as a check of the last second has shown.
+    /// Checks that the store takes writes, unless a recent result is usable.
     async fn check_store(&self) -> Result<()> {
-        let asked = self.engine.host().boot_time();
+        let arrival = self.engine.host().boot_time();
         let mut last = self.readiness.last.subscribe();
         loop {
-            let known = last.borrow_and_update().clone();
-            let counts = |known: &Checked| known.began >= asked || self.is_fresh(known);
-            if let Some(checked) = known.filter(counts) {
-                return checked.result;
+            let check = last.borrow_and_update().clone();
+            let is_usable = |check: &StoreCheck| check.started >= arrival || self.is_fresh(check);
+            if let Some(check) = check.filter(is_usable) {
+                return check.result;
             }
             if !self.readiness.is_checking.swap(true, Ordering::AcqRel) {
-                // In a task of its own: it ends although its caller leaves, and the next caller finds its result.
+                // In a separate task, which completes for later callers even if this caller disconnects.
                 tokio::spawn(self.clone().check_now());
             }
             let _ = last.changed().await;
@@ -83,27 +83,28 @@ impl Service {
     }
 
     async fn check_now(self) {
-        let began = self.engine.host().boot_time();
+        let started = self.engine.host().boot_time();
         let engine = self.engine.clone();
         let checking = tokio::spawn(async move { engine.probe().await }).await;
-        let result = checking
-            .unwrap_or_else(|died| Err(Error::Unavailable(format!("the check died: {died}"))));
-        let checked = Checked { began, result };
-        self.readiness.last.send_replace(Some(checked));
+        let result = checking.unwrap_or_else(|error| {
+            Err(Error::Unavailable(format!("store check failed: {error}")))
+        });
+        let check = StoreCheck { started, result };
+        self.readiness.last.send_replace(Some(check));
         self.readiness.is_checking.store(false, Ordering::Release);
     }
 
-    /// Whether a result still counts: for a second, and a good one only until the store fails.
-    fn is_fresh(&self, checked: &Checked) -> bool {
-        let age = self.engine.host().boot_time().since(checked.began);
+    /// Returns whether a result is still valid: for [`MAX_CHECK_AGE`], and a success only until the store fails.
+    fn is_fresh(&self, check: &StoreCheck) -> bool {
+        let age = self.engine.host().boot_time().since(check.started);
         let store = &self.engine.measures().store;
-        age < FRESH && (checked.result.is_err() || !store.has_failed_since(checked.began))
+        age < MAX_CHECK_AGE && (check.result.is_err() || !store.has_failed_since(check.started))
     }
 
-    /// Checks a store that fails until it answers again, so that metrics and the log say so although nobody asks.
-    pub(crate) async fn keep_checking(self) {
+    /// Checks a failing store until it answers, so that metrics and the log show its recovery without requests.
+    pub(crate) async fn keep_checking_store(self) {
         loop {
-            tokio::time::sleep(FRESH).await;
+            tokio::time::sleep(MAX_CHECK_AGE).await;
             if self.engine.measures().store.is_failing() {
                 let _ = self.check_store().await;
             }

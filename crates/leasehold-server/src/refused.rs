@@ -1,4 +1,4 @@
-//! Why a request is not performed.
+//! Why a request is refused.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use leasehold::core::{Invalid, Outcome};
 use leasehold::engine::refusal;
 use leasehold::wire::{Problem, Trouble};
 
-/// Why a request is not performed.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The request is wrong.
+    /// An error of the engine, or an invalid request.
     Error(Error),
-    /// No such path, method, or too large a body: not an error of leases.
+    /// Another problem, such as an unknown path or a body that is too large.
     Problem(Box<Problem>),
-    /// The lease is another principal's. The audit log has it already.
+    /// The lease belongs to another principal. The audit log already records this.
     Denied(String),
-    /// This path takes other methods: these.
+    /// The path takes only these methods.
     Method(&'static str),
 }
 
@@ -39,11 +39,11 @@ impl From<Problem> for Refused {
 }
 
 impl Refused {
-    pub(crate) fn new(trouble: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
-        Problem::new(trouble, detail).into()
+    pub(crate) fn new(problem_type: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
+        Problem::new(problem_type, detail).into()
     }
 
-    pub(crate) fn trouble(&self) -> Trouble {
+    pub(crate) fn problem_type(&self) -> Trouble {
         match self {
             Self::Error(error) => error.into(),
             Self::Problem(problem) => problem.trouble,
@@ -52,24 +52,24 @@ impl Refused {
         }
     }
 
-    /// What the core refused. Only here is a right what is missing: where a store is denied something, that is the
-    /// operator's matter, and the store is unavailable to callers.
+    /// Converts an outcome of the core. Only here does `Denied` mean that the caller lacks a right. If a store denies the
+    /// service something, callers get `StoreUnavailable`.
     pub(crate) fn outcome(outcome: Outcome) -> Self {
         match refusal(outcome) {
-            Error::Denied(why) => Self::Denied(why),
+            Error::Denied(reason) => Self::Denied(reason),
             error => Self::Error(error),
         }
     }
 
-    /// Its document.
+    /// Returns its problem document.
     pub(crate) fn document(&self) -> Cow<'_, Problem> {
         Cow::Owned(match self {
             Self::Problem(problem) => return Cow::Borrowed(problem),
             Self::Error(error) => error.into(),
-            Self::Denied(why) => Problem::new(Trouble::Denied, why.clone()),
+            Self::Denied(reason) => Problem::new(Trouble::Denied, reason.clone()),
             Self::Method(allow) => Problem::new(
                 Trouble::MethodNotAllowed,
-                format!("this route takes {allow}"),
+                format!("this route does not take the method: use {allow}"),
             ),
         })
     }
@@ -77,7 +77,7 @@ impl Refused {
     pub(crate) fn no_such_route() -> Self {
         Self::new(
             Trouble::NotFound,
-            "there is no such route; a `/` inside a name is written `%2F`",
+            "no such route: check the path, and write `/` inside a name as `%2F`",
         )
     }
 }

@@ -1,4 +1,4 @@
-//! Letting go, and ending somebody's lease.
+//! Handlers that release a lease, and break one.
 
 use leasehold::core::{Break, Fence, HolderRef, Name, Operation, Outcome, Release, limits};
 use leasehold::engine::Patience;
@@ -10,7 +10,7 @@ use crate::answer::{self, Answer};
 use crate::body;
 use crate::refused::Refused;
 use crate::route;
-use crate::service::{Call, Service, refuse};
+use crate::service::{Call, Service, rejection_of};
 
 impl Service {
     pub(crate) async fn release(
@@ -29,9 +29,9 @@ impl Service {
         let released = match reply.outcome() {
             Outcome::Released => true,
             Outcome::NotHeld => false,
-            _ => return Err(refuse(reply)),
+            _ => return Err(rejection_of(reply)),
         };
-        Ok(answer::telling(
+        Ok(answer::with_reply(
             name,
             reply,
             Released { released }.to_json(),
@@ -51,7 +51,10 @@ impl Service {
             (None, true) => BreakHow::default(),
             (None, false) => body::parse_json(&text)?,
             (Some(_), false) => {
-                return Err(Error::invalid("parameters and a body: give one of them").into());
+                return Err(Error::invalid(
+                    "the request has parameters and a body: give one of them",
+                )
+                .into());
             }
         };
         let how = match BreakRequest::try_from(how)? {
@@ -61,7 +64,7 @@ impl Service {
             }),
             force => force.into_break(name),
         };
-        call.caller.check(&[right_to(&how)], name)?;
+        call.caller.check(&[required_right(&how)], name)?;
         let operation = Operation::Break(how);
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
@@ -70,15 +73,15 @@ impl Service {
             Outcome::Released => (true, None),
             Outcome::Broken { until } => (true, *until),
             Outcome::NotHeld => (false, None),
-            _ => return Err(refuse(reply)),
+            _ => return Err(rejection_of(reply)),
         };
         let json = answer::to_json(&Broken { broken, until });
-        Ok(answer::telling(name, reply, json))
+        Ok(answer::with_reply(name, reply, json))
     }
 }
 
-/// The right that it takes to break a lease.
-fn right_to(how: &Break) -> Right {
+/// Returns the right that a break requires.
+fn required_right(how: &Break) -> Right {
     match how {
         Break::Own(_) => Right::Acquire,
         Break::Force { now: false, .. } => Right::Break,
@@ -86,20 +89,20 @@ fn right_to(how: &Break) -> Right {
     }
 }
 
-/// Whose lease it is: by the fence in the path, or else by the nonce.
+/// Returns the holder that the fence in the path or the nonce identifies.
 fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<HolderRef> {
     if let Some(fence) = fence {
         call.query.only(&["name"])?;
         return Ok(HolderRef::Fence(fence));
     }
     call.query.only(&["name", "nonce"])?;
-    let nonce = call
-        .nonce()?
-        .ok_or_else(|| Error::invalid("whose? Give the fence in the path, or `nonce=`"))?;
+    let nonce = call.nonce()?.ok_or_else(|| {
+        Error::invalid("the holder is missing: give its fence in the path, or `nonce=`")
+    })?;
     Ok(HolderRef::Nonce(nonce.hash(name)))
 }
 
-/// What the parameters say; `None` if they say nothing.
+/// Returns the break that the parameters describe; `None` without parameters.
 fn parameters(call: &Call<'_>) -> Result<Option<BreakHow>> {
     let query = &call.query;
     let how = BreakHow {
@@ -109,7 +112,7 @@ fn parameters(call: &Call<'_>) -> Result<Option<BreakHow>> {
         reason: query.get("reason").map(Into::into),
         now: query.flag("now")?.unwrap_or(false),
     };
-    let says_something =
+    let has_any =
         how.fence.is_some() || how.nonce.is_some() || how.force || how.reason.is_some() || how.now;
-    Ok(says_something.then_some(how))
+    Ok(has_any.then_some(how))
 }

@@ -1,4 +1,4 @@
-//! Which route a path and a method name.
+//! Maps a method and a path to a route.
 
 use hyper::Method;
 use leasehold::core::{Fence, Kind, Name};
@@ -10,32 +10,32 @@ use crate::openapi::Part;
 use crate::query::{Query, decode, split};
 use crate::refused::Refused;
 
-/// What a request asks for. A name says itself whether it is a lock's or a gate's.
+/// What a request is for. A [`Name`] is either a lock's or a gate's.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Take a lease.
+    /// Acquire a lease.
     Acquire(Name),
-    /// Take several leases, all or none. None of them: the request's body names them.
+    /// Acquire all of several leases, or none. If there are no names, the request's body has them.
     AcquireAll(Vec<Name>),
-    /// Go on holding.
+    /// Renew a lease.
     Heartbeat(Name, Fence),
-    /// Renew many.
+    /// Renew many leases.
     Heartbeats,
-    /// Answer many requests.
+    /// Answer a batch of requests.
     Requests,
-    /// Write the body.
+    /// Write the body of a held lease.
     Update(Name, Fence),
-    /// Let go, or open a gate again: by fence.
+    /// Release a lease, or reopen a gate, by fence.
     Release(Name, Fence),
-    /// The same by nonce.
+    /// Release a lease, or reopen a gate, by nonce.
     ReleaseByNonce(Name),
-    /// End somebody's lease.
+    /// End a holder's lease.
     Break(Name),
-    /// Look at one name.
+    /// Show one name.
     Show(Name),
-    /// Look at many.
+    /// List names.
     List(Kind),
-    /// Look at who held one name.
+    /// Show the past holders of a name.
     History(Name),
     /// Pass a gate.
     Pass(Name),
@@ -45,31 +45,31 @@ pub(crate) enum Route {
     Remove(Name),
     /// Lease the next items of a state.
     Claim,
-    /// Hear what happens.
+    /// Subscribe to events.
     Events,
-    /// Numbers about what was done.
+    /// Metrics for Prometheus.
     Metrics,
-    /// How much there is to do, and was in the last hour.
+    /// The load now and in the last hour.
     Totals,
-    /// A part of the page for people who look after it.
+    /// A file of the dashboard.
     Dashboard(&'static Asset),
-    /// What there is to ask, for programs.
+    /// The OpenAPI description.
     OpenApi,
-    /// The same for people.
+    /// A file of the page that shows the OpenAPI description.
     Docs(Part),
-    /// Open a session for a token, as a cookie.
+    /// Open a session for a token, in a cookie.
     LogIn,
-    /// End it.
+    /// End the session.
     LogOut,
-    /// Who asks.
+    /// Show the caller's principal and scopes.
     WhoAmI,
-    /// Whether the process lives.
+    /// Check that the process is alive.
     Health,
-    /// Whether a change can be made.
+    /// Check that a change can be made.
     Ready,
 }
 
-/// What a method does.
+/// What an HTTP method does.
 #[derive(Clone, Copy)]
 enum Verb {
     Read,
@@ -96,12 +96,12 @@ const WRITE_DELETE: &str = "POST, PUT, DELETE";
 const READ_WRITE: &str = "GET, HEAD, POST, PUT";
 const ALL: &str = "GET, HEAD, POST, PUT, DELETE";
 
-type Found = Result<Route, Refused>;
-/// The routes of a collection: what is meant by a method, a name, and the rest of the path.
-type Collection = fn(Verb, &Names<'_>, &[&str]) -> Found;
+type RouteResult = Result<Route, Refused>;
+/// The routes of a collection, by method, name and rest of the path.
+type Collection = fn(Verb, &Names<'_>, &[&str]) -> RouteResult;
 
 impl Route {
-    /// The name that it is about, if there is one, or the first of several.
+    /// Returns its name, or the first of several, if it has any.
     pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::Acquire(name)
@@ -120,13 +120,13 @@ impl Route {
         }
     }
 
-    /// Whether it is about one name and no other.
-    pub(crate) fn is_about_one_name(&self) -> bool {
+    /// Returns whether it is about exactly one name.
+    pub(crate) fn has_single_name(&self) -> bool {
         self.name().is_some() && !matches!(self, Self::AcquireAll(_))
     }
 
-    /// The route of a request. `?name=` stands for the path segment, for names that URL parsers mangle.
-    pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> Found {
+    /// Finds the route of a request. `?name=` replaces the path segment, for names that URL parsers change.
+    pub(crate) fn find(method: &Method, path: &str, query: &Query<'_>) -> RouteResult {
         let verb = Verb::from(method);
         let mut segments = Segments(path.strip_prefix('/'));
         let (collection, kind): (Collection, _) = match segments.next() {
@@ -135,7 +135,7 @@ impl Route {
             Some("gates") => (gates, Kind::Gate),
             _ => return service(verb, path),
         };
-        // With `?name=`, the segment of the name is missing and everything else moves up.
+        // With `?name=`, the path has no segment for the name.
         let segment = if query.has("name") {
             None
         } else {
@@ -146,18 +146,18 @@ impl Route {
             segment,
             query,
         };
-        // One more than any route has.
+        // One more than the longest route has.
         let mut rest = [""; 3];
         let mut count = 0;
-        for (place, segment) in rest.iter_mut().zip(segments) {
-            *place = segment;
+        for (slot, segment) in rest.iter_mut().zip(segments) {
+            *slot = segment;
             count += 1;
         }
         collection(verb, &names, &rest[..count])
     }
 }
 
-/// What is between the slashes of a path.
+/// The segments of a path.
 struct Segments<'a>(Option<&'a str>);
 
 impl<'a> Iterator for Segments<'a> {
@@ -171,7 +171,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
     match (names.count(), rest, verb) {
         (0, [], Verb::Read) => Ok(Route::List(names.kind)),
         (0, [], Verb::Write) => Ok(Route::AcquireAll(Vec::new())),
@@ -196,7 +196,7 @@ fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
     }
 }
 
-fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
     match (names.count(), rest, verb) {
         (0, [], Verb::Read) => Ok(Route::List(names.kind)),
         (_, [], Verb::Write) => Ok(Route::Pass(names.one()?)),
@@ -213,7 +213,7 @@ fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
     }
 }
 
-fn items(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
+fn items(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
     match (rest, verb) {
         ([], Verb::Write) => Ok(Route::Put(names.one()?)),
         ([], Verb::Delete) => Ok(Route::Remove(names.one()?)),
@@ -222,8 +222,8 @@ fn items(verb: Verb, names: &Names<'_>, rest: &[&str]) -> Found {
     }
 }
 
-/// Routes that name nothing.
-fn service(verb: Verb, path: &str) -> Found {
+/// The routes without names.
+fn service(verb: Verb, path: &str) -> RouteResult {
     match (path, verb) {
         ("/claims", Verb::Write) => Ok(Route::Claim),
         ("/heartbeats", Verb::Write) => Ok(Route::Heartbeats),
@@ -263,7 +263,7 @@ fn service(verb: Verb, path: &str) -> Found {
     }
 }
 
-/// The names that a request is about: that of the path, or those of the query.
+/// The names of a request, from the path or the query.
 struct Names<'a> {
     kind: Kind,
     segment: Option<&'a str>,
@@ -286,7 +286,9 @@ impl Names<'_> {
             (Some(raw), _, _) => decode("name", raw)?,
             (None, Some(name), None) => name.into(),
             (None, Some(_), Some(_)) => {
-                return Err(Error::invalid("this is about one name: give `name` once"));
+                return Err(Error::invalid(
+                    "several names are given, but this route takes one: give `name` once",
+                ));
             }
             (None, None, _) => {
                 return Err(Error::invalid(
@@ -298,7 +300,7 @@ impl Names<'_> {
     }
 }
 
-/// A fence as it is written in a URL.
+/// Parses a fence in a URL.
 pub(crate) fn fence(text: &str) -> Result<Fence> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits
@@ -306,7 +308,7 @@ pub(crate) fn fence(text: &str) -> Result<Fence> {
         .flatten()
         .ok_or_else(|| {
             Error::invalid(format!(
-                "the fence is not a whole number from 0 to {}; a `/` inside a name is written `%2F`",
+                "the fence is not a whole number from 0 to {}: give the fence of the grant, and write `/` inside a name as `%2F`",
                 Fence::MAX
             ))
         })
@@ -316,8 +318,8 @@ pub(crate) fn fence(text: &str) -> Result<Fence> {
 mod tests {
     use super::*;
 
-    /// The route of `METHOD PATH?QUERY`.
-    fn find(line: &str) -> Found {
+    /// Finds the route of `METHOD PATH?QUERY`.
+    fn find(line: &str) -> RouteResult {
         let (method, target) = line.split_once(' ').unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = Query::parse(Some(query)).unwrap();
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_names_lead_to_routes() {
+    fn methods_and_paths_map_to_routes() {
         let fence = Fence::new(13).unwrap();
         let both = vec![lock("b"), lock("a/")];
         for (line, route) in [
@@ -378,7 +380,7 @@ mod tests {
             ("GET /totals", Route::Totals),
             (
                 "GET /",
-                Route::Dashboard(dashboard::find("/").expect("the page")),
+                Route::Dashboard(dashboard::find("/").expect("a page")),
             ),
             ("POST /claims", Route::Claim),
             ("POST /requests", Route::Requests),
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn unknown_paths_names_and_methods_are_refused() {
         for path in [
             "/dashboard",
             "/dashboard/nothing.js",
@@ -407,8 +409,8 @@ mod tests {
             "/claims/a",
         ] {
             let refused = find(&format!("POST {path}")).unwrap_err();
-            let found = matches!(&refused, Refused::Problem(p) if p.status == 404);
-            assert!(found, "{path}: {refused:?}");
+            let is_not_found = matches!(&refused, Refused::Problem(p) if p.status == 404);
+            assert!(is_not_found, "{path}: {refused:?}");
         }
         for line in [
             "POST /locks/a/x",
@@ -429,8 +431,8 @@ mod tests {
             "DELETE /gates/a/x",
         ] {
             let refused = find(line).unwrap_err();
-            let invalid = matches!(refused, Refused::Error(Error::Invalid(_)));
-            assert!(invalid, "{line}: {refused:?}");
+            let is_invalid = matches!(refused, Refused::Error(Error::Invalid(_)));
+            assert!(is_invalid, "{line}: {refused:?}");
         }
         for (line, allow) in [
             ("GET /locks/a/1", WRITE_DELETE),

@@ -1,4 +1,4 @@
-//! Accepts connections until told to stop, then lets them finish.
+//! Accepts connections until shutdown, then drains them.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,8 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::answer::{self, Answer, AnswerBody};
-use crate::awake::Awake;
-use crate::budget::{AnswerBudget, Reserved, UNCOUNTED_BYTES};
+use crate::budget::{AnswerBudget, BudgetPermit, UNCOUNTED_BYTES};
+use crate::busy_poll::BusyPoll;
 use crate::connections::{Connection, ConnectionLimiter, ConnectionLimits, PROBES};
 use crate::events::Hub;
 use crate::host::AllowedHosts;
@@ -28,20 +28,20 @@ use crate::purge;
 use crate::refused::Refused;
 use crate::service::{Peer, Service};
 
-/// How long to pause when no connection can be accepted, as when all file descriptors are in use.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a request on a connection of the reserve waits for a slot: a connection that falls idle now can be displaced by then.
+/// The delay after a failed accept, such as when all file descriptors are in use.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How long a request on a reserve connection waits for a slot. By then, a connection that becomes idle now can be displaced.
 const PROMOTION_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// How often it tries.
-const PROMOTION_PAUSE: Duration = Duration::from_millis(50);
+/// How often it tries to get a slot.
+const PROMOTION_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Serves an engine until `shutdown` is ready; then accepts no more, closes the engine, so that everybody who waits
-/// gets an answer, and returns once all requests are answered or [`Config::drain_timeout`] is over.
+/// Serves an engine until `shutdown` is ready. Then stops accepting connections and closes the engine, so that all waiters get
+/// an answer. Returns when all requests are answered, or after [`Config::drain_timeout`].
 ///
-/// Meanwhile it deletes what nobody needs any more, as [`Config::purge`] says, and follows the files of
-/// [`Config::access`] and [`Config::tls`].
+/// While it runs, it purges unused records as [`Config::purge`] says, and reloads the files of [`Config::access`] and
+/// [`Config::tls`] when they change.
 ///
-/// Dropping the future ends all connections at once.
+/// Dropping the future closes all connections at once.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
@@ -49,22 +49,26 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let limits = ConnectionLimits::new(&config);
-    // Who waits has a connection: one token never has more than half of them.
+    // Each waiter occupies a connection, so the waiters of one token may have at most half of them.
     config.limits.waits = config.limits.waits.min(limits.total.div_ceil(2));
     let answers = AnswerBudget::new(config.max_answer_bytes, limits);
     let limiter = ConnectionLimiter::new(limits, engine.host().clone());
     let (drain_timeout, traces) = (config.drain_timeout, config.traces.clone());
     let mut background = JoinSet::new();
     if let Some(retention) = config.purge {
-        background.spawn(purge::keep_purging(engine.clone(), retention, purge::SOON));
+        background.spawn(purge::keep_purging(
+            engine.clone(),
+            retention,
+            purge::RETRY_DELAY,
+        ));
     }
     let metrics = Arc::new(Metrics::new());
     let events = Hub::new(engine.clone());
-    let counting = (events.clone(), metrics.clone());
-    background.spawn(async move { counting.0.history.keep_counting(&counting.1).await });
-    let awake: Arc<Awake> = Arc::default();
+    let (hub, counters) = (events.clone(), metrics.clone());
+    background.spawn(async move { hub.history.keep_counting(&counters).await });
+    let busy_poll: Arc<BusyPoll> = Arc::default();
     let committing = engine.clone();
-    background.spawn(awake.clone().keep(move || committing.calls_apart()));
+    background.spawn(busy_poll.clone().run(move || committing.calls_apart()));
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }
@@ -72,9 +76,9 @@ pub async fn serve(
         background.spawn(audit.clone().keep_open());
     }
     if let Some(tls) = &config.tls {
-        background.spawn(tls.clone().keep_reading());
+        background.spawn(tls.clone().reload_on_change());
     }
-    let closing: Arc<Closing> = Arc::default();
+    let closing: Arc<ShutdownSignal> = Arc::default();
     let hosts = AllowedHosts::new(&config, listener.local_addr().ok());
     let mut connections = Connections {
         service: Service {
@@ -83,7 +87,7 @@ pub async fn serve(
             hosts: Arc::new(hosts),
             events: events.clone(),
             metrics,
-            awake,
+            busy_poll,
             readiness: Arc::default(),
             connections: limiter,
             answers,
@@ -91,7 +95,7 @@ pub async fn serve(
         open: JoinSet::new(),
         closing: closing.clone(),
     };
-    background.spawn(connections.service.clone().keep_checking());
+    background.spawn(connections.service.clone().keep_checking_store());
     {
         let accepting = pin!(connections.accept(listener));
         tokio::select! {
@@ -107,25 +111,25 @@ pub async fn serve(
     let drained = async {
         let answered = async { while open.join_next().await.is_some() {} };
         tokio::join!(answered, engine.close());
-        // Grants that nobody took meanwhile are given back.
+        // Releases the grants that were not delivered meanwhile.
         engine.close().await;
     };
     if tokio::time::timeout(drain_timeout, drained).await.is_err() {
-        tracing::warn!("some requests were not finished in time");
+        tracing::warn!("drain timeout: some requests were not finished");
     }
     if let Some(traces) = traces {
         traces.close().await;
     }
 }
 
-/// Whether the service ends.
+/// Signals that the service shuts down.
 #[derive(Default)]
-pub(crate) struct Closing {
+pub(crate) struct ShutdownSignal {
     set: AtomicBool,
     notify: Notify,
 }
 
-impl Closing {
+impl ShutdownSignal {
     fn set(&self) {
         self.set.store(true, Ordering::SeqCst);
         self.notify.notify_waiters();
@@ -135,7 +139,7 @@ impl Closing {
         self.set.load(Ordering::SeqCst)
     }
 
-    /// Ready once it ends, unless it did so before.
+    /// Returns a future that is ready when the signal is set, unless it already is: check [`is_set`](Self::is_set) too.
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.notify.notified()
     }
@@ -143,9 +147,9 @@ impl Closing {
 
 struct Connections {
     service: Service,
-    /// One task for each connection; dropped, they end.
+    /// One task for each connection, ended on drop.
     open: JoinSet<()>,
-    closing: Arc<Closing>,
+    closing: Arc<ShutdownSignal>,
 }
 
 impl Connections {
@@ -156,7 +160,7 @@ impl Connections {
                     Ok((stream, address)) => self.connect(stream, address),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept connections");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
                 Some(_) = self.open.join_next() => self.service.metrics.disconnected.count(),
@@ -172,7 +176,7 @@ impl Connections {
         service.metrics.connected.count();
         let peer = Peer {
             address: address.to_string().into(),
-            counted_as: connection.address(),
+            client_address: connection.address(),
             certificate: None,
         };
         let metrics = service.metrics.clone();
@@ -185,15 +189,15 @@ impl Connections {
         };
         let task = match tls {
             None => self.open.spawn(async move {
-                ended(&metrics, http1::serve(client, stream).await);
+                log_end(&metrics, http1::serve(client, stream).await);
             }),
             Some(tls) => self.open.spawn(async move {
                 match tls.accept(stream).await {
                     Ok((stream, certificate)) => {
                         client.peer.certificate = certificate;
-                        ended(&metrics, http1::serve(client, stream).await);
+                        log_end(&metrics, http1::serve(client, stream).await);
                     }
-                    Err(error) => tracing::debug!(%error, "no TLS with a client"),
+                    Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                 }
             }),
         };
@@ -206,12 +210,12 @@ pub(crate) struct Client {
     pub(crate) service: Service,
     pub(crate) peer: Peer,
     pub(crate) connection: Connection,
-    pub(crate) closing: Arc<Closing>,
+    pub(crate) closing: Arc<ShutdownSignal>,
 }
 
 impl Client {
-    /// Whether a request for this path is performed. On a connection of the reserve that takes a slot, unless it is a probe;
-    /// without one in time the request is refused, and its connection is to be closed.
+    /// Admits a request for this path. On a reserve connection, a request other than a probe requires a slot. If it gets none
+    /// in time, it is refused and its connection must be closed.
     pub(crate) async fn admit(&self, path: &str) -> Result<(), Answer> {
         if !self.connection.is_reserved() || PROBES.contains(&path) {
             return Ok(());
@@ -222,46 +226,50 @@ impl Client {
                 self.connection.count_refused();
                 return Err(self.refuse(arrival.elapsed()));
             }
-            tokio::time::sleep(PROMOTION_PAUSE).await;
+            tokio::time::sleep(PROMOTION_RETRY_DELAY).await;
         }
         Ok(())
     }
 
-    fn refuse(&self, took: Duration) -> Answer {
-        let trouble = Trouble::TooManyRequests;
-        let detail =
-            "all connections of the service, or all that one address may have, are busy: try again";
-        let mut problem = Problem::new(trouble, detail);
+    fn refuse(&self, elapsed: Duration) -> Answer {
+        let problem_type = Trouble::TooManyRequests;
+        let detail = "all connections of the service, or all that one address may have, are busy: retry later";
+        let mut problem = Problem::new(problem_type, detail);
         problem.retry_after = Some(1_000);
         let metrics = &self.service.metrics;
-        metrics.answered(Asked::Other, Some(trouble), took);
+        metrics.answered(Asked::Other, Some(problem_type), elapsed);
         answer::problem(&Refused::from(problem))
     }
 
-    /// A complete request is here: the connection stays until it is answered.
+    /// Marks the connection as busy with a complete request, so that it is not closed before the answer.
     pub(crate) async fn begin(&self) {
         self.connection.slot().begin().await;
     }
 
-    /// Counts a large answer that is not in the budget yet. Without room for it the connection ends: there are too many
-    /// answers that are not read.
-    pub(crate) fn count(&self, body: &AnswerBody, bytes: usize) -> io::Result<Option<Reserved>> {
-        if bytes <= UNCOUNTED_BYTES || body.is_reserved() {
+    /// Reserves budget for a large answer that has none yet. Fails if there are too many unread answers; the connection is then
+    /// closed.
+    pub(crate) fn count(
+        &self,
+        body: &AnswerBody,
+        bytes: usize,
+    ) -> io::Result<Option<BudgetPermit>> {
+        if bytes <= UNCOUNTED_BYTES || body.has_permit() {
             return Ok(None);
         }
-        let counted = self.service.answers.count(self.connection.address(), bytes);
-        let too_many = || io::Error::other("too many answers are not read");
-        counted.map(Some).ok_or_else(too_many)
+        let answers = &self.service.answers;
+        let permit = answers.try_reserve(self.connection.address(), bytes);
+        let too_many = || io::Error::other("too many unread answers");
+        permit.map(Some).ok_or_else(too_many)
     }
 
-    /// Whether the client may send another request.
+    /// Returns whether the client may send another request.
     pub(crate) fn keeps_alive(&self) -> bool {
         !self.connection.is_reserved() && !self.closing.is_set()
     }
 }
 
-fn ended(metrics: &Metrics, how: Result<(), http1::Failure>) {
-    if let Err(error) = how {
+fn log_end(metrics: &Metrics, result: Result<(), http1::Failure>) {
+    if let Err(error) = result {
         if http1::is_timeout(&*error) {
             metrics.stalled.count();
         }

@@ -1,4 +1,4 @@
-//! One request, from its arrival to its answer.
+//! Handles one request, from its arrival to its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use crate::Config;
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry, Witness};
-use crate::awake::Awake;
+use crate::batch;
 use crate::body::Body;
 use crate::budget::AnswerBudget;
+use crate::busy_poll::BusyPoll;
 use crate::connections::{ClientAddress, ConnectionLimiter};
 use crate::events::Hub;
 use crate::history::Deed;
@@ -27,17 +28,16 @@ use crate::metrics::{Asked, Metrics};
 use crate::query::Query;
 use crate::readiness::Readiness;
 use crate::refused::Refused;
-use crate::requests;
 use crate::route::Route;
 use crate::tls::ClientCertificate;
 use crate::traces::Traced;
 
-/// Browsers use TLS for this host from then on, for a year.
+/// Makes browsers use TLS for this host, for a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 static NONCE: HeaderName = HeaderName::from_static(NONCE_HEADER);
 
-/// What every connection shares.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) engine: Engine,
@@ -45,7 +45,7 @@ pub(crate) struct Service {
     pub(crate) hosts: Arc<AllowedHosts>,
     pub(crate) events: Arc<Hub>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) awake: Arc<Awake>,
+    pub(crate) busy_poll: Arc<BusyPoll>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) connections: Arc<ConnectionLimiter>,
     pub(crate) answers: Arc<AnswerBudget>,
@@ -58,7 +58,7 @@ pub(crate) struct Head<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) host: Host<'a>,
-    /// Those that anybody asks for.
+    /// At least the headers that the service reads.
     pub(crate) headers: &'a HeaderMap,
 }
 
@@ -74,31 +74,31 @@ impl<'a> Head<'a> {
     }
 }
 
-/// A request and what is known of its coming.
+/// A request with its caller and arrival.
 pub(crate) struct Call<'a> {
     pub(crate) query: Query<'a>,
-    /// Who sent it.
     pub(crate) caller: Caller,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: Body,
     pub(crate) client_address: ClientAddress,
-    /// When its head was here: what a client may believe in counts from before this.
+    /// When its head arrived. Durations in the answer count from here; the client counts them from when it sent the request,
+    /// which was earlier.
     pub(crate) arrival: BootTime,
 }
 
-/// Who is at the other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    /// Where it came from: the owner of leases that name none.
+    /// Its address with the port: the owner of leases whose request names none.
     pub(crate) address: Text,
-    /// The address by which its connections are counted.
-    pub(crate) counted_as: ClientAddress,
-    /// The certificate that it has shown.
+    /// The address against whose limits its connections count.
+    pub(crate) client_address: ClientAddress,
+    /// Its TLS certificate.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Service {
-    /// Answers a request, whatever it is, and says when that was.
+    /// Answers any request. Returns the answer and its time.
     pub(crate) async fn answer(
         &self,
         head: Head<'_>,
@@ -106,32 +106,32 @@ impl Service {
         peer: &Peer,
     ) -> (Answer, BootTime) {
         let arrival = self.engine.host().boot_time();
-        self.awake.asked();
-        let mut asked = Asked::Other;
+        self.busy_poll.request_arrived();
+        let mut kind = Asked::Other;
         let traces = self.config.traces.as_ref();
         let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, head, arrival)));
         let answer = self
-            .dispatch(head, body, arrival, peer, &mut asked, traced.as_deref_mut())
+            .dispatch(head, body, arrival, peer, &mut kind, traced.as_deref_mut())
             .await;
-        let trouble = answer.as_ref().err().map(Refused::trouble);
+        let problem_type = answer.as_ref().err().map(Refused::problem_type);
         let mut answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
-        // It counts for every port of a host, and on loopback others do not speak TLS.
+        // HSTS applies to all ports of a host, and on loopback other services may not use TLS.
         if self.config.tls.is_some() && !head.host.is_loopback() {
             answer.headers.push((STRICT_TRANSPORT_SECURITY, HSTS));
         }
-        self.awake.answered();
+        self.busy_poll.request_answered();
         let answered = self.engine.host().boot_time();
-        let took = answered.since(arrival);
-        self.metrics.answered(asked, trouble, took);
+        let elapsed = answered.since(arrival);
+        self.metrics.answered(kind, problem_type, elapsed);
         if let Some(traced) = traced {
-            traced.answered(&answer, trouble);
+            traced.answered(&answer, problem_type);
         }
-        // The query stays out of it: it may hold a nonce.
+        // The query is not logged, because it may contain a nonce.
         tracing::debug!(
             method = %head.method,
             path = head.path,
             status = answer.status.as_u16(),
-            micros = took.as_micros(),
+            micros = elapsed.as_micros(),
             "request"
         );
         (answer, answered)
@@ -143,16 +143,16 @@ impl Service {
         body: Body,
         arrival: BootTime,
         peer: &Peer,
-        asked: &mut Asked,
+        kind: &mut Asked,
         traced: Option<&mut Traced<'_>>,
     ) -> Result<Answer, Refused> {
         let (query, route) = match self.parse(head) {
             Ok(parsed) => parsed,
             Err(refused) => return Err(self.count_invalid(head, peer, refused)),
         };
-        *asked = Asked::from(&route);
+        *kind = Asked::from(&route);
         if let Some(traced) = traced {
-            traced.asks(*asked, &route);
+            traced.asks(*kind, &route);
         }
         let caller = self.identify(head, peer, &route).inspect_err(|refused| {
             if let Some(witness) = self.witness(&route, &Caller::anybody(peer)) {
@@ -165,15 +165,15 @@ impl Service {
             caller,
             headers: head.headers,
             body,
-            client_address: peer.counted_as,
+            client_address: peer.client_address,
             arrival,
         };
         if route == Route::Requests {
-            return Box::pin(self.answer_many(call)).await;
+            return Box::pin(self.answer_batch(call)).await;
         }
         let witness = self.witness(&route, &call.caller);
-        let answer = self.answer_to(route, call).await;
-        tell(witness, &answer);
+        let answer = self.authorize_and_perform(route, call).await;
+        record_refusal(witness, &answer);
         answer
     }
 
@@ -185,12 +185,16 @@ impl Service {
         Ok((query, route))
     }
 
-    /// Answers one request, which came by itself or among others.
-    pub(crate) async fn answer_to(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
-        let _waiting = self.permit(&route, &call)?;
-        let known = (!call.caller.is_anybody()).then(|| call.caller.clone());
+    /// Answers one request, sent separately or in a batch.
+    pub(crate) async fn authorize_and_perform(
+        &self,
+        route: Route,
+        call: Call<'_>,
+    ) -> Result<Answer, Refused> {
+        let _waiting = self.authorize(&route, &call)?;
+        let caller = (!call.caller.is_anybody()).then(|| call.caller.clone());
         let answer = self.perform_route(route, call).await?;
-        if let Some(caller) = known {
+        if let Some(caller) = caller {
             self.check_delivery(&caller, &answer)?;
         }
         Ok(answer)
@@ -200,7 +204,7 @@ impl Service {
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
             Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
-            // The rest is on the heap: a request is as large as the largest of them, and moved around as such.
+            // The others are boxed, because this future is as large as the largest of them, and is moved.
             Route::AcquireAll(names) => Box::pin(self.acquire_all(call, names)).await,
             Route::Heartbeat(name, fence) => Box::pin(self.heartbeat(call, &name, fence)).await,
             Route::Heartbeats => Box::pin(self.heartbeats(call)).await,
@@ -214,7 +218,7 @@ impl Service {
             Route::Put(name) => Box::pin(self.put(call, &name)).await,
             Route::Remove(name) => Box::pin(self.remove(call, &name)).await,
             Route::Claim => Box::pin(self.claim(call)).await,
-            Route::Requests => Err(requests::not_among_others()),
+            Route::Requests => Err(batch::not_batchable()),
             Route::Events => self.events(&call),
             Route::Metrics => self.metrics(&call),
             Route::Totals => self.totals(&call),
@@ -231,23 +235,23 @@ impl Service {
 }
 
 impl Service {
-    /// Notes how long one took that was ready to wait in line, and lets its connection look whether it is still there:
-    /// who left meanwhile drops this, and what it was given goes to the next.
-    pub(crate) async fn waited(&self, arrival: BootTime, wait: Duration) {
+    /// Records the duration of a request that could wait. Then yields, so that its connection can detect a disconnect: that
+    /// drops this future, and the grant goes to the next waiter.
+    pub(crate) async fn record_wait(&self, arrival: BootTime, wait: Duration) {
         if !wait.is_zero() {
-            let took = self.engine.host().boot_time().since(arrival);
-            self.metrics.waited(took);
+            let elapsed = self.engine.host().boot_time().since(arrival);
+            self.metrics.waited(elapsed);
             tokio::task::yield_now().await;
         }
     }
 
-    /// One who sees what is refused to somebody, where that is wanted.
-    pub(crate) fn witness(&self, route: &Route, who: &Caller) -> Option<Witness<'_>> {
+    /// Returns what records the refusal of this request, if there is an audit log.
+    pub(crate) fn witness(&self, route: &Route, caller: &Caller) -> Option<Witness<'_>> {
         let audit = self.config.audit.as_ref()?;
-        Some(Witness::new(audit, route, who))
+        Some(Witness::new(audit, route, caller))
     }
 
-    /// Records changes before they are carried out, where there is an audit log.
+    /// Records changes before they are made, if there is an audit log.
     pub(crate) fn begin(
         &self,
         caller: &Caller,
@@ -259,17 +263,17 @@ impl Service {
         }
     }
 
-    /// Has the engine perform an operation, notes what came of it, and records it where that is wanted.
+    /// Performs an operation, and records its outcome in the history and the audit log.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
         name: &Name,
         operation: Operation,
-        patience: Patience,
+        wait_limit: Patience,
     ) -> Result<Reply> {
         let entry = self.begin(caller, || vec![Change::of(name, &operation)])?;
         let deed = Deed::of(&operation);
-        let reply = self.engine.perform(name, operation, patience).await;
+        let reply = self.engine.perform(name, operation, wait_limit).await;
         if let Ok(reply) = &reply {
             self.events.history.note(name, deed, reply.outcome());
         }
@@ -277,16 +281,21 @@ impl Service {
         reply
     }
 
-    /// Notes what was granted together to an owner, and records it where that is wanted.
-    pub(crate) fn granted(&self, entry: Entry, owner: &Text, all: &[(Name, Reply)]) -> Result<()> {
-        for (name, reply) in all {
+    /// Records several grants to an owner in the history and the audit log.
+    pub(crate) fn record_grants(
+        &self,
+        entry: Entry,
+        owner: &Text,
+        grants: &[(Name, Reply)],
+    ) -> Result<()> {
+        for (name, reply) in grants {
             let deed = Deed::Take(owner.clone(), Sharing::Exclusive);
             self.events.history.note(name, deed, reply.outcome());
         }
-        entry.end_granted(all)
+        entry.end_granted(grants)
     }
 
-    /// The caller's nonce; one that nobody else has if it gave none.
+    /// Returns the caller's nonce, or a random one if it gave none.
     pub(crate) fn nonce_or_new(&self, call: &Call<'_>) -> Result<Nonce> {
         Ok(match call.nonce()? {
             Some(nonce) => nonce,
@@ -296,38 +305,37 @@ impl Service {
 }
 
 impl Call<'_> {
-    /// The nonce, from the URL or from its header.
+    /// Returns the nonce in the URL or in the header.
     pub(crate) fn nonce(&self) -> Result<Option<Nonce>> {
         let mut headers = self.headers.get_all(&NONCE).into_iter();
         let header = headers.next();
         if headers.next().is_some() || (header.is_some() && self.query.has("nonce")) {
-            return Err(Error::invalid("the nonce is there twice: give it once"));
+            return Err(Error::invalid("the nonce is given twice: give it once"));
         }
         let text = match header {
             None => self.query.get("nonce"),
-            Some(value) => Some(
-                std::str::from_utf8(value.as_bytes())
-                    .map_err(|_| Error::invalid("the nonce in the header is not UTF-8"))?,
-            ),
+            Some(value) => Some(std::str::from_utf8(value.as_bytes()).map_err(|_| {
+                Error::invalid("the nonce in the header is not UTF-8: encode it as UTF-8")
+            })?),
         };
         Ok(text.map(Nonce::new).transpose()?)
     }
 
-    /// The nonce of something that may be asked for again.
+    /// Returns the nonce of a request that clients may repeat.
     pub(crate) fn required_nonce(&self) -> Result<Nonce> {
         self.nonce()?.ok_or_else(|| {
             Error::invalid("the nonce is missing: give `nonce=` with 1 to 64 characters")
         })
     }
 
-    /// Who asks, for people.
+    /// Returns the owner that the caller names, or else its address.
     pub(crate) fn owner(&self) -> Text {
         let owner = self.query.get("owner");
         owner.map_or_else(|| self.caller.address.clone(), Into::into)
     }
 }
 
-/// Refuses a request target with a fragment: no target has one, and some parsers drop it in silence.
+/// Refuses a request target with a fragment, which is invalid and which some parsers silently drop.
 pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
     match target.contains(FRAGMENT) {
         true => Err(Refused::new(
@@ -338,14 +346,14 @@ pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
     }
 }
 
-/// Has a witness tell of a refusal.
-pub(crate) fn tell(witness: Option<Witness<'_>>, answer: &Result<Answer, Refused>) {
+/// Records a refusal.
+pub(crate) fn record_refusal(witness: Option<Witness<'_>>, answer: &Result<Answer, Refused>) {
     if let (Some(witness), Err(refused)) = (witness, answer) {
         witness.tell(refused);
     }
 }
 
-/// An outcome that is a refusal for whoever asked.
-pub(crate) fn refuse(reply: Reply) -> Refused {
+/// Converts the reply of an engine that refused an operation.
+pub(crate) fn rejection_of(reply: Reply) -> Refused {
     Refused::outcome(reply.take().0)
 }

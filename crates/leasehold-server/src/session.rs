@@ -1,4 +1,4 @@
-//! For browsers: a session in a cookie that no script can read, and who is signed in.
+//! Sessions of browsers, in a cookie that scripts cannot read.
 
 use hyper::HeaderMap;
 use hyper::header::{COOKIE, HeaderValue, SET_COOKIE};
@@ -11,11 +11,11 @@ use crate::body;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// What the cookie is called, because every port of a host gets it…
-const NAME: &str = "leasehold-session";
-/// …and with TLS: browsers send and accept it over TLS only, and from and for this host only.
-const TLS_NAME: &str = "__Host-leasehold-session";
-/// Bytes of a body with a token.
+/// The name of the cookie without TLS. Specific to Leasehold, because browsers send a cookie to all ports of a host.
+const COOKIE_NAME: &str = "leasehold-session";
+/// The name of the cookie with TLS. Because of its prefix, browsers accept and send it only over TLS and only for this host.
+const TLS_COOKIE_NAME: &str = "__Host-leasehold-session";
+/// The maximum size of a body with a token.
 const LOGIN_BYTES: usize = 1024;
 
 #[derive(Deserialize)]
@@ -24,18 +24,18 @@ struct Login {
     token: String,
 }
 
-/// Who asks, and what they may do.
+/// The caller and its rights.
 #[derive(Serialize)]
-struct Myself {
+struct Identity {
     /// `None` where access control is off.
     principal: Option<leasehold::core::Text>,
     scopes: Vec<String>,
 }
 
-impl Myself {
+impl Identity {
     fn of(caller: &Caller) -> Self {
         let scopes = match caller.credential.as_deref() {
-            Some(known) => known.scopes.iter().map(Scope::to_string).collect(),
+            Some(credential) => credential.scopes.iter().map(Scope::to_string).collect(),
             None => vec!["admin:".to_owned()],
         };
         Self {
@@ -46,7 +46,7 @@ impl Myself {
 }
 
 impl Service {
-    /// Opens a session, which ends with the token, and gives the browser its name.
+    /// Opens a session and sets its cookie. The session ends at the latest with the token.
     pub(crate) async fn log_in(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         let text = call
@@ -55,53 +55,53 @@ impl Service {
             .await?;
         let Login { token } = body::parse_json(&text)?;
         let Some(access) = &self.config.access else {
-            return Ok(answer::ok(&Myself::of(&call.caller)));
+            return Ok(answer::ok(&Identity::of(&call.caller)));
         };
         let caller = access.sign_in(&token, call.caller.address.clone())?;
         caller.count(&self.config.limits)?;
         let cookie = self.cookie(&access.open_session(&caller)?, "");
-        Ok(with_cookie(answer::ok(&Myself::of(&caller)), cookie))
+        Ok(with_cookie(answer::ok(&Identity::of(&caller)), cookie))
     }
 
-    /// Ends a session, and makes the browser forget the cookie.
+    /// Ends a session and deletes its cookie.
     pub(crate) fn log_out(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         if let (Some(access), Some(session)) = (&self.config.access, self.session(call.headers)) {
             access.close_session(session);
         }
         let cookie = self.cookie("", "; Max-Age=0");
-        let nobody = Myself {
+        let signed_out = Identity {
             principal: None,
             scopes: Vec::new(),
         };
-        Ok(with_cookie(answer::ok(&nobody), cookie))
+        Ok(with_cookie(answer::ok(&signed_out), cookie))
     }
 
-    /// Who asks, and what they may do, so that a page can leave out what would be refused.
+    /// Returns the caller and its rights, so that a page can hide what would be refused.
     pub(crate) fn who_am_i(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
-        Ok(answer::ok(&Myself::of(&call.caller)))
+        Ok(answer::ok(&Identity::of(&call.caller)))
     }
 
-    /// Sent by the browser to nobody but this service, from no page but its own, and shown to no script.
-    fn cookie(&self, session: &str, more: &str) -> String {
+    /// Returns a cookie that browsers send only from this service's pages, and that scripts cannot read.
+    fn cookie(&self, session: &str, attributes: &str) -> String {
         let name = self.cookie_name();
         let secure = if self.config.tls.is_some() {
             "; Secure"
         } else {
             ""
         };
-        format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict{secure}{more}")
+        format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict{secure}{attributes}")
     }
 
     fn cookie_name(&self) -> &'static str {
         match self.config.tls {
-            Some(_) => TLS_NAME,
-            None => NAME,
+            Some(_) => TLS_COOKIE_NAME,
+            None => COOKIE_NAME,
         }
     }
 
-    /// The session that the cookie names, if there is one.
+    /// Returns the session in the cookie, if there is one.
     pub(crate) fn session<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
         let name = self.cookie_name();
         let cookies = headers.get_all(COOKIE).into_iter();

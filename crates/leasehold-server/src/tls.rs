@@ -1,4 +1,4 @@
-//! TLS, by rustls, with certificates that are read again when they change.
+//! TLS with rustls, and certificates that are reloaded when they change.
 
 use std::fmt;
 use std::io;
@@ -21,32 +21,32 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use crate::access::Lifetime;
 use crate::follow::{self, Followed};
 
-/// How long a client may take to agree on a connection.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the service's certificates are, all of them PEM.
+/// The PEM files of the service's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Its certificate, and those between it and the authority.
+    /// The service's certificate and the intermediate ones.
     pub certificate: PathBuf,
-    /// The key of the certificate.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// The authorities whose certificates clients may show, if they may. What such a certificate allows is said by the
-    /// [access file](crate::access).
+    /// The authorities whose client certificates are accepted, if any. The [access file](crate::access) says what each
+    /// certificate allows.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// What a client has shown.
+/// A client's verified certificate.
 #[derive(Debug)]
 pub(crate) struct ClientCertificate {
-    /// What it calls its owner: the subject's common name, and the alternative names.
+    /// The subject's common name and the alternative names.
     pub(crate) names: Vec<String>,
-    /// Until it or one that it rests on expires. A connection may last longer, and so may a session of TLS that a client
-    /// resumes without showing its certificate again.
+    /// Ends when a certificate of the chain expires. A connection may last longer, and so may a TLS session that a client resumes
+    /// without sending its certificate again.
     pub(crate) lifetime: Arc<Lifetime>,
 }
 
-/// TLS as these files say, and as they say again whenever they change. Cheap to clone.
+/// The TLS configuration, reloaded when its files change. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     inner: Arc<Inner>,
@@ -59,7 +59,7 @@ struct Inner {
 }
 
 impl Tls {
-    /// As these files say. Files that cannot be used are [`Error::Denied`].
+    /// Loads the files. Fails with [`Error::Denied`] if they cannot be used.
     pub fn open(files: TlsFiles) -> Result<Self> {
         let authorities = files.client_authorities.clone();
         let paths = [files.certificate.clone(), files.key.clone()].into_iter();
@@ -74,35 +74,37 @@ impl Tls {
         })
     }
 
-    /// Follows the files for as long as it is polled. What is wrong with them is logged, and the certificates stay.
-    pub(crate) async fn keep_reading(self) {
-        follow::keep_looking(move || self.look_again()).await;
+    /// Reloads the files when they change, while this future is polled. On failure, logs the error and keeps the certificates.
+    pub(crate) async fn reload_on_change(self) {
+        follow::keep_looking(move || self.reload_if_changed()).await;
     }
 
-    fn look_again(&self) {
+    fn reload_if_changed(&self) {
         if !self.inner.followed.have_changed() {
             return;
         }
         match acceptor(&self.inner.files) {
             Ok(acceptor) => {
-                tracing::info!("the certificates have changed");
+                tracing::info!("certificates reloaded");
                 let current = self.inner.acceptor.write();
                 *current.unwrap_or_else(PoisonError::into_inner) = acceptor;
             }
-            Err(error) => tracing::error!(%error, "the certificates stay as they were"),
+            Err(error) => {
+                tracing::error!(%error, "cannot reload the certificates: the old ones stay in use");
+            }
         }
     }
 
-    /// Agrees with a client on a connection; also the certificate that it has shown.
+    /// Performs the TLS handshake. Also returns the client's certificate, if it sent one.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Arc<ClientCertificate>>)> {
         let acceptor = self.inner.acceptor.read();
         let acceptor = acceptor.unwrap_or_else(PoisonError::into_inner).clone();
-        let stream = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await??;
-        let shown = stream.get_ref().1.peer_certificates();
-        let certificate = shown.and_then(ClientCertificate::of).map(Arc::new);
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+        let chain = stream.get_ref().1.peer_certificates();
+        let certificate = chain.and_then(ClientCertificate::of).map(Arc::new);
         Ok((stream, certificate))
     }
 }
@@ -114,41 +116,43 @@ impl fmt::Debug for Tls {
 }
 
 fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor> {
-    let wrong = |error: &dyn fmt::Display| Error::Denied(format!("TLS cannot be used: {error}"));
+    let unusable = |error: &dyn fmt::Display| Error::Denied(format!("cannot set up TLS: {error}"));
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(&error))?;
+        .map_err(|error| unusable(&error))?;
     let config = match &files.client_authorities {
         None => config.with_no_client_auth(),
         Some(path) => {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(certificates(path)?);
-            // Who shows none may still have a token.
+            // A client without a certificate may still have a token.
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build();
-            config.with_client_cert_verifier(verifier.map_err(|error| wrong(&error))?)
+            config.with_client_cert_verifier(verifier.map_err(|error| unusable(&error))?)
         }
     };
-    let key = read_key(&files.key)
-        .map_err(|error| wrong(&format!("no key in {}: {error}", files.key.display())))?;
+    let key = read_key(&files.key).map_err(|error| {
+        let path = files.key.display();
+        unusable(&format!("no key in {path}: {error}; give a PEM file"))
+    })?;
     let mut config = config
         .with_single_cert(certificates(&files.certificate)?, key)
-        .map_err(|error| wrong(&error))?;
+        .map_err(|error| unusable(&error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let why = match read_certificates(path) {
+    let reason = match read_certificates(path) {
         Ok(found) if !found.is_empty() => return Ok(found),
-        Ok(_) => "there is none".to_owned(),
+        Ok(_) => "the file has none".to_owned(),
         Err(error) => error.to_string(),
     };
     let path = path.display();
     Err(Error::Denied(format!(
-        "TLS cannot be used: no certificate in {path}: {why}"
+        "cannot set up TLS: no certificate in {path}: {reason}; give a PEM file"
     )))
 }
 
@@ -163,7 +167,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::E
 }
 
 impl ClientCertificate {
-    /// Of a chain that was verified.
+    /// Reads the first certificate of a verified chain.
     fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
         let mut until = Timestamp::MAX;

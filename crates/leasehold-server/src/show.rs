@@ -1,4 +1,4 @@
-//! Looking: at one lease, and at many.
+//! Handlers that show one lease, and list many.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::query::Query;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// Names in a page when the caller does not say.
+/// The page size of a list without `limit`.
 const DEFAULT_PAGE: usize = 100;
-/// How long a page may take before it ends as it is: clients wait for it.
-const LIST_TIME: Duration = Duration::from_secs(2);
+/// How long a page may take before it is returned incomplete.
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Service {
     pub(crate) async fn show(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
@@ -32,11 +32,11 @@ impl Service {
         }
     }
 
-    /// A page of names. It ends early when it is large, or takes long: its cursor says where to go on.
+    /// Lists a page of names. A page that is large or takes long ends early, with a cursor for the next page.
     pub(crate) async fn list(&self, call: Call<'_>, kind: Kind) -> Result<Answer, Refused> {
         let query = &call.query;
         query.only(&["prefix", "state", "held", "cursor", "limit", "bodies"])?;
-        let is_cut = cuts_bodies(query)?;
+        let is_cut = are_bodies_cut(query)?;
         let limit = query.limit(MAX_PAGE)?.unwrap_or(DEFAULT_PAGE);
         let mut request = ListRequest {
             gates: kind == Kind::Gate,
@@ -47,13 +47,14 @@ impl Service {
             limit: 0,
         };
         let reserving = self.answers.reserve(call.client_address, PAGE_BYTES);
-        let mut reserved = reserving.await?;
+        let mut permit = reserving.await?;
         let (mut page, started) = (Page::new(kind), Instant::now());
-        // Cursors lead on from whole pages of the store only. What does not fit is asked for again, in a smaller page.
-        let mut most = SEARCH_PAGE;
+        // A cursor continues after a whole page of the store. If that does not fit, a smaller page is requested.
+        let mut batch_limit = SEARCH_PAGE;
         loop {
-            request.limit = most.min(limit - page.count());
-            let Listing { leases, cursor } = self.readable(&call.caller, request.clone()).await?;
+            request.limit = batch_limit.min(limit - page.count());
+            let Listing { leases, cursor } =
+                self.list_readable(&call.caller, request.clone()).await?;
             let views = leases.iter().map(|(name, view)| {
                 let view = self.view(name, view);
                 if is_cut { view.cut() } else { view }
@@ -62,24 +63,27 @@ impl Service {
                 Ok(()) => request.cursor = cursor,
                 Err(_) if page.count() > 0 => break,
                 Err(Overflow(fitting)) => {
-                    most = fitting.min(most - 1).max(1);
+                    batch_limit = fitting.min(batch_limit - 1).max(1);
                     continue;
                 }
             }
             let is_complete = request.cursor.is_none() || page.count() == limit;
-            if is_complete || most < SEARCH_PAGE || page.is_full() || started.elapsed() > LIST_TIME
+            if is_complete
+                || batch_limit < SEARCH_PAGE
+                || page.is_full()
+                || started.elapsed() > LIST_TIMEOUT
             {
                 break;
             }
-            // A store in memory answers at once, and others shall have their turn.
+            // A memory store never waits, so yield to other requests.
             tokio::task::yield_now().await;
         }
         let json = page.finish(request.cursor.as_deref());
-        reserved.shrink_to(json.len());
-        Ok(answer::reserved(reserved, json))
+        permit.shrink_to(json.len());
+        Ok(answer::reserved_json(permit, json))
     }
 
-    /// What may be seen of a name, and how many wait for it here.
+    /// Returns the view of a name, with the number of its waiters in this process.
     fn view(&self, name: &Name, view: &View) -> LockView {
         LockView {
             waiters: self.engine.waiters(name) as u64,
@@ -87,8 +91,8 @@ impl Service {
         }
     }
 
-    /// A page of what the caller may read: one prefix after the other, so that not even a cursor tells of other names.
-    async fn readable(
+    /// Lists a page of the names that the caller may read, prefix by prefix, so that not even a cursor reveals other names.
+    async fn list_readable(
         &self,
         caller: &Caller,
         mut request: ListRequest,
@@ -97,48 +101,49 @@ impl Service {
             return Ok(self.engine.list(request).await?);
         }
         let parts = caller.narrow(Right::Read, &request.prefix)?;
-        let mut after = Place::default();
+        let mut after = ListCursor::default();
         if let Some(cursor) = &request.cursor {
-            after = Place::parse(cursor)?;
+            after = ListCursor::parse(cursor)?;
         }
         let mut rest = parts.into_iter().skip_while(|part| *part < after.prefix);
         let Some(prefix) = rest.next() else {
             return Ok(Listing::default());
         };
-        let go_on = prefix == after.prefix && !after.cursor.is_empty();
-        request.cursor = go_on.then_some(after.cursor);
+        let is_continued = prefix == after.prefix && !after.cursor.is_empty();
+        request.cursor = is_continued.then_some(after.cursor);
         request.prefix = prefix.clone();
         let mut listing = self.engine.list(request).await?;
         let next = match listing.cursor {
-            Some(cursor) => Some(Place { prefix, cursor }),
-            None => rest.next().map(|prefix| Place {
+            Some(cursor) => Some(ListCursor { prefix, cursor }),
+            None => rest.next().map(|prefix| ListCursor {
                 prefix,
                 cursor: String::new(),
             }),
         };
-        listing.cursor = next.map(|place| place.to_string());
+        listing.cursor = next.map(|cursor| cursor.to_string());
         Ok(listing)
     }
 }
 
-/// Whether a list has only the beginnings of bodies.
-fn cuts_bodies(query: &Query<'_>) -> Result<bool> {
+/// Returns whether a list has only the beginnings of bodies.
+fn are_bodies_cut(query: &Query<'_>) -> Result<bool> {
     match query.get("bodies") {
         None | Some("cut") => Ok(true),
         Some("full") => Ok(false),
-        Some(_) => Err(Error::invalid("`bodies` must be `cut` or `full`")),
+        Some(_) => Err(Error::invalid(
+            "the parameter `bodies` is invalid: give `cut` or `full`",
+        )),
     }
 }
 
-/// How far a list has come: in which prefix, and where the store goes on in that. Written with the length of the prefix
-/// first.
+/// The position of a list: a prefix, and the store's cursor within it. Its text form starts with the length of the prefix.
 #[derive(Default)]
-struct Place {
+struct ListCursor {
     prefix: String,
     cursor: String,
 }
 
-impl Place {
+impl ListCursor {
     fn parse(text: &str) -> Result<Self> {
         let parts = text.split_once(':').and_then(|(bytes, rest)| {
             let (prefix, cursor) = rest.split_at_checked(bytes.parse().ok()?)?;
@@ -147,11 +152,15 @@ impl Place {
                 cursor: cursor.to_owned(),
             })
         });
-        parts.ok_or_else(|| Error::invalid("that is no cursor of yours: start without one"))
+        parts.ok_or_else(|| {
+            Error::invalid(
+                "invalid cursor: it is not from this caller's list; start without a cursor",
+            )
+        })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefix, cursor } = self;
         write!(f, "{}:{prefix}{cursor}", prefix.len())

@@ -1,4 +1,4 @@
-//! Work items: put, removed, and leased by their state.
+//! Handlers that put, remove and claim work items.
 
 use leasehold::core::{Name, Operation, Outcome, Put, limits};
 use leasehold::engine::Patience;
@@ -11,25 +11,28 @@ use crate::acquire;
 use crate::answer::{self, Answer};
 use crate::audit::Change;
 use crate::refused::Refused;
-use crate::service::{Call, Service, refuse};
+use crate::service::{Call, Service, rejection_of};
 
-/// How many items a claim leases that does not say.
+/// The number of items that a claim without `limit` leases.
 const DEFAULT_LIMIT: usize = 10;
 
 impl Service {
     pub(crate) async fn put(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
         call.query.only(&["name", "state", "body", "nonce"])?;
-        let empty = empty_body(&call)?;
+        let is_emptied = is_body_emptied(&call)?;
         let state = state(&call)?.into();
         let nonce = call.nonce()?.map(|nonce| nonce.hash(name));
         let text = call
             .body
             .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
-        if empty && !text.is_empty() {
-            return Err(Error::invalid("`body=empty` and a body: give one of them").into());
+        if is_emptied && !text.is_empty() {
+            return Err(Error::invalid(
+                "the request has `body=empty` and a body: give one of them",
+            )
+            .into());
         }
-        let body = (empty || !text.is_empty()).then(|| text.into());
+        let body = (is_emptied || !text.is_empty()).then(|| text.into());
         let operation = Operation::Put(Put { state, body, nonce });
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
@@ -37,9 +40,9 @@ impl Service {
         match reply.outcome() {
             Outcome::Put => {
                 let json = answer::to_json(&Stored { stored: true });
-                Ok(answer::telling(name, reply, json))
+                Ok(answer::with_reply(name, reply, json))
             }
-            _ => Err(refuse(reply)),
+            _ => Err(rejection_of(reply)),
         }
     }
 
@@ -50,9 +53,9 @@ impl Service {
         match reply.outcome() {
             Outcome::Removed => {
                 let json = answer::to_json(&Removed { removed: true });
-                Ok(answer::telling(name, reply, json))
+                Ok(answer::with_reply(name, reply, json))
             }
-            _ => Err(refuse(reply)),
+            _ => Err(rejection_of(reply)),
         }
     }
 
@@ -63,14 +66,14 @@ impl Service {
         let limit = query.limit(ClaimRequest::MOST_ITEMS)?;
         let request = ClaimRequest {
             state: state(&call)?.into(),
-            prefix: claimable(&call)?,
+            prefix: claimable_prefix(&call)?,
             limit: limit.unwrap_or(DEFAULT_LIMIT),
             ttl: ttl.unwrap_or(self.config.default_claim_ttl),
             owner: call.owner(),
             nonce: self.nonce_or_new(&call)?,
             wait: query.wait()?,
         };
-        // An unread body would hide that the caller has gone.
+        // An unread body would hide that the caller has disconnected.
         let _ = call
             .body
             .read(limits::MAX_BODY_BYTES, self.config.body_timeout)
@@ -84,7 +87,7 @@ impl Service {
         let claimed = self
             .while_entitled(&call.caller, may_claim, claiming)
             .await?;
-        self.waited(call.arrival, wait).await;
+        self.record_wait(call.arrival, wait).await;
         let claimed = match claimed {
             Ok(claimed) => claimed,
             Err(error) => {
@@ -92,36 +95,37 @@ impl Service {
                 return Err(error.into());
             }
         };
-        let counted = match self.count(call.client_address, &claimed) {
-            Ok(counted) => counted,
-            Err(refused) => return Err(acquire::not_told(entry, refused)?),
+        let permit = match self.reserve_answer(call.client_address, &claimed) {
+            Ok(permit) => permit,
+            Err(refused) => return Err(acquire::record_undelivered(entry, refused)?),
         };
-        self.granted(entry, &owner, &claimed)?;
+        self.record_grants(entry, &owner, &claimed)?;
         self.charge(&call.caller, claimed.len());
-        let items = acquire::leases(call.arrival, &claimed);
-        Ok(answer::telling_all(claimed, &Items { items }).counted(counted))
+        let items = acquire::granted_leases(call.arrival, &claimed);
+        Ok(answer::with_replies(claimed, &Items { items }).with_permit(permit))
     }
 }
 
-/// What the names of claimed items start with, such that the caller may take all of them.
-fn claimable(call: &Call<'_>) -> Result<String, Refused> {
+/// Returns the prefix of the items to claim. The caller has the right to claim all names with this prefix.
+fn claimable_prefix(call: &Call<'_>) -> Result<String, Refused> {
     let prefix = call.query.get("prefix").unwrap_or_default();
     let mut parts = call.caller.narrow(Right::Acquire, prefix)?;
     match (parts.pop(), parts.is_empty()) {
-        (Some(only), true) => Ok(only),
-        _ => Err(
-            Error::invalid("your scopes have several prefixes: say which with `prefix=`").into(),
-        ),
+        (Some(prefix), true) => Ok(prefix),
+        _ => Err(Error::invalid(
+            "the caller's scopes have several prefixes: give one as `prefix=`",
+        )
+        .into()),
     }
 }
 
-/// Whether the item is to have no body. A request without a body leaves it as it is.
-fn empty_body(call: &Call<'_>) -> Result<bool> {
+/// Returns whether the item's body is emptied. A request without a body leaves it unchanged.
+fn is_body_emptied(call: &Call<'_>) -> Result<bool> {
     match call.query.get("body") {
         None => Ok(false),
         Some("empty") => Ok(true),
         Some(_) => Err(Error::invalid(
-            "`body=empty` empties the body; a new one is sent as the request's body",
+            "the parameter `body` is invalid: give `body=empty`, or send a new body as the request's body",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! Going on holding: one heartbeat, many, and updates.
+//! Handlers that renew one lease or many, and that update a held lease.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use crate::body;
 use crate::budget::PAGE_BYTES;
 use crate::query::Query;
 use crate::refused::Refused;
-use crate::service::{Call, Service, refuse};
+use crate::service::{Call, Service, rejection_of};
 
-/// Bytes of a call of `/heartbeats`.
+/// The maximum size of a body of `/heartbeats`.
 const HEARTBEATS_BYTES: usize = 1024 * 1024;
-/// How long renewing many may take when the caller does not say…
-const HEARTBEATS_WITHIN: Duration = Duration::from_secs(5);
-/// …and at most.
-const HEARTBEATS_WITHIN_MOST: Duration = Duration::from_secs(60);
+/// How long renewing many leases may take without `within`.
+const DEFAULT_HEARTBEATS_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum of `within`; longer ones are shortened to it.
+const MAX_HEARTBEATS_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
     pub(crate) async fn heartbeat(
@@ -42,40 +42,44 @@ impl Service {
         let reply = self
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
-        renewed(call.arrival, name, reply)
+        renewal_answer(call.arrival, name, reply)
     }
 
     pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&["within"])?;
         let within = call.query.duration("within")?;
         let within = within
-            .unwrap_or(HEARTBEATS_WITHIN)
-            .min(HEARTBEATS_WITHIN_MOST);
+            .unwrap_or(DEFAULT_HEARTBEATS_TIMEOUT)
+            .min(MAX_HEARTBEATS_TIMEOUT);
         let text = call
             .body
             .read_text(HEARTBEATS_BYTES, self.config.body_timeout)
             .await?;
-        let asked = heartbeats(&text, call.caller.principal())?;
-        self.charge(&call.caller, asked.len());
+        let renewals = parse_heartbeats(&text, call.caller.principal())?;
+        self.charge(&call.caller, renewals.len());
         let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
-        let allowed: Vec<_> = asked.iter().map(may).collect();
-        self.refuse_renewals(&call.caller, asked.iter().filter(|one| !may(one)));
+        let allowed: Vec<_> = renewals.iter().map(may).collect();
+        self.record_refusals(&call.caller, renewals.iter().filter(|one| !may(one)));
         let entry = self.begin(&call.caller, || {
-            let allowed = asked.iter().filter(|one| may(one));
+            let allowed = renewals.iter().filter(|one| may(one));
             let changes = allowed.map(|(name, operation)| Change::of(name, operation));
             changes.collect()
         })?;
-        let operations = asked.into_iter().filter(may).collect();
-        let answers = self.engine.perform_all(operations, Some(within)).await;
-        entry.end(answers.iter().map(|came| came.as_ref().map(Reply::outcome)))?;
-        let mut answers = answers.into_iter();
-        let answers = allowed.into_iter().map(|allowed| match allowed {
-            true => answers.next(),
+        let operations = renewals.into_iter().filter(may).collect();
+        let replies = self.engine.perform_all(operations, Some(within)).await;
+        entry.end(
+            replies
+                .iter()
+                .map(|reply| reply.as_ref().map(Reply::outcome)),
+        )?;
+        let mut replies = replies.into_iter();
+        let replies = allowed.into_iter().map(|allowed| match allowed {
+            true => replies.next(),
             false => None,
         });
-        let mut room = PAGE_BYTES;
-        let leases = answers.map(|answer| match answer {
-            Some(answer) => cut(told(call.arrival, answer), &mut room),
+        let mut left = PAGE_BYTES;
+        let leases = replies.map(|reply| match reply {
+            Some(reply) => fit(heartbeat_answer(call.arrival, reply), &mut left),
             None => HeartbeatAnswer::Problem(caller::missing(&[Right::Acquire])),
         });
         Ok(answer::ok(&HeartbeatsAnswer {
@@ -83,8 +87,8 @@ impl Service {
         }))
     }
 
-    /// Records the renewals that the caller may not ask for.
-    fn refuse_renewals<'a>(
+    /// Records the renewals for which the caller lacks the right.
+    fn record_refusals<'a>(
         &self,
         caller: &Caller,
         renewals: impl Iterator<Item = &'a (Name, Operation)>,
@@ -105,19 +109,21 @@ impl Service {
         query.only(&["name", "body", "state", "release"])?;
         let state = query.get("state");
         let then_release = query.flag("release")?.unwrap_or(false);
-        let keep = keep_body(query)?;
+        let is_kept = is_body_kept(query)?;
         let text = call
             .body
             .read_text(limits::MAX_BODY_BYTES, self.config.body_timeout)
             .await?;
-        if keep && !text.is_empty() {
-            return Err(Error::invalid("`body=keep` and a body: give one of them").into());
+        if is_kept && !text.is_empty() {
+            return Err(
+                Error::invalid("the request has `body=keep` and a body: give one of them").into(),
+            );
         }
         let operation = Operation::Update(Update {
             fence,
             principal: call.caller.principal(),
-            body: (!keep).then(|| text.into()),
-            // An empty state is none.
+            body: (!is_kept).then(|| text.into()),
+            // An empty label removes the state.
             state: state.map(|label| (!label.is_empty()).then(|| label.into())),
             then_release,
         });
@@ -125,25 +131,25 @@ impl Service {
             .perform(&call.caller, name, operation, Patience::NONE)
             .await?;
         match reply.outcome() {
-            Outcome::Completed => Ok(answer::telling(
+            Outcome::Completed => Ok(answer::with_reply(
                 name,
                 reply,
                 Released { released: true }.to_json(),
             )),
-            _ => renewed(call.arrival, name, reply),
+            _ => renewal_answer(call.arrival, name, reply),
         }
     }
 }
 
-fn renewed(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Refused> {
-    match lease(arrival, &reply) {
-        Some(lease) => Ok(answer::telling(name, reply, lease.to_json())),
-        None => Err(refuse(reply)),
+fn renewal_answer(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Refused> {
+    match renewed_lease(arrival, &reply) {
+        Some(lease) => Ok(answer::with_reply(name, reply, lease.to_json())),
+        None => Err(rejection_of(reply)),
     }
 }
 
-/// A lease that goes on, as it is told.
-fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
+/// Returns the lease that a reply renews, if it does.
+fn renewed_lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
     match (reply.outcome(), reply.deadline()) {
         (Outcome::Renewed(renewal), Some(deadline)) => {
             Some(Lease::renewed(renewal, arrival, deadline))
@@ -152,47 +158,48 @@ fn lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
     }
 }
 
-/// What one of many is told.
-fn told(arrival: BootTime, answer: Result<Reply>) -> HeartbeatAnswer {
-    let told = answer.map_err(Refused::from).and_then(|reply| {
-        let lease = lease(arrival, &reply);
+/// Returns the answer to one of many heartbeats.
+fn heartbeat_answer(arrival: BootTime, reply: Result<Reply>) -> HeartbeatAnswer {
+    let renewed = reply.map_err(Refused::from).and_then(|reply| {
+        let lease = renewed_lease(arrival, &reply);
         let (outcome, _) = reply.take();
         lease.ok_or_else(|| Refused::outcome(outcome))
     });
-    match told {
+    match renewed {
         Ok(lease) => HeartbeatAnswer::Lease(lease),
         Err(refused) => HeartbeatAnswer::Problem(refused.document().into_owned()),
     }
 }
 
-/// The same with the beginning of its body, unless there is room for all of it.
-fn cut(answer: HeartbeatAnswer, room: &mut usize) -> HeartbeatAnswer {
+/// Cuts the body of a lease if it is larger than the bytes that are left; otherwise subtracts its size from them.
+fn fit(answer: HeartbeatAnswer, left: &mut usize) -> HeartbeatAnswer {
     let HeartbeatAnswer::Lease(lease) = answer else {
         return answer;
     };
-    match room.checked_sub(json_bytes(&lease.body)) {
-        Some(left) => {
-            *room = left;
+    match left.checked_sub(json_bytes(&lease.body)) {
+        Some(rest) => {
+            *left = rest;
             HeartbeatAnswer::Lease(lease)
         }
         None => HeartbeatAnswer::Lease(lease.cut()),
     }
 }
 
-/// All of them, or none if one is wrong.
-fn heartbeats(text: &str, principal: Option<Text>) -> Result<Vec<(Name, Operation)>> {
-    let asked: Heartbeats = body::parse_json(text)?;
-    if asked.leases.len() > MAX_HEARTBEATS {
+/// Parses the body of `/heartbeats`. Fails if one of the heartbeats is invalid.
+fn parse_heartbeats(text: &str, principal: Option<Text>) -> Result<Vec<(Name, Operation)>> {
+    let heartbeats: Heartbeats = body::parse_json(text)?;
+    if heartbeats.leases.len() > MAX_HEARTBEATS {
         return Err(Error::invalid(format!(
-            "{} leases in one call: at most {MAX_HEARTBEATS} are allowed",
-            asked.leases.len()
+            "the request has {} leases: send at most {MAX_HEARTBEATS} at a time",
+            heartbeats.leases.len()
         )));
     }
-    let renewals = asked.leases.into_iter().map(|heartbeat| {
+    let renewals = heartbeats.leases.into_iter().map(|heartbeat| {
         let ttl = heartbeat.ttl.as_deref().map(duration::parse);
         let renew = Renew {
-            fence: Fence::new(heartbeat.fence.get())
-                .ok_or_else(|| Error::invalid("there is no such fence"))?,
+            fence: Fence::new(heartbeat.fence.get()).ok_or_else(|| {
+                Error::invalid("the fence is too large: give the fence of the grant")
+            })?,
             principal: principal.clone(),
             ttl: ttl.transpose()?,
         };
@@ -201,12 +208,12 @@ fn heartbeats(text: &str, principal: Option<Text>) -> Result<Vec<(Name, Operatio
     renewals.collect()
 }
 
-fn keep_body(query: &Query<'_>) -> Result<bool> {
+fn is_body_kept(query: &Query<'_>) -> Result<bool> {
     match query.get("body") {
         None => Ok(false),
         Some("keep") => Ok(true),
         Some(_) => Err(Error::invalid(
-            "`body=keep` leaves the body as it is; a new one is sent as the request's body",
+            "the parameter `body` is invalid: give `body=keep`, or send a new body as the request's body",
         )),
     }
 }
