@@ -111,12 +111,12 @@ async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
         .perform(&name("other"), release(mine.fence), Patience::NONE)
         .await;
     assert!(matches!(unsent, Err(Error::Unavailable(_))), "{unsent:?}");
-    let patience = Patience {
+    let wait_limit = Patience {
         wait: Duration::ZERO,
         within: Some(Duration::from_millis(100)),
     };
     let hurried = engine
-        .perform(&name("third"), release(mine.fence), patience)
+        .perform(&name("third"), release(mine.fence), wait_limit)
         .await;
     assert!(matches!(hurried, Err(Error::Unavailable(_))), "{hurried:?}");
     assert!(
