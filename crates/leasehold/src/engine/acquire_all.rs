@@ -20,11 +20,11 @@ impl Engine {
     /// Acquires several exclusive leases, all or none, one after the other in the order of their names, which prevents
     /// deadlocks. The leases belong to the principal, if there is one.
     ///
-    /// Leases that were granted are renewed while it waits for the others. They are released before a refusal or an error is
-    /// returned, and if the caller goes away.
+    /// Leases that were granted are renewed while it waits for the others. They are released before a refusal or an
+    /// error is returned, and if the caller goes away.
     ///
-    /// All leases are granted within the engine's timeout after the wait, or none. The release of granted leases takes at
-    /// most half of that timeout.
+    /// All leases are granted within the engine's timeout after the wait, or none. The release of granted leases takes
+    /// at most half of that timeout.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
@@ -52,8 +52,8 @@ impl Engine {
         }
     }
 
-    /// Makes one attempt. Returns [`Error::Fenced`] or [`Error::Expired`] if a granted lease was lost meanwhile. After an
-    /// error no lease is held.
+    /// Makes one attempt. Returns [`Error::Fenced`] or [`Error::Expired`] if a granted lease was lost meanwhile. After
+    /// an error no lease is held.
     async fn try_acquire_all(
         &self,
         names: &[Name],
@@ -126,8 +126,8 @@ impl Engine {
         self.perform(name, acquire, wait_limit).await
     }
 
-    /// Releases the granted leases after a refusal or an error. Called before either is returned, because both mean that no
-    /// lease is held.
+    /// Releases the granted leases after a refusal or an error. Called before either is returned, because both mean
+    /// that no lease is held.
     async fn roll_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
         let releases = granted.iter().filter_map(|(name, reply)| {
             let release = Operation::Release(reply.undo()?.clone());

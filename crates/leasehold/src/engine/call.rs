@@ -65,9 +65,9 @@ impl Inner {
 
     /// Like [`drive`](Self::drive), for a caller that has locked the table.
     ///
-    /// While a commit is in flight, or if the store blocks, the call is made by another task or thread, so that all ready
-    /// tasks can queue their operations first: this makes fewer, larger calls. If recent calls had one operation each, the
-    /// caller makes the call itself.
+    /// While a commit is in flight, or if the store blocks, the call is made by another task or thread, so that all
+    /// ready tasks can queue their operations first: this makes fewer, larger calls. If recent calls had one operation
+    /// each, the caller makes the call itself.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
         self.notify_if_idle(&table);
         if table.swapping > 0 || (self.store_blocks && !table.expects_single_calls()) {

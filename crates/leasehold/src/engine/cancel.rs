@@ -68,8 +68,8 @@ impl Table {
         unsent
     }
 
-    /// Queues an operation of a caller that has gone away until the record shows whether its write landed. A grant is then
-    /// undone. The operation is not performed again.
+    /// Queues an operation of a caller that has gone away until the record shows whether its write landed. A grant is
+    /// then undone. The operation is not performed again.
     fn look_up(&mut self, name: &Name, mut pending: Box<PendingOperation>) {
         pending.abandon();
         pending.wait_until = None;
@@ -79,7 +79,8 @@ impl Table {
         self.make_ready(name, false);
     }
 
-    /// Removes an operation from the wait queue or the queue. Returns `None` if it is in neither because it is in flight.
+    /// Removes an operation from the wait queue or the queue. Returns `None` if it is in neither because it is in
+    /// flight.
     pub(super) fn remove_operation(
         &mut self,
         name: &Name,

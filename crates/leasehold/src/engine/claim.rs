@@ -1,8 +1,8 @@
 //! Claims work items of a state, and waits for some.
 //!
-//! A claim is one search and one batch of writes. The writes are based on what the search shows, because each write checks
-//! the version that it was planned on. If other workers take some of the items first, further rounds search more items and
-//! pick from them at random, so that a fleet of workers does not contend for the same oldest items.
+//! A claim is one search and one batch of writes. The writes are based on what the search shows, because each write
+//! checks the version that it was planned on. If other workers take some of the items first, further rounds search more
+//! items and pick from them at random, so that a fleet of workers does not contend for the same oldest items.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +38,9 @@ const OBSERVATIONS_PER_TTL: u32 = 4;
 
 impl Engine {
     /// Claims up to `limit` free items of a state, oldest first, as long as they fit into
-    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, waits for up to the `wait` of the request: claims for the
-    /// same state and prefix are served in arrival order. Returns an empty list if there is still none. Returns within the
-    /// engine's timeout after the wait.
+    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, waits for up to the `wait` of the request: claims
+    /// for the same state and prefix are served in arrival order. Returns an empty list if there is still none. Returns
+    /// within the engine's timeout after the wait.
     ///
     /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released. The items belong to the
     /// principal, if the caller was authenticated.
@@ -133,8 +133,8 @@ impl Engine {
         Ok(operation)
     }
 
-    /// Claims items that are free now, until `end` at the latest. If there is none and `observes` is set, observes holders
-    /// whose expiry is too far in the future.
+    /// Claims items that are free now, until `end` at the latest. If there is none and `observes` is set, observes
+    /// holders whose expiry is too far in the future.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
@@ -277,8 +277,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Returns the restriction of a search to free items. `None` if the store's clock was stepped back: until it has caught
-    /// up, an expiry proves nothing, and holders have to be observed.
+    /// Returns the restriction of a search to free items. `None` if the store's clock was stepped back: until it has
+    /// caught up, an expiry proves nothing, and holders have to be observed.
     fn free_items(&self) -> Option<Availability> {
         let boot = self.inner.host.boot_time();
         let clock = &self.inner.table().clock;
@@ -286,8 +286,8 @@ impl Engine {
         (!clock.is_behind(boot)).then_some(Availability::Free(earliest))
     }
 
-    /// Returns the restriction of a search to items whose expiry is later than a claim with this ttl could have set it. The
-    /// store's clock may have stepped back since, so these holders have to be observed.
+    /// Returns the restriction of a search to items whose expiry is later than a claim with this ttl could have set it.
+    /// The store's clock may have stepped back since, so these holders have to be observed.
     fn items_too_far_ahead(&self, ttl: Duration) -> Availability {
         let boot = self.inner.host.boot_time();
         Availability::Held(self.inner.table().clock.latest_expiry(boot, ttl))
@@ -355,8 +355,8 @@ enum ItemStatus {
 }
 
 impl Table {
-    /// Caches an item that a search has shown, so that it can be claimed without a load. It does not count as confirmed,
-    /// because an index may lag behind. A holder of uncertain expiry is observed from now on.
+    /// Caches an item that a search has shown, so that it can be claimed without a load. It does not count as
+    /// confirmed, because an index may lag behind. A holder of uncertain expiry is observed from now on.
     fn cache_found_item(
         &mut self,
         name: &Name,

@@ -24,8 +24,8 @@ impl Entry {
 }
 
 impl Table {
-    /// Notes that a name is idle, and free as of the call `since`. If the store is in memory, only the names that became
-    /// free last stay cached. With subscribers all stay, because events are derived from the previous version.
+    /// Notes that a name is idle, and free as of the call `since`. If the store is in memory, only the names that
+    /// became free last stay cached. With subscribers all stay, because events are derived from the previous version.
     pub(super) fn note_free(&mut self, name: &Name, since: u64) {
         if !self.caches_few_free || self.watch.is_some() {
             return;

@@ -260,9 +260,9 @@ impl Engine {
 
     /// Performs an operation. Returns once the store has confirmed the write or read that the outcome depends on.
     ///
-    /// An acquisition that would be refused waits in the queue, in arrival order, for up to `wait_limit.wait`. Then it is
-    /// refused if the store has shown the obstacle within the last timeout; otherwise the store is asked once more, which
-    /// takes at most another timeout. Dropping the future removes the waiter from the queue.
+    /// An acquisition that would be refused waits in the queue, in arrival order, for up to `wait_limit.wait`. Then it
+    /// is refused if the store has shown the obstacle within the last timeout; otherwise the store is asked once more,
+    /// which takes at most another timeout. Dropping the future removes the waiter from the queue.
     pub async fn perform(
         &self,
         name: &Name,
@@ -433,8 +433,8 @@ impl Engine {
     /// Rejects new operations, refuses all waiters, and returns once the calls in flight are complete, or after the
     /// engine's timeout.
     ///
-    /// A waiter gets [`Error::Unavailable`], or [`Error::Indeterminate`] if a write that grants it the lease was sent and
-    /// not answered. Such a grant is released.
+    /// A waiter gets [`Error::Unavailable`], or [`Error::Indeterminate`] if a write that grants it the lease was sent
+    /// and not answered. Such a grant is released.
     pub async fn close(&self) {
         self.inner.table().close();
         self.inner.drive();

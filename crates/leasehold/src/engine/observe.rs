@@ -1,4 +1,5 @@
-//! Observations of holders of uncertain expiry. Separate from the record cache, so that an eviction does not restart one.
+//! Observations of holders of uncertain expiry. Separate from the record cache, so that an eviction does not restart
+//! one.
 
 use std::time::Duration;
 

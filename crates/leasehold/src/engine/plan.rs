@@ -201,8 +201,8 @@ impl Table {
 /// Removes abandoned operations. Returns how many there were.
 ///
 /// They are not performed, because the caller may have sent another operation since, which must not be followed by an
-/// older one. This includes operations with an unanswered write: if it had landed, the record that was loaded since would
-/// have resolved them.
+/// older one. This includes operations with an unanswered write: if it had landed, the record that was loaded since
+/// would have resolved them.
 fn drop_abandoned(entry: &mut Entry) -> u64 {
     let before = entry.queue.len();
     entry.queue.retain(|pending| !pending.is_abandoned());

@@ -19,8 +19,8 @@ pub(super) fn is_probe(name: &Name) -> bool {
 impl Engine {
     /// Checks that the store accepts writes: inserts an empty record and deletes it.
     ///
-    /// Its name starts with `leasehold/readyz/` and is unique to this engine, so that engines do not conflict. The record
-    /// of an interrupted probe is deleted by the next probe, or by a purge.
+    /// Its name starts with `leasehold/readyz/` and is unique to this engine, so that engines do not conflict. The
+    /// record of an interrupted probe is deleted by the next probe, or by a purge.
     pub async fn probe(&self) -> Result<()> {
         let name = self.inner.probe_name.clone();
         let write = WriteId(self.inner.host.random());

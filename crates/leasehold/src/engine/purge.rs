@@ -18,9 +18,9 @@ pub struct Purged {
 }
 
 impl Engine {
-    /// Deletes the records of locks, items and gates whose names start with `prefix`, and which have been free and empty for
-    /// longer than `retention`, which must be at least an hour. New fences of these names are still higher than the old
-    /// ones. Calls `progress` after each page.
+    /// Deletes the records of locks, items and gates whose names start with `prefix`, and which have been free and
+    /// empty for longer than `retention`, which must be at least an hour. New fences of these names are still higher
+    /// than the old ones. Calls `progress` after each page.
     pub async fn purge(
         &self,
         prefix: &str,

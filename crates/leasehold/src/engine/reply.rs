@@ -8,8 +8,9 @@ use leasehold_core::{BootTime, GrantKind, HolderRef, Name, Operation, Outcome, R
 use super::{Inner, refusal};
 use crate::Result;
 
-/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released, because
-/// the caller has gone away. A lease that was granted *again* is left to expire, because its owner may still be working.
+/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released,
+/// because the caller has gone away. A lease that was granted *again* is left to expire, because its owner may still be
+/// working.
 #[must_use = "a fresh grant that is not taken is released"]
 pub struct Reply {
     /// Boxed, because it is large and often moved.

@@ -1,5 +1,5 @@
-//! Searches the store. Records are loaded with their bodies, so the number of records that all searches load at the same
-//! time is limited.
+//! Searches the store. Records are loaded with their bodies, so the number of records that all searches load at the
+//! same time is limited.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use crate::Result;
 use crate::host::{Host, sleep_until};
 use crate::store::{Query, Stored};
 
-/// How often to check whether there are subscribers, and to tell the store so.
+/// How often to check whether there are subscribers, and to notify the store of them.
 const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 /// How long after the expiry of a holder to load its record.
 const EXPIRY_GRACE: Duration = Duration::from_millis(20);
@@ -97,8 +97,8 @@ pub(super) enum RecordSource {
 }
 
 impl Engine {
-    /// Subscribes to all events from now on: changes by this engine, and changes by others if the store hints at them. A
-    /// subscriber that lags behind gets [`Missed`].
+    /// Subscribes to all events from now on: changes by this engine, and changes by others if the store hints at them.
+    /// A subscriber that lags behind gets [`Missed`].
     ///
     /// For a name that was unknown to this engine, only the [last](latest) event is published.
     pub fn subscribe(&self) -> Events {

@@ -31,8 +31,8 @@ async fn holders(store: &dyn Store, name: &Name) -> Vec<Holder> {
     stored.map_or_else(Vec::new, |stored| stored.record.holders.clone())
 }
 
-/// `b` is held. A caller has acquired `a` of `a` and `b`, its refusal or the store's error is known, and the release of `a`
-/// was sent to a store that does not answer before the gate is opened.
+/// `b` is held. A caller has acquired `a` of `a` and `b`, its refusal or the store's error is known, and the release of
+/// `a` was sent to a store that does not answer before the gate is opened.
 async fn refused_while_the_store_is_slow(
     store: &Arc<FaultyStore<Memory>>,
     fault: Option<Fault>,

@@ -214,8 +214,8 @@ async fn used_names(store: Arc<dyn Store>) -> [Name; 5] {
     names
 }
 
-/// Acquires all but the last of them. After that many wrong guesses, the engine does not assume any more that an unknown
-/// name does not exist.
+/// Acquires all but the last of them. After that many wrong guesses, the engine does not assume any more that an
+/// unknown name does not exist.
 async fn acquire_four(engine: &Engine, names: &[Name; 5]) -> Vec<Fence> {
     let mut fences = Vec::new();
     for name in &names[..4] {
@@ -236,7 +236,8 @@ async fn start_on_slow_disk(
         disk: Some(Mutex::new(disk)),
     };
     let engine = support::engine(Arc::new(store)).await;
-    // Each acquisition conflicts before it is written. The two releases are a batch, so the next call is delayed for one.
+    // Each acquisition conflicts before it is written. The two releases are a batch, so the next call is delayed for
+    // one.
     (0..9).for_each(|_| answer.send(()).unwrap());
     let fences = acquire_four(&engine, names).await;
     let two = [0, 1].map(|index| (names[index].clone(), release(fences[index])));

@@ -255,11 +255,11 @@ async fn acquire_all_returns_within_one_and_a_half_timeouts_after_its_wait() {
         };
         let began = Instant::now();
         let mut gate = store.hold_swaps();
-        let mut asked = tokio::spawn(async move { engine.acquire_all(request, None).await });
+        let mut acquiring = tokio::spawn(async move { engine.acquire_all(request, None).await });
         // Each call takes nearly the whole timeout of an operation.
         let answer = loop {
             tokio::select! {
-                answer = &mut asked => break answer.expect("no panic"),
+                answer = &mut acquiring => break answer.expect("no panic"),
                 () = tokio::time::sleep(timeout - SECOND) => {}
             }
             let next = store.hold_swaps();

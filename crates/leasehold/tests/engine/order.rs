@@ -74,8 +74,8 @@ async fn start() -> (Engine, Arc<CoarseStore>, Arc<ManualClock>) {
     (engine.await.expect("starts"), store, clock)
 }
 
-/// Puts items one after the other while the answers narrow the interval of the store's time: to one second at first, and
-/// to 0.1 s once the clock is at 0.9 s and still shows the same second.
+/// Puts items one after the other while the answers narrow the interval of the store's time: to one second at first,
+/// and to 0.1 s once the clock is at 0.9 s and still shows the same second.
 async fn put_while_the_interval_narrows(engine: &Engine, clock: &ManualClock) -> Vec<Name> {
     let mut names = Vec::new();
     for number in 0..6 {

@@ -19,7 +19,8 @@ fn put(state: &str, nonce: &str) -> Operation {
     })
 }
 
-/// Two engines on one store. A put of the first engine has landed without an answer, and its record is about to be loaded.
+/// Two engines on one store. A put of the first engine has landed without an answer, and its record is about to be
+/// loaded.
 struct Setup {
     store: Arc<FaultyStore<Memory>>,
     putting: JoinHandle<Result<Outcome>>,
