@@ -1,4 +1,4 @@
-//! What the engine adds to a store that costs nothing: lock cycles on `memory:`.
+//! The overhead of the engine: lock cycles on the store in memory, which is the cheapest one.
 //!
 //! ```sh
 //! cargo bench -p leasehold
@@ -15,7 +15,7 @@ use leasehold::{AcquireRequest, Acquired, Client, Holding};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// How many names there are to take.
+/// The number of different names.
 const NAMES: usize = 10_000;
 
 struct Locks {
@@ -37,7 +37,7 @@ impl Locks {
         })
     }
 
-    /// Takes a lease and releases it.
+    /// Acquires a lease and releases it.
     async fn cycle(&self) {
         let number = self.nonces.fetch_add(1, Ordering::Relaxed);
         let name = &self.names[number as usize % NAMES];
@@ -67,15 +67,15 @@ fn cycles(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for tasks in [1, 64] {
         group.bench_function(format!("{tasks} tasks"), |bencher| {
-            bencher.iter_custom(|cycles| runtime.block_on(share(&locks, tasks, cycles)));
+            bencher.iter_custom(|cycles| runtime.block_on(run_cycles(&locks, tasks, cycles)));
         });
     }
     group.finish();
 }
 
-/// How long so many tasks take for so many cycles together.
-async fn share(locks: &Arc<Locks>, tasks: u64, cycles: u64) -> Duration {
-    let begun = Instant::now();
+/// Runs this number of cycles, divided between tasks. Returns how long they took.
+async fn run_cycles(locks: &Arc<Locks>, tasks: u64, cycles: u64) -> Duration {
+    let started = Instant::now();
     let mut workers = JoinSet::new();
     for task in 0..tasks {
         let locks = locks.clone();
@@ -87,11 +87,11 @@ async fn share(locks: &Arc<Locks>, tasks: u64, cycles: u64) -> Duration {
         });
     }
     workers.join_all().await;
-    begun.elapsed()
+    started.elapsed()
 }
 
-/// Seconds instead of minutes: `bench/compare` measures the rest.
-fn short() -> Criterion {
+/// Returns a configuration for a run of seconds. `bench/compare` measures more precisely.
+fn short_run() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(4))
@@ -99,7 +99,7 @@ fn short() -> Criterion {
 
 criterion_group! {
     name = benches;
-    config = short();
+    config = short_run();
     targets = cycles
 }
 criterion_main!(benches);

@@ -1,58 +1,59 @@
-//! Writes that were sent and never answered. The version of the record shows whether one landed; where it cannot, the
-//! outcome is indeterminate.
+//! Resolves writes that were sent and not answered. The version of the record shows whether a write landed; otherwise
+//! the outcome is indeterminate.
 
 use std::fmt::Display;
 
 use leasehold_core::{BootTime, Name, Operation, Outcome, Record};
 
-use super::pending::Pending;
-use super::plan::Planned;
+use super::pending::PendingOperation;
+use super::plan::PlannedOperation;
 use super::table::Table;
 use crate::store::{Stored, WriteId};
 use crate::{Error, Result};
 
-/// A write that carried an operation and was never answered.
-pub(super) struct Try {
+/// An unanswered write of an operation.
+pub(super) struct Attempt {
     write: WriteId,
     base: Option<WriteId>,
     pub(super) outcome: Outcome,
     pub(super) sent: BootTime,
-    /// The record has changed since, so that it no longer shows whether this write landed.
-    unknowable: bool,
+    /// Whether the record has changed since, so that it no longer shows whether this write landed.
+    unresolvable: bool,
 }
 
-impl Planned {
-    /// A write that carried it was not answered.
-    pub(super) fn add_try(&mut self, write: WriteId, base: Option<WriteId>, sent: BootTime) {
-        self.pending.tries.push(Try {
+impl PlannedOperation {
+    /// Notes an unanswered write of this operation.
+    pub(super) fn add_attempt(&mut self, write: WriteId, base: Option<WriteId>, sent: BootTime) {
+        self.pending.attempts.push(Attempt {
             write,
             base,
             outcome: self.outcome.clone(),
             sent,
-            unknowable: false,
+            unresolvable: false,
         });
     }
 }
 
-impl Pending {
-    /// Whether it may have happened without an answer.
+impl PendingOperation {
+    /// Whether one of its writes is unanswered.
     pub(super) fn is_ambiguous(&self) -> bool {
-        !self.tries.is_empty()
+        !self.attempts.is_empty()
     }
 
-    /// Makes an outcome as uncertain as it is: after a lost answer, a refusal or an error may come of its own first run.
-    pub(super) fn honest(&self, told: Result<Outcome>) -> Result<Outcome> {
+    /// Replaces a refusal or an error by [`Error::Indeterminate`] if an unanswered write of this operation may be the
+    /// reason for it.
+    pub(super) fn reclassify(&self, result: Result<Outcome>) -> Result<Outcome> {
         if !self.is_ambiguous() {
-            return told;
+            return result;
         }
-        match told {
+        match result {
             Ok(Outcome::Fenced | Outcome::Expired | Outcome::NotHeld | Outcome::Denied) => {
                 Err(lost_answer())
             }
-            // A claim does not recognise its own grant, so that grant may be what is in its way.
+            // A claim does not recognise its own grant, so the obstacle may be that grant.
             Ok(Outcome::Held(_)) if self.is_claim() => Err(lost_answer()),
             Err(error @ Error::Indeterminate(_)) => Err(error),
-            Err(error) => Err(may_have_happened(error)),
+            Err(error) => Err(indeterminate(error)),
             other => other,
         }
     }
@@ -61,11 +62,11 @@ impl Pending {
         matches!(&self.operation, Operation::Acquire(acquire) if acquire.in_state.is_some())
     }
 
-    /// Whether running it again on this record is safe although an earlier run may have landed and other writes have
-    /// followed.
+    /// Whether it is safe to apply it again to this record although an earlier write may have landed, followed by
+    /// others.
     fn is_repeatable(&self, record: Option<&Record>) -> bool {
         match &self.operation {
-            // A record knows the nonce of its last put only: another put may have followed ours.
+            // A record has the nonce of its last put only: another put may have followed this one.
             Operation::Put(put) => {
                 put.nonce.is_some() && record.is_some_and(|record| record.put == put.nonce)
             }
@@ -74,32 +75,32 @@ impl Pending {
         }
     }
 
-    /// The attempt that turns out to have landed. Others on the same base have not.
-    fn take_landed(&mut self, current: Option<WriteId>) -> Option<Try> {
+    /// Removes the attempt that created the current version. Other attempts on the same base have not landed.
+    fn take_landed(&mut self, current: Option<WriteId>) -> Option<Attempt> {
         let index = self
-            .tries
+            .attempts
             .iter()
             .position(|attempt| Some(attempt.write) == current)?;
-        let landed = self.tries.swap_remove(index);
-        self.tries.retain(|other| other.base != landed.base);
+        let landed = self.attempts.swap_remove(index);
+        self.attempts.retain(|other| other.base != landed.base);
         Some(landed)
     }
 
-    /// Whether the outcome of its writes can no longer be found out.
-    fn is_lost(&mut self, current: Option<&Stored>) -> bool {
+    /// Whether the outcome of its writes can no longer be determined.
+    fn is_unresolvable(&mut self, current: Option<&Stored>) -> bool {
         let write = current.map(|stored| stored.version.write);
-        for attempt in &mut self.tries {
-            attempt.unknowable |= attempt.base != write;
+        for attempt in &mut self.attempts {
+            attempt.unresolvable |= attempt.base != write;
         }
         let record = current.map(|stored| &*stored.record);
-        self.tries.iter().any(|attempt| attempt.unknowable) && !self.is_repeatable(record)
+        self.attempts.iter().any(|attempt| attempt.unresolvable) && !self.is_repeatable(record)
     }
 }
 
 impl Table {
-    /// Takes out the operations whose ambiguous write is resolved by the cached record, which the store has just shown:
-    /// each with the attempt that landed, or with `None` if that can no longer be known.
-    pub(super) fn resolve(&mut self, name: &Name) -> Vec<(Box<Pending>, Option<Try>)> {
+    /// Removes the operations whose ambiguous writes are resolved by the cached record, which was just loaded. Returns
+    /// each with the attempt that landed, or with `None` if that can no longer be determined.
+    pub(super) fn resolve(&mut self, name: &Name) -> Vec<(Box<PendingOperation>, Option<Attempt>)> {
         let Some(entry) = self.entries.get_mut(name) else {
             return Vec::new();
         };
@@ -107,27 +108,27 @@ impl Table {
         let current = cached.and_then(|cached| cached.stored.as_ref());
         let write = current.map(|stored| stored.version.write);
         let mut resolved = Vec::new();
-        let asked = entry.queue.iter_mut().chain(entry.line.values_mut());
-        for pending in asked.filter(|pending| pending.is_ambiguous()) {
+        let operations = entry.queue.iter_mut().chain(entry.wait_queue.values_mut());
+        for pending in operations.filter(|pending| pending.is_ambiguous()) {
             if let Some(landed) = pending.take_landed(write) {
                 resolved.push((pending.id, Some(landed)));
-            } else if pending.is_lost(current) {
+            } else if pending.is_unresolvable(current) {
                 resolved.push((pending.id, None));
             }
         }
-        let taken = resolved
+        let removed = resolved
             .into_iter()
-            .filter_map(|(id, landed)| Some((self.take_out(name, id)?, landed)));
-        taken.collect()
+            .filter_map(|(id, landed)| Some((self.remove_operation(name, id)?, landed)));
+        removed.collect()
     }
 }
 
 pub(super) fn lost_answer() -> Error {
-    may_have_happened("an answer of the store was lost")
+    indeterminate("the answer of the store was lost")
 }
 
-pub(super) fn may_have_happened(why: impl Display) -> Error {
+pub(super) fn indeterminate(why: impl Display) -> Error {
     Error::Indeterminate(format!(
-        "{why}; it may have happened: look before you try again"
+        "{why}; the operation may have happened: check the record before retrying"
     ))
 }

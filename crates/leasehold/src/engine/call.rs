@@ -1,4 +1,4 @@
-//! Calls the store: collects what is ready into batches, and carries them out.
+//! Batches what is ready, and calls the store.
 
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
@@ -6,16 +6,16 @@ use std::task::{Context, Poll, Waker};
 
 use leasehold_core::{BootTime, Name, Record};
 
-use super::bounded::{bounded, caught, silence};
-use super::plan::{Plan, Planned};
+use super::plan::{Plan, PlannedOperation};
+use super::store_call::{catch_panic, no_answer_message, with_timeout};
 use super::table::Table;
-use super::{Inner, caller};
+use super::{Inner, store_thread};
 use crate::store::{Answer, Stored, Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
-/// Calls of the store that are possible now.
+/// The store calls that are possible now.
 struct Calls {
-    /// When they were planned, which is before they are sent.
+    /// When they were planned. Counts as the time of sending.
     planned: BootTime,
     swap: Option<Swap>,
     load: Option<Load>,
@@ -24,7 +24,7 @@ struct Calls {
 struct Swap {
     number: u64,
     writes: Vec<Write>,
-    carried: Vec<Written>,
+    sent_writes: Vec<SentWrite>,
 }
 
 struct Load {
@@ -32,25 +32,25 @@ struct Load {
     names: Vec<Name>,
 }
 
-/// When a call was sent and answered, by the boot clock.
+/// The number of a store call, and when it was sent and answered by the boot clock.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct CallInfo {
     pub(super) number: u64,
     pub(super) sent: BootTime,
     pub(super) received: BootTime,
 }
 
-/// A write that is under way.
-pub(super) struct Written {
+/// A write in flight, and the operations in it.
+pub(super) struct SentWrite {
     pub(super) name: Name,
     pub(super) base: Option<WriteId>,
     pub(super) put: Option<(WriteId, Arc<Record>)>,
-    pub(super) planned: Vec<Planned>,
+    pub(super) planned: Vec<PlannedOperation>,
 }
 
-impl Written {
-    /// Whether this write made that version.
-    pub(super) fn made(&self, version: &Version) -> bool {
+impl SentWrite {
+    /// Whether this write created that version.
+    pub(super) fn has_created(&self, version: &Version) -> bool {
         self.put
             .as_ref()
             .is_some_and(|(write, _)| *write == version.write)
@@ -58,22 +58,24 @@ impl Written {
 }
 
 impl Inner {
-    /// Starts whatever calls of the store are possible now.
+    /// Starts all store calls that are possible now.
     pub(super) fn drive(self: &Arc<Self>) {
         self.drive_from(self.table());
     }
 
-    /// The same, by whoever has the lock already. Before a call that blocks, or while another is under way, all tasks
-    /// that are ready may queue what they want: fewer and larger calls. Otherwise nobody is waited for, and neither where
-    /// nobody has come of late: whoever is alone calls the store itself.
+    /// Like [`drive`](Self::drive), for a caller that has locked the table.
+    ///
+    /// While a commit is in flight, or if the store blocks, the call is made by another task or thread, so that all
+    /// ready tasks can queue their operations first: this makes fewer, larger calls. If recent calls had one operation
+    /// each, the caller makes the call itself.
     pub(super) fn drive_from<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) {
-        self.tell_idle(&table);
-        if table.swapping > 0 || (self.blocks && !table.expects_nobody()) {
-            return self.gather(table);
+        self.notify_if_idle(&table);
+        if table.swapping > 0 || (self.store_blocks && !table.expects_single_calls()) {
+            return self.schedule_batch(table);
         }
-        if self.blocks {
-            if self.may_call(&table) && !table.gathering && self.call_gathered(table) {
-                self.gather(self.table());
+        if self.store_blocks {
+            if self.can_call(&table) && !table.batch_scheduled && self.run_batch(table) {
+                self.schedule_batch(self.table());
             }
             return;
         }
@@ -84,37 +86,36 @@ impl Inner {
         }
     }
 
-    /// Has the store called once everybody who is ready has had a turn; where its calls wait for a disk, on a thread that
-    /// has nothing else to do.
-    fn gather(self: &Arc<Self>, mut table: MutexGuard<'_, Table>) {
-        if !self.may_call(&table) || std::mem::replace(&mut table.gathering, true) {
+    /// Schedules a batch after the tasks that are ready now, on the store thread if there is one.
+    fn schedule_batch(self: &Arc<Self>, mut table: MutexGuard<'_, Table>) {
+        if !self.can_call(&table) || std::mem::replace(&mut table.batch_scheduled, true) {
             return;
         }
         let committing = table.swapping > 0;
         drop(table);
-        let caller = self.caller.thread();
-        if let Some(caller) = caller.filter(|_| !committing) {
-            return caller.unpark();
+        let store_thread = self.store_thread.thread();
+        if let Some(store_thread) = store_thread.filter(|_| !committing) {
+            return store_thread.unpark();
         }
-        // While that thread is at a commit, what has to be loaded is loaded beside it.
-        let only_loads = caller.is_some();
+        // The store thread is in a commit: only load meanwhile.
+        let only_loads = store_thread.is_some();
         let inner = Arc::clone(self);
         self.runtime.spawn(async move {
             tokio::task::yield_now().await;
             let called = match only_loads {
-                true => inner.load_gathered(inner.table()),
-                false => inner.call_gathered(inner.table()),
+                true => inner.load_batch(inner.table()),
+                false => inner.run_batch(inner.table()),
             };
-            // Those who are ready by then are left to another task: this one's thread has answers to deliver.
+            // Another task sends the next batch, because this one's thread has answers to deliver.
             if called {
-                inner.gather(inner.table());
+                inner.schedule_batch(inner.table());
             }
         });
     }
 
-    /// Has the store show what all who are ready need; whether there was anything to show.
-    fn load_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
-        table.gathering = false;
+    /// Loads the records that ready operations need. Returns whether there were any.
+    fn load_batch<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
+        table.batch_scheduled = false;
         let load = self.next_load(&mut table);
         drop(table);
         let Some(load) = load else { return false };
@@ -122,14 +123,14 @@ impl Inner {
         true
     }
 
-    /// Calls the store for all who are ready; whether there was anything to call it for.
-    pub(super) fn call_gathered<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
-        table.gathering = false;
-        if self.may_call(&table) {
-            table.note_company();
+    /// Calls the store for all operations that are ready. Returns whether there were any.
+    pub(super) fn run_batch<'t>(self: &'t Arc<Self>, mut table: MutexGuard<'t, Table>) -> bool {
+        table.batch_scheduled = false;
+        if self.can_call(&table) {
+            table.note_batch_size();
         }
-        // Where loading is a matter of this thread alone, what is loaded is written together with the rest.
-        if self.blocks
+        // A store that blocks has answered the load on return, so the loaded records are in the same batch of writes.
+        if self.store_blocks
             && let Some(load) = self.next_load(&mut table)
         {
             drop(table);
@@ -138,14 +139,14 @@ impl Inner {
             table = self.table();
         }
         let calls = self.collect(&mut table);
-        // Nothing was left to ask the store for, and no answer of it will tell whoever closes the engine.
-        self.tell_idle(&table);
+        // Without a store call, no completion follows that would notify a closing engine.
+        self.notify_if_idle(&table);
         drop(table);
-        // What needs no write does not wait for one.
-        caller::send_outbox(self);
+        // Answers that need no write are not delayed by one.
+        store_thread::flush_outbox(self);
         let Some(calls) = calls else { return false };
         self.start(calls);
-        caller::send_outbox(self);
+        store_thread::flush_outbox(self);
         true
     }
 
@@ -159,21 +160,21 @@ impl Inner {
         }
     }
 
-    /// Whether a call of the store is free for something that is ready.
-    fn may_call(&self, table: &Table) -> bool {
+    /// Whether something is ready and fewer calls than allowed are in flight.
+    fn can_call(&self, table: &Table) -> bool {
         let free = |calls| calls < self.facts.in_flight;
         (free(table.swapping) && !table.ready.is_empty())
             || (free(table.loading) && !table.to_load.is_empty())
     }
 
-    /// Plans what is ready, as far as calls of the store are free for it.
+    /// Plans the calls for what is ready, within the limits of calls in flight.
     fn collect(self: &Arc<Self>, table: &mut Table) -> Option<Calls> {
-        if !self.may_call(table) {
+        if !self.can_call(table) {
             return None;
         }
-        let may_swap = table.swapping < self.facts.in_flight && !table.ready.is_empty();
+        let can_swap = table.swapping < self.facts.in_flight && !table.ready.is_empty();
         let planned = self.host.boot_time();
-        let swap = may_swap.then(|| self.next_swap(table, planned)).flatten();
+        let swap = can_swap.then(|| self.next_swap(table, planned)).flatten();
         // Planning may have found names that have to be loaded.
         let load = self.next_load(table);
         (swap.is_some() || load.is_some()).then_some(Calls {
@@ -183,7 +184,7 @@ impl Inner {
         })
     }
 
-    /// What has to be loaded, as one call, if one is free for it.
+    /// Returns the next load, if there is something to load and the limit allows it.
     fn next_load(&self, table: &mut Table) -> Option<Load> {
         if table.loading >= self.facts.in_flight || table.to_load.is_empty() {
             return None;
@@ -196,15 +197,16 @@ impl Inner {
         })
     }
 
-    /// What is ready to be written, as one call.
+    /// Plans what is ready. Returns the next batch of writes.
     fn next_swap(self: &Arc<Self>, table: &mut Table, boot: BootTime) -> Option<Swap> {
-        let most = self.facts.batch.min(table.ready.len());
-        let (mut writes, mut carried) = (Vec::with_capacity(most), Vec::with_capacity(most));
+        let capacity = self.facts.batch.min(table.ready.len());
+        let mut writes = Vec::with_capacity(capacity);
+        let mut sent_writes = Vec::with_capacity(capacity);
         while writes.len() < self.facts.batch
             && let Some(name) = table.ready.pop_front()
         {
             if let Some((write, planned)) = self.plan_one(table, &name, boot) {
-                carried.push(Written {
+                sent_writes.push(SentWrite {
                     name,
                     base: write.expect.as_ref().map(|version| version.write),
                     put: write.put.clone(),
@@ -218,27 +220,27 @@ impl Inner {
         }
         table.swapping += 1;
         table.counts.swaps += 1;
-        self.measures.batch.add(writes.len() as u64);
+        self.metrics.batch.add(writes.len() as u64);
         Some(Swap {
             number: table.next_number(),
             writes,
-            carried,
+            sent_writes,
         })
     }
 
-    /// Plans one name, and answers what needs no write.
+    /// Plans one name, and answers the operations that need no write.
     fn plan_one(
         self: &Arc<Self>,
         table: &mut Table,
         name: &Name,
         boot: BootTime,
-    ) -> Option<(Write, Vec<Planned>)> {
+    ) -> Option<(Write, Vec<PlannedOperation>)> {
         let (load, answered) = match table.plan(name, boot, &*self.host) {
             Plan::Write(write, planned) => return Some((write, planned)),
             Plan::Load(answered) => (true, answered),
             Plan::Answer(answered) => (false, answered),
         };
-        for Planned {
+        for PlannedOperation {
             pending, outcome, ..
         } in answered
         {
@@ -249,83 +251,83 @@ impl Inner {
             entry.load_first = true;
             table.make_ready(name, true);
         } else if entry.queue.is_empty() {
-            table.settle(name, boot, &*self.host, self.facts.poll);
+            table.schedule_wake(name, boot, &*self.host, self.facts.poll);
         } else {
             table.make_ready(name, true);
         }
         None
     }
 
-    /// Has the store write.
+    /// Sends a batch of writes.
     fn swap(self: &Arc<Self>, sent: BootTime, swap: Swap) {
         let Swap {
             number,
             writes,
-            carried,
+            sent_writes,
         } = swap;
         let (timeout, count) = (self.config.timeout, writes.len());
-        let concluded = move |inner: &Arc<Self>, result: Result<Answer<Vec<Swapped>>>| {
-            let times = inner.times(number, sent);
-            inner.measures.swap.took(times.received.since(sent));
-            inner.conclude_swap(times, carried, result);
+        let complete = move |inner: &Arc<Self>, result: Result<Answer<Vec<Swapped>>>| {
+            let call = inner.call_info(number, sent);
+            inner.metrics.swap.took(call.received.since(sent));
+            inner.complete_swap(call, sent_writes, result);
         };
         let store = Arc::clone(&self.store);
-        let mut swapping = Box::pin(async move {
-            let swapped = caught(async { store.swap(writes).await }).await;
-            swapped.unwrap_or_else(|panicked| Err(Error::Indeterminate(panicked.0)))
+        let mut swap = Box::pin(async move {
+            let result = catch_panic(async { store.swap(writes).await }).await;
+            result.unwrap_or_else(|panicked| Err(Error::Indeterminate(panicked.0)))
         });
-        match at_once(swapping.as_mut()) {
-            Poll::Ready(result) => concluded(self, result),
+        match poll_once(swap.as_mut()) {
+            Poll::Ready(result) => complete(self, result),
             Poll::Pending => {
                 let inner = Arc::clone(self);
-                let alone = self.is_alone(count);
+                let is_only_call = self.is_only_call(count);
                 self.runtime.spawn(async move {
-                    let swapping = tokio::time::timeout(timeout, swapping);
-                    let result = match alone {
-                        true => inner.awake.look_for(swapping).await,
-                        false => swapping.await,
+                    let swap = tokio::time::timeout(timeout, swap);
+                    let result = match is_only_call {
+                        true => inner.spin.look_for(swap).await,
+                        false => swap.await,
                     };
-                    let silent = |_| Err(Error::Indeterminate(silence(timeout)));
-                    concluded(&inner, result.unwrap_or_else(silent));
+                    let timed_out = |_| Err(Error::Indeterminate(no_answer_message(timeout)));
+                    complete(&inner, result.unwrap_or_else(timed_out));
                     inner.drive();
                 });
             }
         }
     }
 
-    /// Has the store show records.
+    /// Loads records.
     fn load(self: &Arc<Self>, sent: BootTime, load: Load) {
         let Load { number, names } = load;
         let count = names.len();
         let inner = Arc::clone(self);
-        let mut running = Box::pin(async move {
+        let mut load = Box::pin(async move {
             let result: Result<Answer<Vec<Option<Stored>>>> =
-                bounded(inner.config.timeout, inner.store.load(&names)).await;
-            let times = inner.times(number, sent);
-            inner.measures.load.took(times.received.since(sent));
-            inner.conclude_load(times, names, result);
+                with_timeout(inner.config.timeout, inner.store.load(&names)).await;
+            let call = inner.call_info(number, sent);
+            inner.metrics.load.took(call.received.since(sent));
+            inner.complete_load(call, names, result);
         });
-        if at_once(running.as_mut()).is_pending() {
+        if poll_once(load.as_mut()).is_pending() {
             let inner = Arc::clone(self);
-            let alone = self.is_alone(count);
+            let is_only_call = self.is_only_call(count);
             self.runtime.spawn(async move {
-                match alone {
-                    true => inner.awake.look_for(running).await,
-                    false => running.await,
+                match is_only_call {
+                    true => inner.spin.look_for(load).await,
+                    false => load.await,
                 }
                 inner.drive();
             });
         }
     }
 
-    /// Whether a call for so many names, which has just been sent, is for somebody who is alone.
-    fn is_alone(&self, names: usize) -> bool {
-        let under_way = |table: &Table| table.swapping + table.loading;
-        names == 1 && under_way(&self.table()) == 1
+    /// Whether this call, which was just sent, has one name and is the only call in flight.
+    fn is_only_call(&self, names: usize) -> bool {
+        let in_flight = |table: &Table| table.swapping + table.loading;
+        names == 1 && in_flight(&self.table()) == 1
     }
 
-    fn times(&self, number: u64, sent: BootTime) -> Times {
-        Times {
+    fn call_info(&self, number: u64, sent: BootTime) -> CallInfo {
+        CallInfo {
             number,
             sent,
             received: self.host.boot_time(),
@@ -333,16 +335,16 @@ impl Inner {
     }
 }
 
-/// What a future says at once. If it does not, it must be polled again soon, by somebody who can be woken.
-fn at_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+/// Polls a future once, without a waker. If it is pending, a task must poll it again.
+fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 impl Table {
-    /// The next names to load: one alone, or many together.
-    fn take_to_load(&mut self, most: usize) -> Vec<Name> {
+    /// Takes the next names to load, or a single one that must be loaded alone.
+    fn take_to_load(&mut self, max: usize) -> Vec<Name> {
         let mut names = Vec::new();
-        while names.len() < most
+        while names.len() < max
             && let Some(name) = self.to_load.pop_front()
         {
             let Some(entry) = self.entries.get_mut(&name) else {
@@ -353,9 +355,9 @@ impl Table {
                 break;
             }
             (entry.listed, entry.busy) = (false, true);
-            let alone = std::mem::take(&mut entry.load_alone);
+            let load_alone = std::mem::take(&mut entry.load_alone);
             names.push(name);
-            if alone {
+            if load_alone {
                 break;
             }
         }

@@ -1,8 +1,8 @@
-//! Leases work items of a state, and waits for some.
+//! Claims work items of a state, and waits for some.
 //!
-//! A claim is one search and one batch of writes: what the search shows is tried at once, since every write checks the
-//! version that it was planned on. Items that others were quicker to take are made up for in further rounds, which look
-//! further and pick at random, so that a fleet does not fight for the same oldest few.
+//! A claim is one search and one batch of writes. The writes are based on what the search shows, because each write
+//! checks the version that it was planned on. If other workers take some of the items first, further rounds search more
+//! items and pick from them at random, so that a fleet of workers does not contend for the same oldest items.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,98 +14,102 @@ use leasehold_core::{
 };
 
 use super::table::Table;
-use super::watch::Learnt;
+use super::watch::RecordSource;
 use super::{Engine, Reply, SEARCH_PAGE, jittered};
 use crate::host::sleep_until;
 use crate::leases::ClaimRequest;
 use crate::store::{Availability, Query, Stored};
 use crate::{Error, Result, json_bytes};
 
-/// How often a claim looks again for items in place of those that others were quicker to take.
-const ROUNDS: u32 = 4;
-/// How much further it looks then.
-const FURTHER: usize = 8;
-/// The most pages that one round reads: a store may show items that are held.
-const PAGES: usize = 640;
-/// What an item takes in an answer besides its name and body.
+/// The maximum number of rounds of a claim. A further round replaces items that other workers took first.
+const MAX_ROUNDS: u32 = 4;
+/// How many times as many items a further round searches.
+const SEARCH_FACTOR: usize = 8;
+/// The maximum number of pages that one round reads. A store may also return items that are held.
+const MAX_PAGES: usize = 640;
+/// The size of an item in an answer without its name and body.
 const ITEM_BYTES: usize = 512;
-/// The shortest pause between two searches of one who waits, however many hints there are.
-const BREATH: Duration = Duration::from_millis(10);
-/// The longest.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How often in a ttl a waiting claim looks at items whose expiry is too far ahead.
-const LOOKS_PER_TTL: u32 = 4;
+/// The minimum pause between two searches of a waiting claim, regardless of the number of hints.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+/// The maximum pause.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// How often per ttl a waiting claim searches items whose expiry is too far in the future.
+const OBSERVATIONS_PER_TTL: u32 = 4;
 
 impl Engine {
-    /// Leases up to `limit` free items of a state, oldest first, as far as they fit into
-    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). While there is none it waits for as long as the
-    /// request says: those who wait for the same are served first come, first served. Empty if there still is none.
-    /// It is answered within the engine's timeout after that wait.
+    /// Claims up to `limit` free items of a state, oldest first, as long as they fit into
+    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, waits for up to the `wait` of the request: claims
+    /// for the same state and prefix are served in arrival order. Returns an empty list if there is still none. Returns
+    /// within the engine's timeout after the wait.
     ///
-    /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released. What is claimed belongs to the
-    /// principal, where somebody has authenticated.
+    /// A fresh grant in a reply that is dropped without [`take`](Reply::take) is released. The items belong to the
+    /// principal, if the caller was authenticated.
     pub async fn claim(
         &self,
         request: ClaimRequest,
         principal: Option<Text>,
     ) -> Result<Vec<(Name, Reply)>> {
-        let operation = self.claiming(&request, principal)?;
-        let asked = self.inner.host.boot_time();
-        let give_up = asked + request.wait;
-        let end = give_up + self.inner.config.timeout;
+        let operation = self.claim_operation(&request, principal)?;
+        let started = self.inner.host.boot_time();
+        let wait_until = started + request.wait;
+        let end = wait_until + self.inner.config.timeout;
         if request.wait.is_zero() {
             return self.claim_now(&request, &operation, end, true).await;
         }
-        let line = self
+        let position = self
             .inner
-            .claimants
+            .claim_queues
             .join(&request, self.inner.config.waiters)?;
-        let turn = tokio::time::timeout(request.wait, line.queue.turn.lock());
+        let turn = tokio::time::timeout(request.wait, position.queue.turn.lock());
         let Ok(_first) = turn.await else {
             let now = self.inner.host.boot_time();
-            let since = asked.max(now - self.inner.config.timeout);
-            return match line.queue.was_empty_since(since) {
+            let since = started.max(now - self.inner.config.timeout);
+            return match position.queue.was_empty_since(since) {
                 true => Ok(Vec::new()),
-                // The first claim in line has had no answer for so long.
+                // The first claim of the queue has had no answer for this long.
                 false => self.claim_now(&request, &operation, end, false).await,
             };
         };
         let mut pause = self.inner.facts.poll;
         let mut observe_at = BootTime::default();
         loop {
-            let mut freed = std::pin::pin!(self.inner.items.notified());
-            // From before the search, so that nothing falls between the two.
+            let mut freed = std::pin::pin!(self.inner.item_freed.notified());
+            // Enabled before the search, so that no notification is missed.
             freed.as_mut().enable();
             if self.inner.table().is_closed() {
-                return Err(super::closing());
+                return Err(super::closing_error());
             }
             let now = self.inner.host.boot_time();
             let observes = now >= observe_at;
             if observes {
-                observe_at = now + request.ttl / LOOKS_PER_TTL;
+                observe_at = now + request.ttl / OBSERVATIONS_PER_TTL;
             }
             let claimed = self.claim_now(&request, &operation, end, observes).await?;
             if claimed.is_empty() {
-                line.queue.note_empty(now);
+                position.queue.note_empty(now);
             }
-            if !claimed.is_empty() || self.inner.host.boot_time() >= give_up {
+            if !claimed.is_empty() || self.inner.host.boot_time() >= wait_until {
                 return Ok(claimed);
             }
-            let look_again = jittered(&*self.inner.host, pause).min(give_up);
+            let search_again = jittered(&*self.inner.host, pause).min(wait_until);
             tokio::select! {
                 () = freed => {
-                    let breath = jittered(&*self.inner.host, BREATH).min(give_up);
-                    sleep_until(&*self.inner.host, breath).await;
+                    let pause_end = jittered(&*self.inner.host, MIN_PAUSE).min(wait_until);
+                    sleep_until(&*self.inner.host, pause_end).await;
                 }
-                () = sleep_until(&*self.inner.host, look_again) => {
-                    pause = (pause * 2).min(LONGEST_PAUSE.max(self.inner.facts.poll));
+                () = sleep_until(&*self.inner.host, search_again) => {
+                    pause = (pause * 2).min(MAX_PAUSE.max(self.inner.facts.poll));
                 }
             }
         }
     }
 
-    /// The operation that leases an item of the request, of whichever name.
-    fn claiming(&self, request: &ClaimRequest, principal: Option<Text>) -> Result<Operation> {
+    /// Returns the operation that claims an item of the request, without the nonce.
+    fn claim_operation(
+        &self,
+        request: &ClaimRequest,
+        principal: Option<Text>,
+    ) -> Result<Operation> {
         if !(1..=ClaimRequest::MOST_ITEMS).contains(&request.limit) {
             return Err(Error::invalid(format!(
                 "the limit is {}: it must be from 1 to {}",
@@ -114,7 +118,7 @@ impl Engine {
             )));
         }
         let operation = Operation::Acquire(Acquire {
-            // Each item has its own: see `claiming_item`.
+            // Set for each item by `item_operation`.
             nonce: Hash::of(&[]),
             owner: request.owner.clone(),
             principal,
@@ -129,8 +133,8 @@ impl Engine {
         Ok(operation)
     }
 
-    /// Claims what is free now, until `end` at the latest. Where nothing is, it `observes` holders whose expiry is too far
-    /// ahead.
+    /// Claims items that are free now, until `end` at the latest. If there is none and `observes` is set, observes
+    /// holders whose expiry is too far in the future.
     async fn claim_now(
         &self,
         request: &ClaimRequest,
@@ -140,39 +144,39 @@ impl Engine {
     ) -> Result<Vec<(Name, Reply)>> {
         let mut claimed = Vec::new();
         let mut bytes = ClaimRequest::MOST_BYTES;
-        for round in 0..ROUNDS {
+        for round in 0..MAX_ROUNDS {
             if round > 0 && self.is_late(end) {
                 break;
             }
-            let want = request.limit - claimed.len();
-            let further = if round == 0 { 1 } else { FURTHER };
-            let look = Amount {
-                items: want * further,
-                bytes: bytes * further,
+            let wanted = request.limit - claimed.len();
+            let factor = if round == 0 { 1 } else { SEARCH_FACTOR };
+            let target = Amount {
+                items: wanted * factor,
+                bytes: bytes * factor,
             };
             let observes = observes && round == 0;
-            let found = self.claimable(request, operation, look, end, observes);
+            let found = self.claimable(request, operation, target, end, observes);
             let mut found = match found.await {
                 Ok(found) => found,
                 Err(error) if claimed.is_empty() => return Err(error),
                 Err(_) => break,
             };
             if round == 0 {
-                found.items.truncate(want);
+                found.items.truncate(wanted);
             } else {
-                self.pick(&mut found.items, want);
+                self.pick(&mut found.items, wanted);
             }
-            found.fit(bytes, claimed.is_empty());
-            let tries = found.items.iter();
-            let tries: Vec<_> = tries
+            found.truncate_to_fit(bytes, claimed.is_empty());
+            let items = found.items.iter();
+            let operations: Vec<_> = items
                 .map(|item| {
-                    let claiming = claiming_item(operation, &request.nonce, &item.name);
-                    (item.name.clone(), claiming)
+                    let operation = item_operation(operation, &request.nonce, &item.name);
+                    (item.name.clone(), operation)
                 })
                 .collect();
             let within = end.since(self.inner.host.boot_time());
-            let answers = self.perform_all(tries, Some(within)).await;
-            let mut trouble = None;
+            let answers = self.perform_all(operations, Some(within)).await;
+            let mut failure = None;
             for (item, answer) in found.items.into_iter().zip(answers) {
                 match answer {
                     Ok(reply) if matches!(reply.outcome(), Outcome::Granted(_)) => {
@@ -180,10 +184,10 @@ impl Engine {
                         claimed.push((item.name, reply));
                     }
                     Ok(_) => found.contended = true,
-                    Err(error) => trouble = Some(error),
+                    Err(error) => failure = Some(error),
                 }
             }
-            match trouble {
+            match failure {
                 Some(error) if claimed.is_empty() => return Err(error),
                 None if found.contended && claimed.len() < request.limit => {}
                 _ => break,
@@ -192,20 +196,20 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Whether so much of the time of a claim is over that no further search or round begins: what has begun needs the rest.
+    /// Whether it is too late for another search or round: the rest of the time is for those that have started.
     fn is_late(&self, end: BootTime) -> bool {
         self.inner.host.boot_time() + self.inner.config.timeout / 2 > end
     }
 
-    /// Returns the next items that could be claimed as far as the store shows: at least `look`, if there are as many.
+    /// Returns the next items that can probably be claimed: at least `target`, if there are as many.
     async fn claimable(
         &self,
         request: &ClaimRequest,
         operation: &Operation,
-        look: Amount,
+        target: Amount,
         end: BootTime,
         observes: bool,
-    ) -> Result<Claimable> {
+    ) -> Result<ClaimableItems> {
         let free = self.free_items();
         let mut query = Query {
             kind: Kind::Lock,
@@ -214,67 +218,67 @@ impl Engine {
             availability: free,
             cursor: None,
             limit: match free {
-                Some(_) => look.items.min(SEARCH_PAGE),
+                Some(_) => target.items.min(SEARCH_PAGE),
                 None => SEARCH_PAGE,
             },
         };
-        let found = self.search_items(&mut query, request, operation, look, end);
+        let found = self.search_items(&mut query, request, operation, target, end);
         let found = found.await?;
         let is_empty = found.items.is_empty() && !found.contended;
         if !(observes && is_empty && free.is_some()) || self.is_late(end) {
             return Ok(found);
         }
-        // No step of the store's clock was noticed, but there may have been one before this engine was started.
+        // This engine has noticed no step of the store's clock, but there may have been one before its start.
         query.availability = Some(self.items_too_far_ahead(request.ttl));
         (query.cursor, query.limit) = (None, SEARCH_PAGE);
-        let found = self.search_items(&mut query, request, operation, look, end);
+        let found = self.search_items(&mut query, request, operation, target, end);
         found.await
     }
 
-    /// Searches page by page for items that could be claimed, until there are `look` of them.
+    /// Searches page by page for items that can be claimed, until there are `target` of them.
     async fn search_items(
         &self,
         query: &mut Query,
         request: &ClaimRequest,
         operation: &Operation,
-        look: Amount,
+        target: Amount,
         end: BootTime,
-    ) -> Result<Claimable> {
-        let mut found = Claimable::default();
-        for page in 0..PAGES {
+    ) -> Result<ClaimableItems> {
+        let mut found = ClaimableItems::default();
+        for page in 0..MAX_PAGES {
             if page > 0 {
-                // A store in memory answers at once, and pages are large.
+                // A store in memory answers immediately, and pages are large.
                 tokio::task::yield_now().await;
             }
             let within = end.since(self.inner.host.boot_time());
             let searched = self.search_within(query, within).await?;
             let mut table = self.inner.table();
             for (name, stored) in searched.page.records {
-                if found.is_enough(look) {
+                if found.is_enough(target) {
                     break;
                 }
                 let call = (searched.number, searched.received);
-                let claiming = claiming_item(operation, &request.nonce, &name);
+                let operation = item_operation(operation, &request.nonce, &name);
                 let bytes =
                     ITEM_BYTES + json_bytes(name.as_str()) + json_bytes(&stored.record.body);
-                match table.learn(&name, stored, call, &claiming) {
-                    Learned::Claimable => found.add(Item { name, bytes }),
-                    Learned::Busy => found.contended = true,
-                    Learned::Taken => {}
+                match table.cache_found_item(&name, stored, call, &operation) {
+                    ItemStatus::Claimable => found.add(Item { name, bytes }),
+                    ItemStatus::Busy => found.contended = true,
+                    ItemStatus::Taken => {}
                 }
             }
             table.evict(&self.inner.config);
             query.cursor = searched.page.cursor;
             drop(table);
-            if found.is_enough(look) || query.cursor.is_none() || self.is_late(end) {
+            if found.is_enough(target) || query.cursor.is_none() || self.is_late(end) {
                 break;
             }
         }
         Ok(found)
     }
 
-    /// What to skip in a search for free items: those whose expiry is ahead, unless the store's clock was stepped back. Then
-    /// an expiry proves nothing until the clock has caught up, and holders are to be observed.
+    /// Returns the restriction of a search to free items. `None` if the store's clock was stepped back: until it has
+    /// caught up, an expiry proves nothing, and holders have to be observed.
     fn free_items(&self) -> Option<Availability> {
         let boot = self.inner.host.boot_time();
         let clock = &self.inner.table().clock;
@@ -282,114 +286,114 @@ impl Engine {
         (!clock.is_behind(boot)).then_some(Availability::Free(earliest))
     }
 
-    /// Items whose expiry is further ahead than a claim with this ttl could have put it: a clock that has stepped back
-    /// since may have written it, so these holders are to be observed.
+    /// Returns the restriction of a search to items whose expiry is later than a claim with this ttl could have set it.
+    /// The store's clock may have stepped back since, so these holders have to be observed.
     fn items_too_far_ahead(&self, ttl: Duration) -> Availability {
         let boot = self.inner.host.boot_time();
         Availability::Held(self.inner.table().clock.latest_expiry(boot, ttl))
     }
 
-    /// Picks so many at random, and leaves them in their order.
-    fn pick(&self, items: &mut Vec<Item>, want: usize) {
-        while items.len() > want {
+    /// Keeps this many items, chosen at random, in their order.
+    fn pick(&self, items: &mut Vec<Item>, wanted: usize) {
+        while items.len() > wanted {
             let at = self.inner.host.random() % items.len() as u128;
             items.remove(at as usize);
         }
     }
 }
 
-/// How many items to find, or how many bytes of them.
+/// A number of items or of their bytes, whichever is reached first.
 #[derive(Clone, Copy)]
 struct Amount {
     items: usize,
     bytes: usize,
 }
 
-/// An item that could be claimed, and what it takes in an answer.
+/// An item that can probably be claimed, and its size in an answer.
 struct Item {
     name: Name,
     bytes: usize,
 }
 
-/// Items that could be claimed.
+/// Items that can probably be claimed.
 #[derive(Default)]
-struct Claimable {
+struct ClaimableItems {
     items: Vec<Item>,
     bytes: usize,
-    /// Others are taking some.
+    /// Whether other claims are taking some.
     contended: bool,
 }
 
-impl Claimable {
+impl ClaimableItems {
     fn add(&mut self, item: Item) {
         self.bytes += item.bytes;
         self.items.push(item);
     }
 
-    fn is_enough(&self, look: Amount) -> bool {
-        self.items.len() >= look.items || self.bytes >= look.bytes
+    fn is_enough(&self, target: Amount) -> bool {
+        self.items.len() >= target.items || self.bytes >= target.bytes
     }
 
-    /// Leaves the first ones that fit into so many bytes, and at least one if there must be one.
-    fn fit(&mut self, most: usize, at_least_one: bool) {
+    /// Keeps the first items that fit into this many bytes, and at least one if `at_least_one` is set.
+    fn truncate_to_fit(&mut self, max_bytes: usize, at_least_one: bool) {
         let mut bytes = 0;
         let fitting = self.items.iter().take_while(|item| {
             bytes += item.bytes;
-            bytes <= most
+            bytes <= max_bytes
         });
         let fitting = fitting.count().max(usize::from(at_least_one));
         self.items.truncate(fitting);
     }
 }
 
-/// What a search means for one who wants the item.
-enum Learned {
+/// Whether an item that a search has shown can be claimed.
+enum ItemStatus {
     Claimable,
-    /// Somebody in this engine is at it.
+    /// Another operation of this engine is queued for it.
     Busy,
     Taken,
 }
 
 impl Table {
-    /// Takes what a search has shown into the cache, so that it can be tried at once. It confirms nothing: an index may
-    /// lag behind. A holder in doubt that is in the way is observed from now on.
-    fn learn(
+    /// Caches an item that a search has shown, so that it can be claimed without a load. It does not count as
+    /// confirmed, because an index may lag behind. A holder of uncertain expiry is observed from now on.
+    fn cache_found_item(
         &mut self,
         name: &Name,
         stored: Stored,
         call: (u64, BootTime),
-        wanted: &Operation,
-    ) -> Learned {
+        operation: &Operation,
+    ) -> ItemStatus {
         let (number, received) = call;
         let entry = self.entries.get(name);
-        if entry.is_some_and(|entry| !entry.is_quiet()) {
-            return Learned::Busy;
+        if entry.is_some_and(|entry| !entry.is_idle()) {
+            return ItemStatus::Busy;
         }
         let known = entry.and_then(|entry| entry.cached.as_ref());
-        let newer = known.is_some_and(|cached| cached.confirmed > number);
-        let record = match known.filter(|_| newer) {
+        let is_newer = known.is_some_and(|cached| cached.confirmed > number);
+        let record = match known.filter(|_| is_newer) {
             Some(cached) => cached.stored.as_ref().map(|stored| &*stored.record),
             None => Some(&*stored.record),
         };
         let decision = apply(
             record,
-            wanted,
+            operation,
             &self.clock.now(received, self.observations.of(name)),
         );
         if !matches!(decision.outcome, Outcome::Granted(_)) {
             self.observe(name, Some(&stored.record), call);
-            return Learned::Taken;
+            return ItemStatus::Taken;
         }
-        if !newer {
+        if !is_newer {
             self.entries.entry(name.clone()).or_default();
-            self.remember(name, Some(stored), 0, received, Learnt::Shown);
+            self.cache_record(name, Some(stored), 0, received, RecordSource::Read);
         }
-        Learned::Claimable
+        ItemStatus::Claimable
     }
 }
 
-/// The same operation for one item, with what identifies it under that name.
-fn claiming_item(operation: &Operation, nonce: &Nonce, name: &Name) -> Operation {
+/// Returns the operation with the nonce for this item.
+fn item_operation(operation: &Operation, nonce: &Nonce, name: &Name) -> Operation {
     let mut operation = operation.clone();
     if let Operation::Acquire(acquire) = &mut operation {
         acquire.nonce = nonce.hash(name);
@@ -397,66 +401,66 @@ fn claiming_item(operation: &Operation, nonce: &Nonce, name: &Name) -> Operation
     operation
 }
 
-/// Waiting claims: a queue for each state and prefix, of which only the first searches.
+/// Waiting claims, in a queue for each state and prefix. Only the first claim of a queue searches.
 #[derive(Default)]
-pub(super) struct Lines {
-    lines: Mutex<HashMap<Key, Arc<Queue>>>,
+pub(super) struct ClaimQueues {
+    queues: Mutex<HashMap<Key, Arc<ClaimQueue>>>,
 }
 
 type Key = (Text, String);
 
-/// The claims that wait for items of one state and prefix.
+/// Claims that wait for items of one state and prefix.
 #[derive(Default)]
-struct Queue {
+struct ClaimQueue {
     turn: tokio::sync::Mutex<()>,
     /// When the last search that found no item began, in microseconds of the boot clock.
     empty_at: AtomicU64,
 }
 
-impl Queue {
+impl ClaimQueue {
     fn note_empty(&self, began: BootTime) {
         self.empty_at
             .fetch_max(began.as_micros(), Ordering::Relaxed);
     }
 
-    /// Whether a search that began at this moment or later has found no item.
+    /// Whether a search that began at this time or later has found no item.
     fn was_empty_since(&self, since: BootTime) -> bool {
         self.empty_at.load(Ordering::Relaxed) >= since.as_micros()
     }
 }
 
-impl Lines {
-    fn join(&self, request: &ClaimRequest, most: usize) -> Result<Place<'_>> {
+impl ClaimQueues {
+    fn join(&self, request: &ClaimRequest, max_waiters: usize) -> Result<QueuePosition<'_>> {
         let key = (request.state.clone(), request.prefix.clone());
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: usize = lines
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: usize = queues
             .values()
             .map(|queue| Arc::strong_count(queue) - 1)
             .sum();
-        if waiting >= most {
+        if waiting >= max_waiters {
             return Err(Error::Unavailable(
-                "too many waiters at once: ask again later".into(),
+                "too many waiters at the same time: retry later".into(),
             ));
         }
-        let queue = lines.entry(key.clone()).or_default().clone();
-        let lines = self;
-        Ok(Place { lines, key, queue })
+        let queue = queues.entry(key.clone()).or_default().clone();
+        let queues = self;
+        Ok(QueuePosition { queues, key, queue })
     }
 }
 
-/// A claim's place in its queue. The queue is dropped with the last one.
-struct Place<'l> {
-    lines: &'l Lines,
+/// The position of a claim in its queue. The queue is dropped with its last claim.
+struct QueuePosition<'q> {
+    queues: &'q ClaimQueues,
     key: Key,
-    queue: Arc<Queue>,
+    queue: Arc<ClaimQueue>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        let lines = self.lines.lines.lock();
-        let mut lines = lines.unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.queues.lock();
+        let mut queues = queues.unwrap_or_else(PoisonError::into_inner);
         if Arc::strong_count(&self.queue) <= 2 {
-            lines.remove(&self.key);
+            queues.remove(&self.key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine as [`Leases`]: requests become operations, outcomes become answers.
+//! Implements [`Leases`] for the engine: converts requests to operations, and outcomes to answers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::leases::{
 use crate::{Error, Result};
 
 impl Holding {
-    /// What the core compares with the holders under this name.
+    /// Converts it to the reference that the core compares with the holders under this name.
     pub fn into_holder_ref(self, name: &Name) -> HolderRef {
         match self {
             Self::Fence(fence) => HolderRef::Fence(fence),
@@ -42,7 +42,7 @@ impl From<AcquireRequest> for Acquire {
 }
 
 impl BreakRequest {
-    /// The core's operation under this name.
+    /// Converts it to the core's operation under this name.
     pub fn into_break(self, name: &Name) -> Break {
         match self {
             Self::Own(holding) => Break::Own(Release {
@@ -54,24 +54,34 @@ impl BreakRequest {
     }
 }
 
-/// Outcomes that are errors for whoever asked for something else.
+/// Converts an outcome other than the requested one to an error.
 pub fn refusal(outcome: Outcome) -> Error {
     match outcome {
         Outcome::Held(held) => Error::Held(held),
         Outcome::Fenced => Error::Fenced,
         Outcome::Expired => Error::Expired,
-        Outcome::Denied => Error::Denied("the lease belongs to another principal".into()),
+        Outcome::Denied => Error::Denied(
+            "the lease belongs to another principal: use a token of that principal".into(),
+        ),
         Outcome::LimitMismatch { limit } => Error::invalid(match limit {
             Some(limit) => {
-                format!("the live holders share this lease with a limit of {limit}: use the same")
+                format!(
+                    "cannot share the lease: its live holders have a limit of {limit}: use the same limit"
+                )
             }
-            None => "the live holders share this lease without a limit: give none".to_owned(),
+            None => {
+                "cannot share the lease: its live holders have no limit: omit the limit".to_owned()
+            }
         }),
-        Outcome::StateMismatch => Error::invalid("the work item is not in that state"),
-        Outcome::Exhausted => {
-            Error::Corrupt("all fences of this name are used up: its record is corrupt".into())
-        }
-        other => Error::Corrupt(format!("the core answered another question: {other:?}")),
+        Outcome::StateMismatch => Error::invalid(
+            "the work item is not in the requested state: read its state, then retry with that one",
+        ),
+        Outcome::Exhausted => Error::Corrupt(
+            "no fence is left for this name: its record is corrupt: use another name".into(),
+        ),
+        other => Error::Corrupt(format!(
+            "unexpected outcome of an operation: {other:?}: report this as a bug"
+        )),
     }
 }
 
@@ -102,7 +112,7 @@ fn renewed(outcome: Outcome, deadline: Option<BootTime>) -> Result<Renewed> {
 #[async_trait]
 impl Leases for Engine {
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
-        let (name, patience) = (
+        let (name, wait_limit) = (
             request.name.clone(),
             Patience {
                 wait: request.wait,
@@ -110,7 +120,7 @@ impl Leases for Engine {
             },
         );
         let reply = self
-            .perform(&name, Operation::Acquire(request.into()), patience)
+            .perform(&name, Operation::Acquire(request.into()), wait_limit)
             .await?;
         match hold(reply) {
             Ok(hold) => Ok(Acquired::Granted(hold)),

@@ -1,56 +1,56 @@
-//! The engine: moves records between the pure core and a store.
+//! The engine: applies operations to records with the pure core, and writes the results to a store.
 //!
-//! Operations that arrive while a write is under way are applied, in order, to the same record by the core and
-//! written as one; all names that are ready go in one batch. No outcome leaves before the store has confirmed what it
-//! rests on.
+//! Operations that arrive during a write are applied in order to the same record and written together. The records
+//! that are ready are written in one batch. No outcome is returned before the store has confirmed the write or read
+//! that it depends on.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `table.rs` | what the engine knows: cached records, queued operations, waiters in line |
-//! | `pending.rs` | an operation on its way to an answer |
-//! | `ambiguous.rs` | writes that were never answered |
-//! | `leave.rs` | callers that leave before their answer, and closing |
-//! | `plan.rs` | applies what is queued under one name, and says what the store must do for it |
-//! | `call.rs` | calls the store: collects what is ready into batches, and carries them out |
-//! | `bounded.rs` | bounds a call of the store: in time, and when it panics |
-//! | `caller.rs` | a thread for calls that wait for a disk |
-//! | `conclude.rs` | what follows from an answer of the store, or from the lack of one |
-//! | `forget.rs` | keeps what is remembered within bounds |
-//! | `reply.rs` | the answer to an operation, and its undoing if nobody takes it |
-//! | `overdue.rs` | tells callers that their time is up |
-//! | `timer.rs` | wakes names whose holder is over, or that should be looked at again |
-//! | `claim.rs` | leases work items of a state, and waits for some |
-//! | `several.rs` | takes several leases, all or none |
-//! | `purge.rs` | deletes what nobody needs any more |
-//! | `probe.rs` | proves that the store takes writes |
+//! | `table.rs` | the engine's state: cached records, queued operations, waiters |
+//! | `pending.rs` | an operation that has not been answered |
+//! | `ambiguous.rs` | resolves writes that were not answered |
+//! | `cancel.rs` | callers that time out or go away before their answer, and closing |
+//! | `plan.rs` | applies the queued operations of one name, and plans the store call that they need |
+//! | `call.rs` | batches what is ready, and calls the store |
+//! | `store_call.rs` | a timeout for store calls, and panics as errors |
+//! | `store_thread.rs` | a thread for store calls that wait for a disk |
+//! | `completion.rs` | completes operations after a store call was answered or failed |
+//! | `eviction.rs` | keeps the cache within its limits |
+//! | `reply.rs` | the answer to an operation, and its undoing if the caller does not take it |
+//! | `timeouts.rs` | the timeouts of callers |
+//! | `timer.rs` | wakes names when their holder expires or when they are to be polled |
+//! | `claim.rs` | claims work items of a state, and waits for some |
+//! | `acquire_all.rs` | acquires several leases, all or none |
+//! | `purge.rs` | deletes unused records |
+//! | `probe.rs` | checks that the store accepts writes |
 //! | `search.rs` | searches the store, a bounded number of records at a time |
-//! | `look.rs` | what is known of one name, and of many |
-//! | `measures.rs` | what is measured along the way |
-//! | `observe.rs` | since when holders in doubt were observed, after a step of the store's clock |
-//! | `watch.rs` | tells subscribers what happens under every name |
-//! | `leases.rs` | the engine as [`Leases`](crate::Leases) |
+//! | `read.rs` | shows one record, and lists many |
+//! | `metrics.rs` | measurements for the metrics |
+//! | `observe.rs` | observations of holders after a step of the store's clock |
+//! | `watch.rs` | publishes events to subscribers |
+//! | `leases.rs` | implements [`Leases`](crate::Leases) |
 
+mod acquire_all;
 mod ambiguous;
-mod bounded;
 mod call;
-mod caller;
+mod cancel;
 mod claim;
-mod conclude;
-mod forget;
+mod completion;
+mod eviction;
 mod leases;
-mod leave;
-mod look;
-mod measures;
+mod metrics;
 mod observe;
-mod overdue;
 mod pending;
 mod plan;
 mod probe;
 mod purge;
+mod read;
 mod reply;
 mod search;
-mod several;
+mod store_call;
+mod store_thread;
 mod table;
+mod timeouts;
 mod timer;
 mod watch;
 
@@ -65,34 +65,34 @@ use crate::host::{Host, Machine};
 use crate::store::{Facts, Store};
 use crate::{Error, Result, side_by_side};
 
-use bounded::bounded;
-use caller::Caller;
+pub use acquire_all::Several;
 pub use leases::refusal;
-pub use measures::{ENDINGS, FAILURES, Measures};
-use overdue::Overdue;
-use pending::Pending;
+pub use metrics::{ENDINGS, FAILURES, Metrics};
+use pending::PendingOperation;
 pub use purge::Purged;
 pub use reply::{Called, Reply};
 pub use search::SEARCH_PAGE;
-pub use several::Several;
+use store_call::with_timeout;
+use store_thread::StoreThread;
 use table::Table;
+use timeouts::Timeouts;
 pub use watch::{Events, Happened, Missed};
 
-/// Limits of an engine. Everything is bounded.
+/// Limits of an engine. Each resource has one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// How long an operation may take, waiting in line not included, before it ends with an error.
+    /// How long an operation may take before it fails, without its time in a wait queue.
     pub timeout: Duration,
-    /// Records kept in memory; of a store that [lies there itself](Store::is_near), held ones and few others.
+    /// The maximum number of cached records. If the [store is in memory](Store::is_near), few free ones are cached.
     pub cache: usize,
-    /// Bytes of bodies kept in memory.
+    /// The maximum number of bytes of cached bodies.
     pub cache_bytes: usize,
-    /// Operations queued, over all names.
+    /// The maximum number of queued operations, for all names together.
     pub queue: usize,
-    /// Waiters in line, over all names.
+    /// The maximum number of waiters, for all names together.
     pub waiters: usize,
-    /// Events that a subscriber may lag behind.
+    /// The maximum number of events that a subscriber may lag behind.
     pub events: usize,
 }
 
@@ -109,48 +109,48 @@ impl Default for Config {
     }
 }
 
-/// How long a caller waits.
+/// The time limits of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long an acquisition may wait in line while somebody else holds the lease.
+    /// How long an acquisition may wait in the queue while the lease is held.
     pub wait: Duration,
-    /// How long the operation itself may take; `None`: what the engine's [`Config`] says.
+    /// How long the operation itself may take. `None` for the timeout of the engine's [`Config`].
     pub within: Option<Duration>,
 }
 
 impl Patience {
-    /// Does not wait in line.
+    /// No time in the wait queue, and the engine's timeout.
     pub const NONE: Self = Self {
         wait: Duration::ZERO,
         within: None,
     };
 }
 
-/// What an engine has done so far.
+/// Counters of an engine since its start, and its present sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Operations answered.
+    /// Answered operations.
     pub operations: u64,
     /// Calls of the store's `load`.
     pub loads: u64,
     /// Calls of the store's `find`.
     pub searches: u64,
-    /// Calls of the store's `swap`: commits, on stores that write a batch in one.
+    /// Calls of the store's `swap`. Each is one commit on stores that write a batch in one transaction.
     pub swaps: u64,
-    /// Records written.
+    /// Written records.
     pub writes: u64,
-    /// Writes that lost against another engine's.
+    /// Writes that conflicted with another engine's.
     pub conflicts: u64,
-    /// Operations queued or under way now.
+    /// Operations that are queued now.
     pub queued: u64,
-    /// Waiters in line now.
+    /// Waiters now.
     pub waiters: u64,
-    /// Records cached now.
+    /// Names in the cache now.
     pub cached: u64,
 }
 
-/// Combines operations, keeps waiters in line, and never decides anything itself. Cheap to clone.
+/// Batches operations and queues waiters. The core makes all decisions. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -161,30 +161,30 @@ struct Inner {
     facts: Facts,
     host: Arc<dyn Host>,
     config: Config,
-    /// The name of the record that proves that the store takes writes.
-    probe: Name,
+    /// The name of this engine's probe record.
+    probe_name: Name,
     runtime: tokio::runtime::Handle,
     table: Mutex<Table>,
-    measures: Arc<Measures>,
-    /// Whether the store hints at changes of others.
-    hints: bool,
-    /// Whether a call of the store blocks.
-    blocks: bool,
-    /// The thread that calls a store whose writes are dear, unless somebody is alone.
-    caller: Caller,
+    metrics: Arc<Metrics>,
+    /// Whether the store reports changes by other engines.
+    has_change_hints: bool,
+    /// Whether a store call occupies its thread.
+    store_blocks: bool,
+    /// The thread that calls a store with expensive commits. A lone operation is sent on its caller's thread.
+    store_thread: StoreThread,
     events: broadcast::Sender<Result<Happened, Missed>>,
-    /// Told when a timer earlier than all others was set, and when the engine goes.
+    /// Notified when a timer earlier than all others was set, and when the engine is dropped.
     timer: Arc<Notify>,
-    overdue: Arc<Overdue>,
-    /// Whether to stay awake until the store has answered somebody who is alone.
-    awake: Worth,
-    /// Told when the last call of a closing engine has been concluded.
+    timeouts: Arc<Timeouts>,
+    /// Adaptive polling for the answer to a lone store call.
+    spin: Worth,
+    /// Notified when the last store call of a closing engine is complete.
     idle: Notify,
-    /// Told when a work item may have come free.
-    items: Notify,
-    /// Those who wait for work items.
-    claimants: claim::Lines,
-    /// How many more records searches may load.
+    /// Notified when a work item may have become free.
+    item_freed: Notify,
+    /// Waiting claims.
+    claim_queues: claim::ClaimQueues,
+    /// The number of records that searches may still load.
     searches: Arc<Semaphore>,
 }
 
@@ -197,111 +197,110 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.timer.notify_one();
-        self.overdue.stop();
-        if let Some(thread) = self.caller.thread() {
+        self.timeouts.stop();
+        if let Some(thread) = self.store_thread.thread() {
             thread.unpark();
         }
     }
 }
 
 impl Engine {
-    /// Starts an engine on a store: asks it for its time, so a store that cannot be reached shows at once.
+    /// Starts an engine on a store. Reads the store's time, so it fails if the store cannot be reached.
     pub async fn start(store: Arc<dyn Store>) -> Result<Self> {
         Self::start_with(store, Machine::shared(), Config::default()).await
     }
 
-    /// Starts an engine with other surroundings and limits.
+    /// Starts an engine with this host and these limits.
     pub async fn start_with(
         store: Arc<dyn Store>,
         host: Arc<dyn Host>,
         config: Config,
     ) -> Result<Self> {
-        // Opened before anything is loaded, so that no change falls between the two.
+        // Opened before anything is loaded, so that no change is missed in between.
         let changes = store.changes();
         let facts = store.facts();
         let sent = host.boot_time();
-        let told = bounded(config.timeout, store.load(&[])).await?;
-        let clock = Clock::new(sent, host.boot_time(), told.stamp, facts.margin)
+        let answer = with_timeout(config.timeout, store.load(&[])).await?;
+        let clock = Clock::new(sent, host.boot_time(), answer.stamp, facts.margin)
             .restarted(store.restarted_at());
         let timer: Arc<Notify> = Arc::default();
-        let measures: Arc<Measures> = Arc::default();
+        let metrics: Arc<Metrics> = Arc::default();
         let inner = Arc::new(Inner {
             facts,
-            probe: probe::name(Machine.random()),
+            probe_name: probe::name(Machine.random()),
             host,
             runtime: tokio::runtime::Handle::current(),
             table: Mutex::new(Table::new(
                 clock,
                 &*store,
                 Arc::clone(&timer),
-                Arc::clone(&measures),
+                Arc::clone(&metrics),
             )),
-            measures,
-            hints: changes.is_some(),
-            blocks: store.blocks(),
-            caller: Caller::default(),
+            metrics,
+            has_change_hints: changes.is_some(),
+            store_blocks: store.blocks(),
+            store_thread: StoreThread::default(),
             events: broadcast::channel(config.events).0,
             timer,
-            overdue: Overdue::start(config.timeout, &tokio::runtime::Handle::current()),
-            awake: Worth::default(),
+            timeouts: Timeouts::start(config.timeout, &tokio::runtime::Handle::current()),
+            spin: Worth::default(),
             idle: Notify::new(),
-            items: Notify::new(),
-            claimants: claim::Lines::default(),
-            searches: Arc::new(Semaphore::new(search::SEARCHED_RECORDS)),
+            item_freed: Notify::new(),
+            claim_queues: claim::ClaimQueues::default(),
+            searches: Arc::new(Semaphore::new(search::MAX_SEARCHED_RECORDS)),
             store,
             config,
         });
         timer::start(&inner, changes);
         if inner.store.is_dear() {
-            caller::start(&inner);
+            store_thread::start(&inner);
         }
         Ok(Self { inner })
     }
 
-    /// Performs an operation. The outcome leaves only once the store has confirmed what it rests on.
+    /// Performs an operation. Returns once the store has confirmed the write or read that the outcome depends on.
     ///
-    /// An acquisition that would be refused waits in line for as long as `patience` says: first come, first served.
-    /// After that it is refused by what the store said no longer ago than the engine's timeout, or the store is asked once
-    /// more, which takes no longer than the timeout either. Dropping the future takes it out of the line.
+    /// An acquisition that would be refused waits in the queue, in arrival order, for up to `wait_limit.wait`. Then it
+    /// is refused if the store has shown the obstacle within the last timeout; otherwise the store is asked once more,
+    /// which takes at most another timeout. Dropping the future removes the waiter from the queue.
     pub async fn perform(
         &self,
         name: &Name,
         operation: Operation,
-        patience: Patience,
+        wait_limit: Patience,
     ) -> Result<Reply> {
-        // A caller that loops on a store that answers at once must leave its thread to others now and then.
+        // Lets other tasks run even if a caller loops on a store that answers immediately.
         tokio::task::consume_budget().await;
-        let asked = {
+        let submission = {
             let mut table = self.inner.table();
-            let asked = self.submit(&mut table, name.clone(), operation, patience.wait)?;
+            let submission = self.submit(&mut table, name.clone(), operation, wait_limit.wait)?;
             self.inner.drive_from(table);
-            asked
+            submission
         };
-        self.answer(asked, patience).await
+        self.answer(submission, wait_limit).await
     }
 
-    /// Performs operations that do not wait in line, all sent together, and each answered for itself in the same
-    /// order.
+    /// Performs operations in one batch, without wait queues. Returns one answer for each, in the same order.
     pub async fn perform_all(
         &self,
         operations: Vec<(Name, Operation)>,
         within: Option<Duration>,
     ) -> Vec<Result<Reply>> {
-        let patience = Patience {
+        let wait_limit = Patience {
             wait: Duration::ZERO,
             within,
         };
-        // Under one lock: a call that ends meanwhile would send the first of them alone.
-        let asked: Vec<_> = {
+        // Under one lock: otherwise a call that ends meanwhile would send the first operations separately.
+        let submissions: Vec<_> = {
             let mut table = self.inner.table();
             let submit =
                 |(name, operation)| self.submit(&mut table, name, operation, Duration::ZERO);
             operations.into_iter().map(submit).collect()
         };
         self.inner.drive();
-        let answers = asked.into_iter().map(|asked| async move {
-            match asked {
-                Ok(asked) => self.answer(asked, patience).await,
+        let answers = submissions.into_iter().map(|submission| async move {
+            match submission {
+                Ok(submission) => self.answer(submission, wait_limit).await,
                 Err(refused) => Err(refused),
             }
         });
@@ -309,54 +308,52 @@ impl Engine {
     }
 
     /// Waits for the answer to an operation.
-    async fn answer(&self, asked: Asked<'_>, patience: Patience) -> Result<Reply> {
-        let (mut ticket, mut receiver) = asked;
+    async fn answer(&self, submission: Submission<'_>, wait_limit: Patience) -> Result<Reply> {
+        let (mut ticket, mut receiver) = submission;
         if let Ok(result) = receiver.try_recv() {
             ticket.done = true;
             return result;
         }
-        if !patience.wait.is_zero() {
-            // On the heap: what waits is large, and few do.
-            return Box::pin(self.wait(ticket, receiver, patience)).await;
+        if !wait_limit.wait.is_zero() {
+            // On the heap, because this future is large and rarely needed.
+            return Box::pin(self.wait(ticket, receiver, wait_limit)).await;
         }
-        match patience.within {
+        match wait_limit.within {
             None => {
                 let within = self.inner.config.timeout;
-                answer_before(self.inner.overdue.wait(), within, ticket, receiver).await
+                answer_before(self.inner.timeouts.wait(), within, ticket, receiver).await
             }
             Some(within) => {
-                let over = Box::pin(tokio::time::sleep(within));
-                answer_before(over, within, ticket, receiver).await
+                let timeout = Box::pin(tokio::time::sleep(within));
+                answer_before(timeout, within, ticket, receiver).await
             }
         }
     }
 
+    /// Waits for a grant from the wait queue.
     async fn wait(
         &self,
         mut ticket: Ticket<'_>,
         mut receiver: oneshot::Receiver<Result<Reply>>,
-        patience: Patience,
+        wait_limit: Patience,
     ) -> Result<Reply> {
         tokio::select! {
             biased;
-            result = &mut receiver => { ticket.done = true; return gone(result) }
-            () = tokio::time::sleep(patience.wait) => {}
+            result = &mut receiver => { ticket.done = true; return reply_or_stopped(result) }
+            () = tokio::time::sleep(wait_limit.wait) => {}
         }
         let since = self.inner.host.boot_time() - self.inner.config.timeout;
-        let held = self
-            .inner
-            .table()
-            .stop_waiting(&ticket.name, ticket.id, since);
+        let held = self.inner.table().end_wait(&ticket.name, ticket.id, since);
         self.inner.drive();
         if let Some(held) = held {
             ticket.done = true;
             return Ok(Reply::plain(Outcome::Held(held)));
         }
-        let within = patience.within.unwrap_or(self.inner.config.timeout);
+        let within = wait_limit.within.unwrap_or(self.inner.config.timeout);
         answer_before(tokio::time::sleep(within), within, ticket, receiver).await
     }
 
-    /// A lease that is to be *held* needs a ttl well above what its holder gives away for the store's clock.
+    /// Refuses a ttl that is too short for a holder to rely on, given the margin of the store's clock.
     fn check_ttl(&self, kind: Kind, operation: &Operation) -> Result<()> {
         let ttl = match operation {
             Operation::Acquire(acquire) if kind == Kind::Lock => acquire.ttl,
@@ -364,23 +361,23 @@ impl Engine {
             _ => return Ok(()),
         };
         let margin = self.inner.facts.margin;
-        let least = min_ttl(margin);
-        if ttl < least {
+        let minimum = min_ttl(margin);
+        if ttl < minimum {
             return Err(Error::invalid(format!(
-                "the ttl of {ttl:?} is too short for this store, whose clock may step by {margin:?}: give {least:?} or more"
+                "the ttl of {ttl:?} is too short for this store, whose clock may step by {margin:?}: use at least {minimum:?}"
             )));
         }
         Ok(())
     }
 
-    /// Queues an operation. Nothing is sent before the next `drive`.
+    /// Queues an operation. It is sent by the next call of `drive`.
     fn submit(
         &self,
         table: &mut Table,
         name: Name,
         operation: Operation,
         wait: Duration,
-    ) -> Result<Asked<'_>> {
+    ) -> Result<Submission<'_>> {
         operation.check(name.kind())?;
         self.check_ttl(name.kind(), &operation)?;
         let (sender, receiver) = oneshot::channel();
@@ -389,7 +386,7 @@ impl Engine {
         table.admit(&self.inner.config, waits)?;
         let id = table.next_number();
         let wait_until = waits.then(|| boot + wait);
-        let pending = Pending::new(id, operation, wait_until, Some(sender));
+        let pending = PendingOperation::new(id, operation, wait_until, Some(sender));
         table.enqueue(&name, pending, boot);
         Ok((
             Ticket {
@@ -402,47 +399,47 @@ impl Engine {
         ))
     }
 
-    /// How many wait in line for a name in this engine.
+    /// Returns how many callers of this engine wait for a name.
     pub fn waiters(&self, name: &Name) -> usize {
         self.inner
             .table()
             .entries
             .get(name)
-            .map_or(0, |entry| entry.line.len())
+            .map_or(0, |entry| entry.wait_queue.len())
     }
 
-    /// The earliest that the store's time can be now.
+    /// Returns a lower bound of the store's time now.
     fn earliest(&self) -> Time {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.interval(boot).earliest
     }
 
-    /// The earliest expiry that a live holder may have now.
+    /// Returns the earliest expiry that a live holder may have now.
     fn earliest_live_expiry(&self) -> Time {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.earliest_live_expiry(boot)
     }
 
-    /// The surroundings it runs in.
+    /// Returns the host that it runs on.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.inner.host
     }
 
-    /// What it has done so far.
+    /// Returns its counters and sizes.
     pub fn stats(&self) -> Stats {
         self.inner.table().stats()
     }
 
-    /// Admits no further operations, refuses all waiters, and returns once the calls under way are concluded, or after the
+    /// Rejects new operations, refuses all waiters, and returns once the calls in flight are complete, or after the
     /// engine's timeout.
     ///
-    /// A waiter is answered with [`Error::Unavailable`], or with [`Error::Indeterminate`] if a write that grants it was
-    /// sent and not answered; that grant is released.
+    /// A waiter gets [`Error::Unavailable`], or [`Error::Indeterminate`] if a write that grants it the lease was sent
+    /// and not answered. Such a grant is released.
     pub async fn close(&self) {
         self.inner.table().close();
         self.inner.drive();
-        self.inner.items.notify_waiters();
-        let concluded = async {
+        self.inner.item_freed.notify_waiters();
+        let completed = async {
             loop {
                 let idle = self.inner.idle.notified();
                 if self.inner.table().is_idle() {
@@ -451,15 +448,15 @@ impl Engine {
                 idle.await;
             }
         };
-        let _ = tokio::time::timeout(self.inner.config.timeout, concluded).await;
+        let _ = tokio::time::timeout(self.inner.config.timeout, completed).await;
         let _ = tokio::time::timeout(self.inner.config.timeout, self.inner.store.close()).await;
     }
 }
 
-/// A caller's place in the engine, and where its answer comes.
-type Asked<'e> = (Ticket<'e>, oneshot::Receiver<Result<Reply>>);
+/// A queued operation, and the channel for its answer.
+type Submission<'e> = (Ticket<'e>, oneshot::Receiver<Result<Reply>>);
 
-/// A caller's place in the engine. Dropped early, the caller has gone: what has not been sent is not sent any more.
+/// Cancels a queued operation when it is dropped before the answer. A write that was sent is not cancelled.
 struct Ticket<'e> {
     engine: &'e Engine,
     name: Name,
@@ -472,46 +469,46 @@ impl Drop for Ticket<'_> {
         if self.done {
             return;
         }
-        self.engine.inner.table().leave(&self.name, self.id);
+        self.engine.inner.table().cancel(&self.name, self.id);
         self.engine.inner.drive();
     }
 }
 
-/// The answer, if it comes before `over` does: after `within`.
+/// Waits for the answer until `timeout` completes, which is after `within`.
 async fn answer_before(
-    over: impl Future<Output = ()>,
+    timeout: impl Future<Output = ()>,
     within: Duration,
     mut ticket: Ticket<'_>,
     receiver: oneshot::Receiver<Result<Reply>>,
 ) -> Result<Reply> {
     tokio::select! {
         biased;
-        result = receiver => { ticket.done = true; gone(result) }
-        () = over => {
+        result = receiver => { ticket.done = true; reply_or_stopped(result) }
+        () = timeout => {
             ticket.done = true;
             let inner = &ticket.engine.inner;
             let mut table = inner.table();
-            let error = table.give_up(&ticket.name, ticket.id, within);
+            let error = table.time_out(&ticket.name, ticket.id, within);
             inner.drive_from(table);
             Err(error)
         }
     }
 }
 
-/// The engine drops a reply only when it is gone itself.
-fn gone(result: Result<Result<Reply>, oneshot::error::RecvError>) -> Result<Reply> {
+/// Returns an error if the sender was dropped, which happens only when the engine is dropped.
+fn reply_or_stopped(result: Result<Result<Reply>, oneshot::error::RecvError>) -> Result<Reply> {
     result.unwrap_or_else(|_| {
         Err(Error::Indeterminate(
-            "the engine has stopped: look before you try again".into(),
+            "the engine has stopped; the operation may have happened: check the record before retrying".into(),
         ))
     })
 }
 
-fn closing() -> Error {
-    Error::Unavailable("shutting down: ask again elsewhere or later".into())
+fn closing_error() -> Error {
+    Error::Unavailable("the engine is shutting down: retry later, or on another instance".into())
 }
 
-/// A moment between half and one and a half of this span from now: herds disperse.
+/// Returns a random time between 0.5 and 1.5 times this span from now.
 fn jittered(host: &dyn Host, span: Duration) -> BootTime {
     let span_us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
     let random = u64::try_from(host.random() % u128::from(span_us)).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Observations of holders in doubt, kept apart from the cache so that no eviction restarts one.
+//! Observations of holders of uncertain expiry. Separate from the record cache, so that an eviction does not restart
+//! one.
 
 use std::time::Duration;
 
@@ -6,26 +7,26 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, Name, Observations, Record};
 
-/// The most names that are observed at once.
-const MAX_NAMES: usize = 65_536;
-/// How many are looked at to make room for one more.
+/// The maximum number of observed names.
+const MAX_OBSERVED: usize = 65_536;
+/// The number of names to check for one that can be dropped.
 const SCAN: usize = 64;
 
 static NONE: Observations = Observations::none();
 
-/// The holders in doubt that this engine has seen, by name.
+/// The observed holders of uncertain expiry, by name.
 ///
-/// When it is full, a new name is not observed rather than an old one forgotten: so the observations that have begun
-/// complete, whatever else is seen, and make room when their names are taken.
+/// When it is full, new names are not observed and old ones stay. So the observations that have started complete, and
+/// make room once their leases are acquired.
 #[derive(Default)]
 pub(super) struct ObservationCache {
-    names: IndexMap<Name, Observed, RandomState>,
+    names: IndexMap<Name, ObservedName, RandomState>,
     hand: usize,
 }
 
-struct Observed {
+struct ObservedName {
     holders: Observations,
-    /// A ttl after it was last seen. From then on it can be dropped without a loss.
+    /// A ttl after the store has last shown it. From then on it can be dropped without a loss.
     keep_until: BootTime,
 }
 
@@ -40,7 +41,7 @@ impl ObservationCache {
             .map_or(&NONE, |observed| &observed.holders)
     }
 
-    /// Notes the holders that a call has shown under this name, and drops those that are gone.
+    /// Updates the observations from the record that a call has shown under this name.
     pub(super) fn note(
         &mut self,
         name: &Name,
@@ -51,18 +52,18 @@ impl ObservationCache {
         let holders = record.map_or(&[][..], |record| &record.holders);
         let ttl = holders.iter().map(|holder| holder.ttl).max();
         let keep_until = received + ttl.unwrap_or(Duration::ZERO);
-        if let Some((place, _, observed)) = self.names.get_full_mut(name) {
+        if let Some((index, _, observed)) = self.names.get_full_mut(name) {
             observed.holders.update(record, clock, received);
             observed.keep_until = keep_until;
             if observed.holders.is_empty() {
-                self.names.swap_remove_index(place);
+                self.names.swap_remove_index(index);
             }
             return;
         }
         let mut observed = Observations::none();
         observed.update(record, clock, received);
         if !observed.is_empty() && self.has_room(received) {
-            let observed = Observed {
+            let observed = ObservedName {
                 holders: observed,
                 keep_until,
             };
@@ -70,11 +71,11 @@ impl ObservationCache {
         }
     }
 
-    /// Whether another name can be observed. Names that the store has not shown for a whole ttl make room.
+    /// Whether another name can be observed. Drops names that the store has not shown for a whole ttl.
     fn has_room(&mut self, now: BootTime) -> bool {
-        let mut tries = SCAN.min(self.names.len());
-        while tries > 0 && self.names.len() >= MAX_NAMES {
-            tries -= 1;
+        let mut attempts = SCAN.min(self.names.len());
+        while attempts > 0 && self.names.len() >= MAX_OBSERVED {
+            attempts -= 1;
             if self.hand >= self.names.len() {
                 self.hand = 0;
             }
@@ -85,6 +86,6 @@ impl ObservationCache {
                 _ => self.hand += 1,
             }
         }
-        self.names.len() < MAX_NAMES
+        self.names.len() < MAX_OBSERVED
     }
 }

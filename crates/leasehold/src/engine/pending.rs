@@ -1,4 +1,4 @@
-//! An operation on its way to an answer.
+//! An operation that has not been answered.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use leasehold_core::{BootTime, Fence, Operation, Reserve};
 use tokio::sync::oneshot;
 
 use super::Reply;
-use super::ambiguous::Try;
+use super::ambiguous::Attempt;
 use crate::Result;
 
-/// An operation that has not been answered yet. Large, and handed on often: so it stays on the heap.
-pub(super) struct Pending {
+/// An operation that has not been answered. Boxed, because it is large and often moved.
+pub(super) struct PendingOperation {
     pub(super) id: u64,
     pub(super) operation: Operation,
-    /// Waits in line until then.
+    /// When its time in the wait queue ends.
     pub(super) wait_until: Option<BootTime>,
-    /// Writes that carried it and were never answered.
-    pub(super) tries: Vec<Try>,
-    /// Set while it is first in line.
-    pub(super) head: Option<Head>,
-    /// `None`: the engine's own.
+    /// Its unanswered writes.
+    pub(super) attempts: Vec<Attempt>,
+    /// Set while it is the first waiter.
+    pub(super) head: Option<QueueHead>,
+    /// The channel to the caller; `None` for an internal operation.
     pub(super) reply: Option<oneshot::Sender<Result<Reply>>>,
 }
 
-/// What the first in line remembers.
-pub(super) struct Head {
+/// The state of the first waiter in a queue.
+pub(super) struct QueueHead {
     pub(super) since: BootTime,
-    /// The highest fence when it got there: a higher one means that it was passed over.
+    /// The record's fence when it became first. A higher one means that another caller was granted before it.
     pub(super) fence: Fence,
     /// When to refresh its reservation.
     pub(super) refresh_at: Option<BootTime>,
 }
 
-impl Pending {
+impl PendingOperation {
     pub(super) fn new(
         id: u64,
         operation: Operation,
@@ -43,29 +43,29 @@ impl Pending {
             id,
             operation,
             wait_until,
-            tries: Vec::new(),
+            attempts: Vec::new(),
             head: None,
             reply,
         })
     }
 
-    /// Its caller will not have the answer: from now on it counts as gone. Gives what reaches the caller.
+    /// Marks it as abandoned, so that a grant is undone. Returns the channel to the caller.
     pub(super) fn abandon(&mut self) -> Option<oneshot::Sender<Result<Reply>>> {
-        let (gone, _) = oneshot::channel();
-        Some(std::mem::replace(self.reply.as_mut()?, gone))
+        let (closed, _) = oneshot::channel();
+        Some(std::mem::replace(self.reply.as_mut()?, closed))
     }
 
     /// Whether its caller has gone away.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
-    /// Whether it still waits in line.
-    pub(super) fn waits(&self, boot: BootTime) -> bool {
+    /// Whether its time in the wait queue has not ended.
+    pub(super) fn is_waiting(&self, boot: BootTime) -> bool {
         self.wait_until.is_some_and(|until| boot < until)
     }
 
-    /// What withdraws the reservation that it made while first in line.
+    /// Returns the operation that withdraws the reservation it made as the first waiter.
     pub(super) fn withdrawal(&self) -> Option<Operation> {
         self.head.as_ref()?.refresh_at?;
         match &self.operation {

@@ -1,4 +1,4 @@
-//! Applies what is queued under one name, and says what the store must do for it.
+//! Applies the queued operations of one name, and plans the store call that they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,75 +8,74 @@ use leasehold_core::{
     BootTime, Change, Fence, GrantKind, Held, Name, Now, Operation, Outcome, Record, Reserve, apply,
 };
 
-use super::pending::{Head, Pending};
+use super::pending::{PendingOperation, QueueHead};
 use super::table::{Entry, Table};
 use crate::host::Host;
 use crate::store::{Write, WriteId};
 
-/// The most operations that one write carries.
-const CHAIN: usize = 1_024;
-/// The clock is asked again when the store was not heard of for so long: its interval has grown wide.
+/// The maximum number of operations in one write.
+const MAX_COALESCED: usize = 1_024;
+/// If the last answer of the store is older than this, its time is read first, because the interval has grown wide.
 const CLOCK_AGE: Duration = Duration::from_secs(30);
-/// How long the first in line puts up with being passed over before it reserves.
-const PASSED_OVER: Duration = Duration::from_millis(50);
-/// After so many surprises in a row, names that were never seen are loaded before anything is planned.
-const SURPRISED: u8 = 4;
-/// For how long it reserves at a time.
+/// If other callers are granted before the first waiter, it reserves the next grant after this time.
+const RESERVE_AFTER: Duration = Duration::from_millis(50);
+/// The number of wrong guesses in a row after which unknown names are loaded before they are planned.
+const MAX_WRONG_GUESSES: u8 = 4;
+/// How long a reservation lasts.
 const RESERVATION: Duration = Duration::from_secs(2);
 
-/// What a name needs from the store.
+/// The store call that a name needs.
 #[allow(clippy::large_enum_variant, reason = "moved once, and mostly a write")]
 pub(super) enum Plan {
-    /// Nothing. These are confirmed, and can be answered.
-    Answer(Vec<Planned>),
-    /// To be loaded. These can be answered all the same.
-    Load(Vec<Planned>),
-    /// To be written; then these can be answered.
-    Write(Write, Vec<Planned>),
+    /// None. These operations are confirmed, and can be answered.
+    Answer(Vec<PlannedOperation>),
+    /// A load. These operations can be answered before it.
+    Load(Vec<PlannedOperation>),
+    /// A write. These operations can be answered after it.
+    Write(Write, Vec<PlannedOperation>),
 }
 
-/// An operation, and what its caller is told once the plan is carried out.
-pub(super) struct Planned {
-    pub(super) pending: Box<Pending>,
+/// An operation with its outcome, which is delivered once the plan has been executed.
+pub(super) struct PlannedOperation {
+    pub(super) pending: Box<PendingOperation>,
     pub(super) outcome: Outcome,
-    /// It came out of the line, and goes back there if the plan fails.
-    pub(super) from_line: bool,
+    /// Whether it was in the wait queue, and returns there if the plan fails.
+    pub(super) was_waiting: bool,
 }
 
 impl Table {
-    /// Whether a name that was never seen is in the store turns out. Where most are, guessing that it is not costs a
-    /// write that loses.
-    pub(super) fn turned_out(&mut self, there: bool) {
-        self.surprises = match there {
-            true => (self.surprises + 1).min(2 * SURPRISED),
-            false => self.surprises.saturating_sub(1),
+    /// Notes whether an unknown name exists in the store. If most do, the guess that it does not exist wastes a write,
+    /// which conflicts.
+    pub(super) fn note_guess(&mut self, exists: bool) {
+        self.wrong_guesses = match exists {
+            true => (self.wrong_guesses + 1).min(2 * MAX_WRONG_GUESSES),
+            false => self.wrong_guesses.saturating_sub(1),
         };
     }
 
-    /// Whether a name that was never seen is taken not to be in the store.
-    pub(super) fn guesses(&self) -> bool {
-        self.surprises < SURPRISED
+    /// Whether to assume that an unknown name does not exist in the store.
+    pub(super) fn guesses_absent(&self) -> bool {
+        self.wrong_guesses < MAX_WRONG_GUESSES
     }
 
-    /// Plans everything that is queued under a name, and for those in line. A name that is to be written is busy from
-    /// then on.
+    /// Plans the queued operations and the waiters of a name. Marks the name as busy if the plan is a write.
     pub(super) fn plan(&mut self, name: &Name, boot: BootTime, host: &dyn Host) -> Plan {
-        let stale = self.clock.age(boot) > CLOCK_AGE;
+        let is_clock_old = self.clock.age(boot) > CLOCK_AGE;
         let closed = self.is_closed();
         let Some(entry) = self.entries.get_mut(name) else {
             return Plan::Answer(Vec::new());
         };
         entry.listed = false;
-        let asked = !(entry.queue.is_empty() && entry.line.is_empty());
-        if entry.load_first || (stale && asked) {
+        let has_operations = !(entry.queue.is_empty() && entry.wait_queue.is_empty());
+        if entry.load_first || (is_clock_old && has_operations) {
             return Plan::Load(Vec::new());
         }
-        self.counts.queued -= drop_gone(entry);
-        let seen = self.observations.of(name);
+        self.counts.queued -= drop_abandoned(entry);
+        let observations = self.observations.of(name);
         let Entry {
             cached,
             queue,
-            line,
+            wait_queue,
             held,
             recheck,
             busy,
@@ -84,59 +83,59 @@ impl Table {
         } = entry;
         let (stored, confirmed) = match &*cached {
             Some(cached) => (cached.stored.as_ref(), cached.confirmed),
-            // Never seen: planned as if there were none. The store says so if that is wrong.
+            // Unknown: planned as if there were no record. If there is one, the write conflicts.
             None => (None, 0),
         };
         let base = stored.map(|stored| &stored.record);
-        let mut chain = Chain {
+        let mut coalescer = Coalescer {
             record: base.cloned(),
             changed: false,
             now: Now {
                 high_water: self.high_water,
-                ..self.clock.now(boot, seen).for_kind(name.kind())
+                ..self.clock.now(boot, observations).for_kind(name.kind())
             },
-            // Mostly one: a list that grows by itself makes room for four.
-            planned: Vec::with_capacity(queue.len().min(CHAIN)),
+            // Mostly one. Without a capacity, the first push allocates four.
+            planned: Vec::with_capacity(queue.len().min(MAX_COALESCED)),
         };
 
-        let waiting = line.len();
-        chain.serve(line, held);
-        while chain.planned.len() < CHAIN
+        let waiters_before = wait_queue.len();
+        coalescer.serve_waiters(wait_queue, held);
+        while coalescer.planned.len() < MAX_COALESCED
             && let Some(mut pending) = queue.pop_front()
         {
             self.counts.queued -= 1;
-            let frees = !matches!(
+            let may_free = !matches!(
                 pending.operation,
                 Operation::Acquire(_) | Operation::Renew(_)
             );
-            match chain.perform(&mut pending, line.is_empty(), held) {
-                Outcome::Held(_) if !closed && pending.waits(boot) => {
-                    // The first in line has the store asked, if nothing confirms that it has to wait.
-                    *recheck |= line.is_empty() && confirmed <= pending.id;
-                    line.insert(pending.id, pending);
+            match coalescer.perform(&mut pending, wait_queue.is_empty(), held) {
+                Outcome::Held(_) if !closed && pending.is_waiting(boot) => {
+                    // The first waiter needs a load if no answer confirms that it has to wait.
+                    *recheck |= wait_queue.is_empty() && confirmed <= pending.id;
+                    wait_queue.insert(pending.id, pending);
                 }
-                outcome => chain.planned.push(Planned {
+                outcome => coalescer.planned.push(PlannedOperation {
                     pending,
                     outcome,
-                    from_line: false,
+                    was_waiting: false,
                 }),
             }
-            if frees {
-                chain.serve(line, held);
+            if may_free {
+                coalescer.serve_waiters(wait_queue, held);
             }
         }
-        chain.reserve(line);
-        self.counts.waiters = self.counts.waiters + line.len() as u64 - waiting as u64;
+        coalescer.reserve(wait_queue);
+        self.counts.waiters = self.counts.waiters + wait_queue.len() as u64 - waiters_before as u64;
 
-        let Chain {
+        let Coalescer {
             record,
             changed,
             planned,
             now,
-        } = chain;
+        } = coalescer;
         self.high_water = now.high_water;
         if changed && (record.is_some() || stored.is_some()) {
-            // Who would be in the way once this has landed is nothing to refuse anybody with before.
+            // The obstacle after this write must not be a reason for a refusal before the write has landed.
             *held = None;
             *busy = true;
             let body_changed = match (&record, base) {
@@ -158,16 +157,16 @@ impl Table {
         let (answered, unconfirmed): (Vec<_>, Vec<_>) = planned
             .into_iter()
             .partition(|planned| confirmed > planned.pending.id);
-        let look = *recheck && !line.is_empty();
-        if unconfirmed.is_empty() && !look {
+        let needs_load = *recheck && !wait_queue.is_empty();
+        if unconfirmed.is_empty() && !needs_load {
             return Plan::Answer(answered);
         }
-        self.put_back(name, unconfirmed, boot);
+        self.requeue(name, unconfirmed, boot);
         Plan::Load(answered)
     }
 
-    /// Puts operations back to where they came from, in their order; those who need not wait any more get an answer.
-    pub(super) fn put_back(&mut self, name: &Name, planned: Vec<Planned>, boot: BootTime) {
+    /// Puts operations back into their queues, in order. Waiters of a closing engine are refused instead.
+    pub(super) fn requeue(&mut self, name: &Name, planned: Vec<PlannedOperation>, boot: BootTime) {
         if planned.is_empty() {
             return;
         }
@@ -175,56 +174,60 @@ impl Table {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
-        let mut turned_away = Vec::new();
-        for Planned {
-            pending, from_line, ..
+        let mut refused = Vec::new();
+        for PlannedOperation {
+            pending,
+            was_waiting,
+            ..
         } in planned.into_iter().rev()
         {
-            let waits = from_line && pending.waits(boot) && !pending.is_gone();
+            let waits = was_waiting && pending.is_waiting(boot) && !pending.is_abandoned();
             if waits && closed {
-                turned_away.push(pending);
+                refused.push(pending);
             } else if waits {
                 self.counts.waiters += 1;
-                entry.line.insert(pending.id, pending);
+                entry.wait_queue.insert(pending.id, pending);
             } else {
                 self.counts.queued += 1;
                 entry.queue.push_front(pending);
             }
         }
-        for waiter in turned_away {
-            self.turn_away(name, waiter);
+        for waiter in refused {
+            self.refuse_waiter(name, waiter);
         }
     }
 }
 
-/// Operations whose callers have gone are not performed any more: by now the caller may have asked for something else,
-/// and must not be overtaken by its own past. One whose write was never answered is not run again either: had it
-/// landed, the record that was loaded since would have told.
-fn drop_gone(entry: &mut Entry) -> u64 {
+/// Removes abandoned operations. Returns how many there were.
+///
+/// They are not performed, because the caller may have sent another operation since, which must not be followed by an
+/// older one. This includes operations with an unanswered write: if it had landed, the record that was loaded since
+/// would have resolved them.
+fn drop_abandoned(entry: &mut Entry) -> u64 {
     let before = entry.queue.len();
-    entry.queue.retain(|pending| !pending.is_gone());
+    entry.queue.retain(|pending| !pending.is_abandoned());
     (before - entry.queue.len()) as u64
 }
 
-/// A record, and the operations that have been applied to it one after another.
-struct Chain<'a> {
+/// Coalesces operations: applies them to a record in order, for one write.
+struct Coalescer<'a> {
     record: Option<Arc<Record>>,
     changed: bool,
     now: Now<'a>,
-    planned: Vec<Planned>,
+    planned: Vec<PlannedOperation>,
 }
 
-impl Chain<'_> {
-    /// Applies an operation, unless it would overtake those in line.
+impl Coalescer<'_> {
+    /// Applies an operation. A new grant is refused while there are waiters.
     fn perform(
         &mut self,
-        pending: &mut Pending,
-        line_is_empty: bool,
+        pending: &mut PendingOperation,
+        has_no_waiters: bool,
         held: &Option<Held>,
     ) -> Outcome {
         let decision = apply(self.record.as_deref(), &pending.operation, &self.now);
         if let (Outcome::Granted(grant), Some(held), false) =
-            (&decision.outcome, held, line_is_empty)
+            (&decision.outcome, held, has_no_waiters)
             && grant.granted == GrantKind::Fresh
         {
             return Outcome::Held(held.clone());
@@ -245,12 +248,16 @@ impl Chain<'_> {
         self.changed = true;
     }
 
-    /// Grants to as many in line as there is room for, in order.
-    fn serve(&mut self, line: &mut BTreeMap<u64, Box<Pending>>, held: &mut Option<Held>) {
+    /// Grants the lease to waiters in order, until one has to wait.
+    fn serve_waiters(
+        &mut self,
+        wait_queue: &mut BTreeMap<u64, Box<PendingOperation>>,
+        held: &mut Option<Held>,
+    ) {
         *held = None;
-        while let Some(first) = line.first_entry() {
-            if first.get().is_gone() {
-                // Its caller is about to take it out, and to have it looked up.
+        while let Some(first) = wait_queue.first_entry() {
+            if first.get().is_abandoned() {
+                // Its cancellation is imminent, and resolves its unanswered write.
                 if first.get().is_ambiguous() {
                     return;
                 }
@@ -264,17 +271,17 @@ impl Chain<'_> {
             }
             self.change(decision.change);
             let pending = first.remove();
-            self.planned.push(Planned {
+            self.planned.push(PlannedOperation {
                 pending,
                 outcome: decision.outcome,
-                from_line: true,
+                was_waiting: true,
             });
         }
     }
 
-    /// Has the first in line reserve, if it has been passed over.
-    fn reserve(&mut self, line: &mut BTreeMap<u64, Box<Pending>>) {
-        let Some(mut first) = line.first_entry() else {
+    /// Reserves the next grant for the first waiter if other callers were granted before it.
+    fn reserve(&mut self, wait_queue: &mut BTreeMap<u64, Box<PendingOperation>>) {
+        let Some(mut first) = wait_queue.first_entry() else {
             return;
         };
         let Operation::Acquire(acquire) = &first.get().operation else {
@@ -291,16 +298,16 @@ impl Chain<'_> {
             mode,
             span: RESERVATION,
         });
-        let head = first.get_mut().head.get_or_insert(Head {
+        let head = first.get_mut().head.get_or_insert(QueueHead {
             since: boot,
             fence,
             refresh_at: None,
         });
-        let passed_over = fence > head.fence && boot.since(head.since) >= PASSED_OVER;
-        // What the record shows counts: a reservation that lost against another write is made again at once.
+        let is_overtaken = fence > head.fence && boot.since(head.since) >= RESERVE_AFTER;
+        // The record decides whether it is reserved: a reservation that was lost in a conflict is repeated at once.
         let next = self.record.as_ref().and_then(|record| record.next.as_ref());
-        let stands = next.is_some_and(|next| next.nonce == nonce);
-        if !passed_over || (stands && head.refresh_at.is_some_and(|at| boot < at)) {
+        let is_reserved = next.is_some_and(|next| next.nonce == nonce);
+        if !is_overtaken || (is_reserved && head.refresh_at.is_some_and(|at| boot < at)) {
             return;
         }
         let decision = apply(self.record.as_deref(), &reserve, &self.now);

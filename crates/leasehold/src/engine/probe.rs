@@ -1,15 +1,15 @@
-//! Proves that the store takes writes.
+//! Checks that the store accepts writes.
 
 use std::sync::Arc;
 
 use leasehold_core::{Fence, Name, Record, Text};
 
 use super::Engine;
-use super::bounded::bounded;
+use super::store_call::with_timeout;
 use crate::store::{Swapped, Version, Write, WriteId};
 use crate::{Error, Result};
 
-/// What the names of probe records start with. Hints about them are ignored.
+/// The prefix of the names of probe records. Hints about them are ignored.
 const PREFIX: &str = "leasehold/readyz/";
 
 pub(super) fn is_probe(name: &Name) -> bool {
@@ -17,12 +17,12 @@ pub(super) fn is_probe(name: &Name) -> bool {
 }
 
 impl Engine {
-    /// Proves that the store takes writes: inserts an empty record and deletes it again.
+    /// Checks that the store accepts writes: inserts an empty record and deletes it.
     ///
-    /// Its name starts with `leasehold/readyz/` and is this engine's own, so that engines do not conflict. What an
-    /// interrupted probe leaves behind is deleted by the next one, or by a purge.
+    /// Its name starts with `leasehold/readyz/` and is unique to this engine, so that engines do not conflict. The
+    /// record of an interrupted probe is deleted by the next probe, or by a purge.
     pub async fn probe(&self) -> Result<()> {
-        let name = self.inner.probe.clone();
+        let name = self.inner.probe_name.clone();
         let write = WriteId(self.inner.host.random());
         let record = empty(Fence::starting_at(self.store_time().latest));
         let inserted = self
@@ -35,7 +35,7 @@ impl Engine {
             .await?;
         let written = match inserted {
             Swapped::Written { tag } => Version { write, tag },
-            Swapped::Conflict(Some(left)) => left.version,
+            Swapped::Conflict(Some(leftover)) => leftover.version,
             Swapped::Conflict(None) => return Ok(()),
             Swapped::Failed(failure) => return Err(failure),
         };
@@ -49,7 +49,7 @@ impl Engine {
             .await?;
         match deleted {
             Swapped::Failed(failure) => Err(failure),
-            // A conflict: a middlebox has delivered the write twice, or a purge was faster.
+            // A conflict: the write was delivered twice on the network, or a purge was faster.
             Swapped::Written { .. } | Swapped::Conflict(_) => Ok(()),
         }
     }
@@ -57,21 +57,21 @@ impl Engine {
     async fn write_probe(&self, write: Write) -> Result<Swapped> {
         let inner = &self.inner;
         let sent = inner.host.boot_time();
-        let swapped = bounded(inner.config.timeout, inner.store.swap(vec![write])).await;
+        let swapped = with_timeout(inner.config.timeout, inner.store.swap(vec![write])).await;
         let received = inner.host.boot_time();
-        inner.measures.swap.took(received.since(sent));
-        let failed = |failure: &Error| inner.measures.failed(failure, received);
+        inner.metrics.swap.took(received.since(sent));
+        let failed = |failure: &Error| inner.metrics.count_failure(failure, received);
         let mut answer = swapped.inspect_err(failed)?;
-        inner.table().learn_time(sent, received, answer.stamp);
+        inner.table().observe_time(sent, received, answer.stamp);
         let swapped = answer.value.pop();
         if let Some(Swapped::Failed(failure)) = &swapped {
             failed(failure);
         }
-        swapped.ok_or_else(|| Error::Corrupt("the store has answered for no write".into()))
+        swapped.ok_or_else(|| Error::Corrupt("the store answered a write without a result".into()))
     }
 }
 
-/// The name of an engine's probe record.
+/// Returns the name of an engine's probe record.
 pub(super) fn name(random: u128) -> Name {
     Name::lock(format!("{PREFIX}{random:032x}")).expect("short, and without control characters")
 }

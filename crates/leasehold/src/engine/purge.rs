@@ -1,4 +1,4 @@
-//! Deletes what nobody needs any more.
+//! Deletes unused records.
 
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use super::{Engine, SEARCH_PAGE};
 use crate::Result;
 use crate::store::{Availability, Query};
 
-/// What a purge has done.
+/// The progress of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Records looked at.
+    /// Records that were checked.
     pub seen: u64,
-    /// Records deleted.
+    /// Records that were deleted.
     pub deleted: u64,
 }
 
 impl Engine {
-    /// Deletes the records of locks, items and gates whose names start with `prefix`, that are free and empty, and have been for longer than
-    /// `retention`: an hour at least. The fences of their names still only grow. Tells how far it is after each page.
+    /// Deletes the records of locks, items and gates whose names start with `prefix`, and which have been free and
+    /// empty for longer than `retention`, which must be at least an hour. New fences of these names are still higher
+    /// than the old ones. Calls `progress` after each page.
     pub async fn purge(
         &self,
         prefix: &str,

@@ -8,131 +8,136 @@ use leasehold_core::{BootTime, GrantKind, HolderRef, Name, Operation, Outcome, R
 use super::{Inner, refusal};
 use crate::Result;
 
-/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released: its
-/// caller has gone. (A lease that was granted *again* is left to expire, because its owner may still be working.)
+/// The answer to an operation. A fresh grant in a reply that is dropped without [`take`](Self::take) is released,
+/// because the caller has gone away. A lease that was granted *again* is left to expire, because its owner may still be
+/// working.
 #[must_use = "a fresh grant that is not taken is released"]
 pub struct Reply {
-    /// On the heap: it is large, and handed on often.
-    told: Box<Told>,
+    /// Boxed, because it is large and often moved.
+    content: Box<ReplyContent>,
 }
 
-struct Told {
+struct ReplyContent {
     outcome: Outcome,
-    basis: Option<Basis>,
-    untaken: Option<Untaken>,
+    confirmation: Option<Confirmation>,
+    undo_on_drop: Option<UndoOnDrop>,
 }
 
-/// What a reply rests on.
+/// The store call that confirmed an outcome, and the deadline of a holder.
 #[derive(Clone, Copy)]
-pub(super) struct Basis {
+pub(super) struct Confirmation {
     pub(super) called: Called,
     pub(super) deadline: Option<BootTime>,
 }
 
-/// When the store was called and when it answered, by this machine's boot clock.
+/// When a store call was sent and answered, by this machine's boot clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called {
-    /// When it was called.
+    /// When the call was sent.
     pub sent: BootTime,
-    /// When it answered.
+    /// When the answer arrived.
     pub received: BootTime,
 }
 
 impl Reply {
-    /// Without anything to release.
+    /// Creates a reply without a confirmation and without undo.
     pub(super) fn plain(outcome: Outcome) -> Self {
-        let told = Told {
+        let content = ReplyContent {
             outcome,
-            basis: None,
-            untaken: None,
+            confirmation: None,
+            undo_on_drop: None,
         };
-        Self { told: told.into() }
+        Self {
+            content: content.into(),
+        }
     }
 
-    /// With what it rests on, and with what undoes it unless it is taken.
+    /// Creates a reply that performs `undo` unless it is taken.
     pub(super) fn new(
         outcome: Outcome,
-        basis: Option<Basis>,
+        confirmation: Option<Confirmation>,
         undo: Option<Release>,
         name: &Name,
         inner: &Arc<Inner>,
     ) -> Self {
-        let untaken = undo.map(|undo| Untaken {
+        let undo_on_drop = undo.map(|undo| UndoOnDrop {
             inner: Arc::downgrade(inner),
             name: name.clone(),
             undo: Some(undo),
         });
-        let told = Told {
+        let content = ReplyContent {
             outcome,
-            basis,
-            untaken,
+            confirmation,
+            undo_on_drop,
         };
-        Self { told: told.into() }
+        Self {
+            content: content.into(),
+        }
     }
 
-    /// What came of the operation, before deciding to take it.
+    /// Returns the outcome without taking it.
     pub fn outcome(&self) -> &Outcome {
-        &self.told.outcome
+        &self.content.outcome
     }
 
-    /// Until when a holder may believe, by this machine's boot clock.
+    /// Returns until when a holder may rely on the lease, by this machine's boot clock.
     pub fn deadline(&self) -> Option<BootTime> {
-        self.told.basis?.deadline
+        self.content.confirmation?.deadline
     }
 
-    /// The call of the store that wrote it; `None` if nothing had to be written for it.
+    /// Returns the times of the store call that wrote the outcome; `None` if no write was needed.
     pub fn called(&self) -> Option<Called> {
-        Some(self.told.basis?.called)
+        Some(self.content.confirmation?.called)
     }
 
-    /// Takes in a renewal of what was granted.
-    pub(super) fn extend(&mut self, renewal: Self) -> Result<()> {
-        let basis = renewal.told.basis;
+    /// Updates a grant with its renewal.
+    pub(super) fn apply_renewal(&mut self, renewal: Self) -> Result<()> {
+        let confirmation = renewal.content.confirmation;
         let (outcome, _) = renewal.take();
-        match (&mut self.told.outcome, outcome) {
+        match (&mut self.content.outcome, outcome) {
             (Outcome::Granted(grant), Outcome::Renewed(renewal)) => {
                 grant.expires_at = renewal.expires_at;
-                self.told.basis = basis;
+                self.content.confirmation = confirmation;
                 Ok(())
             }
             (_, other) => Err(refusal(other)),
         }
     }
 
-    /// Takes the outcome: a grant is now the caller's to release.
+    /// Takes the outcome and the deadline. The caller has to release a grant from now on.
     pub fn take(mut self) -> (Outcome, Option<BootTime>) {
-        self.keep();
+        self.disarm();
         let deadline = self.deadline();
-        (self.told.outcome, deadline)
+        (self.content.outcome, deadline)
     }
 
-    /// What undoes the grant in it, unless it was granted again.
+    /// Returns the release of a fresh grant.
     pub(super) fn undo(&self) -> Option<&Release> {
-        self.told.untaken.as_ref()?.undo.as_ref()
+        self.content.undo_on_drop.as_ref()?.undo.as_ref()
     }
 
-    /// Leaves the outcome as it is, and gives what would have undone it.
-    pub(super) fn keep(&mut self) -> Option<Release> {
-        self.told.untaken.as_mut()?.undo.take()
+    /// Cancels the undo on drop, and returns it.
+    pub(super) fn disarm(&mut self) -> Option<Release> {
+        self.content.undo_on_drop.as_mut()?.undo.take()
     }
 }
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
-            .field("outcome", &self.told.outcome)
+            .field("outcome", &self.content.outcome)
             .field("deadline", &self.deadline())
             .finish()
     }
 }
 
-/// What undoes a fresh grant that nobody took.
+/// Returns the release of a fresh grant, for a reply that is not taken.
 pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Release> {
     match (operation, outcome) {
         (Operation::Acquire(acquire), Outcome::Granted(grant))
             if grant.granted == GrantKind::Fresh =>
         {
-            // By its fence, so that it can never end anybody else's lease.
+            // By fence, so that it can never end another caller's lease.
             let principal = acquire.principal.clone();
             Some(Release {
                 holder: HolderRef::Fence(grant.fence),
@@ -143,17 +148,17 @@ pub(super) fn undo(operation: &Operation, outcome: &Outcome) -> Option<Release> 
     }
 }
 
-struct Untaken {
+struct UndoOnDrop {
     inner: Weak<Inner>,
     name: Name,
     undo: Option<Release>,
 }
 
-impl Drop for Untaken {
+impl Drop for UndoOnDrop {
     fn drop(&mut self) {
         if let (Some(undo), Some(inner)) = (self.undo.take(), self.inner.upgrade()) {
             let mut table = inner.table();
-            table.enqueue_own(&self.name, Operation::Release(undo));
+            table.enqueue_internal(&self.name, Operation::Release(undo));
             inner.drive_from(table);
         }
     }

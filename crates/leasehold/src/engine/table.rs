@@ -1,4 +1,4 @@
-//! What the engine knows: cached records, queued operations, waiters in line.
+//! The engine's state: cached records, queued operations, waiters.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,101 +9,104 @@ use indexmap::IndexMap;
 use leasehold_core::{BootTime, Clock, ClockChange, Held, Name, Operation, Record, Stamp, Time};
 use tokio::sync::Notify;
 
-use super::measures::Measures;
+use super::metrics::Metrics;
 use super::observe::ObservationCache;
-use super::pending::Pending;
-use super::watch::{Learnt, Watch};
-use super::{Config, Stats, closing};
+use super::pending::PendingOperation;
+use super::watch::{ChangeSender, RecordSource};
+use super::{Config, Stats, closing_error};
 use crate::store::{Store, Stored};
 use crate::{Error, Result};
 
-/// How long a renewal waits for company.
-const LINGER: Duration = Duration::from_millis(10);
+/// How long a renewal is delayed to be batched with other operations.
+const RENEWAL_DELAY: Duration = Duration::from_millis(10);
 
-/// After how many calls for one operation alone nobody is expected to come along…
-const ALONE: u32 = 4;
-/// …and after how many it is tried again.
-const TRIES: u32 = 16;
+/// After this many calls in a row for a single operation, the next one is not delayed for a batch…
+const SINGLE_CALLS: u32 = 4;
+/// …except for every 16th call, to detect that operations are concurrent again.
+const BATCH_RETRY: u32 = 16;
 
-/// Everything that the engine knows, behind one lock that is only ever held for a moment.
+/// The engine's state, behind one lock that is never held during I/O.
 pub(super) struct Table {
     pub(super) clock: Clock,
-    /// The highest moment that was written, so that items keep the order in which they were put.
+    /// The latest time that was written, so that items keep the order in which they were put.
     pub(super) high_water: Time,
     pub(super) entries: IndexMap<Name, Entry, RandomState>,
     pub(super) observations: ObservationCache,
-    /// Names with something to plan, those whose leases would otherwise run out first.
+    /// Names with operations to plan, those of holders first.
     pub(super) ready: VecDeque<Name>,
-    /// Names with nothing but renewals, which wait a moment for company.
-    pub(super) patient: Vec<Name>,
+    /// Names whose only operations are renewals that are delayed for a batch.
+    pub(super) delayed_renewals: Vec<Name>,
     /// When a renewal was last sent.
     renewed: BootTime,
-    /// Whether a commit is dear enough to wait for company.
-    lingers: bool,
-    /// How often a name that was never seen turned out to be in the store after all, of late.
-    pub(super) surprises: u8,
-    /// A task is about to call the store.
-    pub(super) gathering: bool,
-    /// How many calls in a row were for one operation alone.
-    alone: u32,
-    /// Names that must be loaded before anything can be planned.
+    /// Whether commits are expensive enough to delay renewals for a batch.
+    delays_renewals: bool,
+    /// How often, recently, an unknown name existed in the store.
+    pub(super) wrong_guesses: u8,
+    /// Whether a task is about to call the store.
+    pub(super) batch_scheduled: bool,
+    /// The number of calls in a row with a single operation.
+    single_calls: u32,
+    /// Names that must be loaded before they can be planned.
     pub(super) to_load: VecDeque<Name>,
     pub(super) timers: BTreeSet<(BootTime, Name)>,
-    /// Told when a timer earlier than all others was set.
+    /// Notified when a timer earlier than all others was set.
     timer: Arc<Notify>,
+    /// The number of loads in flight.
     pub(super) loading: usize,
+    /// The number of batches of writes in flight.
     pub(super) swapping: usize,
-    /// Calls of the store that failed, without a success since.
+    /// Failed store calls since the last success.
     pub(super) failures: u32,
-    /// Why the last one failed.
-    pub(super) trouble: Option<String>,
+    /// The message of the last one.
+    pub(super) last_failure: Option<String>,
     pub(super) counts: Stats,
-    pub(super) measures: Arc<Measures>,
-    /// Set while somebody watches.
-    pub(super) watch: Option<Watch>,
+    pub(super) metrics: Arc<Metrics>,
+    /// Set while there are subscribers.
+    pub(super) watch: Option<ChangeSender>,
     pub(super) cached_bytes: usize,
     pub(super) eviction_hand: usize,
-    /// Whether only the names that came free last are remembered…
-    pub(super) forgets_free: bool,
-    /// …which are these, each with the call that showed it so.
-    pub(super) free: VecDeque<(Name, u64)>,
+    /// Whether only the names that became free last stay cached…
+    pub(super) caches_few_free: bool,
+    /// …which are these, each with the number of the call that showed it.
+    pub(super) free_names: VecDeque<(Name, u64)>,
     numbers: u64,
     pub(super) closed: bool,
 }
 
-/// One name.
+/// The state of one name.
 #[derive(Default)]
 pub(super) struct Entry {
-    /// The record as last seen; `None`: never seen.
-    pub(super) cached: Option<Cached>,
+    /// The last known version; `None` if unknown.
+    pub(super) cached: Option<CachedRecord>,
     /// Operations in order of arrival.
-    pub(super) queue: VecDeque<Box<Pending>>,
-    /// Waiters by order of arrival.
-    pub(super) line: BTreeMap<u64, Box<Pending>>,
-    /// What keeps the first in line waiting.
+    pub(super) queue: VecDeque<Box<PendingOperation>>,
+    /// Waiters in order of arrival.
+    pub(super) wait_queue: BTreeMap<u64, Box<PendingOperation>>,
+    /// Why the first waiter has to wait.
     pub(super) held: Option<Held>,
-    /// A call of the store for this name is under way.
+    /// Whether a store call for this name is in flight.
     pub(super) busy: bool,
-    /// In `ready` or `to_load`.
+    /// Whether it is in `ready` or `to_load`.
     pub(super) listed: bool,
-    /// Must be loaded before anything else.
+    /// Whether it must be loaded before it is planned.
     pub(super) load_first: bool,
-    /// The store has failed: leave it alone until the timer fires.
+    /// Whether calls for it wait for its timer, because the store has failed.
     pub(super) backing_off: bool,
-    /// Loading it together with others failed.
+    /// Whether it must be loaded separately, because a load with others failed.
     pub(super) load_alone: bool,
-    /// Somebody may have changed it: look before believing that it is held.
+    /// Whether it must be loaded before a waiter is kept waiting, because it may have changed.
     pub(super) recheck: bool,
-    /// Those who watch are to be told what the store shows in a call with a higher number than this.
-    pub(super) look: Option<u64>,
-    /// When to look at it again.
+    /// Publish what a call with a higher number than this shows.
+    pub(super) publish_after: Option<u64>,
+    /// When its timer fires.
     pub(super) wake_at: Option<BootTime>,
+    /// When to poll the store for its waiters.
     pub(super) poll_at: Option<BootTime>,
     pub(super) recently_used: bool,
 }
 
-/// A record as last seen.
-pub(super) struct Cached {
+/// A cached record, or the fact that there is none.
+pub(super) struct CachedRecord {
     pub(super) stored: Option<Stored>,
     /// The number of the call that showed it. Operations with lower numbers arrived before that call was sent, so
     /// they may be refused by what it showed.
@@ -113,12 +116,12 @@ pub(super) struct Cached {
 }
 
 impl Entry {
-    /// Nothing is asked of it and nobody waits for it.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.line.is_empty() && !self.busy
+    /// Whether it has no operations, no waiters and no call in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.wait_queue.is_empty() && !self.busy
     }
 
-    /// Puts it among those that have to be loaded, or that have something to plan, unless it has to wait.
+    /// Schedules it to be loaded or planned, unless a call for it is in flight or backing off.
     pub(super) fn make_ready(
         &mut self,
         name: &Name,
@@ -148,9 +151,8 @@ impl Entry {
     }
 }
 
-/// Whether an operation may wait a moment for others, so that they share a commit: a renewal of a ttl next to which
-/// that moment is nothing.
-fn may_linger(entry: Option<&Entry>, operation: &Operation) -> bool {
+/// Whether an operation can be delayed for a batch: only a renewal whose ttl is much longer than the delay.
+fn can_be_delayed(entry: Option<&Entry>, operation: &Operation) -> bool {
     let Operation::Renew(renew) = operation else {
         return false;
     };
@@ -160,7 +162,7 @@ fn may_linger(entry: Option<&Entry>, operation: &Operation) -> bool {
         Some(holders.find(|holder| holder.fence == renew.fence)?.ttl)
     };
     let ttl = renew.ttl.or_else(known);
-    ttl.is_some_and(|ttl| ttl >= 100 * LINGER)
+    ttl.is_some_and(|ttl| ttl >= 100 * RENEWAL_DELAY)
 }
 
 impl Table {
@@ -168,17 +170,17 @@ impl Table {
         clock: Clock,
         store: &dyn Store,
         timer: Arc<Notify>,
-        measures: Arc<Measures>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             clock,
             high_water: Time::default(),
-            patient: Vec::new(),
+            delayed_renewals: Vec::new(),
             renewed: BootTime::default(),
-            lingers: store.is_dear(),
-            surprises: 0,
-            gathering: false,
-            alone: 0,
+            delays_renewals: store.is_dear(),
+            wrong_guesses: 0,
+            batch_scheduled: false,
+            single_calls: 0,
             entries: IndexMap::default(),
             observations: ObservationCache::default(),
             ready: VecDeque::new(),
@@ -188,34 +190,34 @@ impl Table {
             loading: 0,
             swapping: 0,
             failures: 0,
-            trouble: None,
+            last_failure: None,
             counts: Stats::default(),
-            measures,
+            metrics,
             watch: None,
             cached_bytes: 0,
             eviction_hand: 0,
-            forgets_free: store.is_near(),
-            free: VecDeque::new(),
+            caches_few_free: store.is_near(),
+            free_names: VecDeque::new(),
             numbers: 0,
             closed: false,
         }
     }
 
-    /// The next number. Operations and calls share one sequence, so that it tells which came first.
+    /// Returns the next number. Operations and calls share one sequence, so that their order is known.
     pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// Whether there is room for another operation.
+    /// Returns an error if the limits do not allow another operation.
     pub(super) fn admit(&self, config: &Config, waits: bool) -> Result<()> {
         let full = |what: &str| {
             Err(Error::Unavailable(format!(
-                "too many {what} at once: ask again later"
+                "too many {what} at the same time: retry later"
             )))
         };
         if self.closed {
-            return Err(closing());
+            return Err(closing_error());
         }
         if self.counts.queued >= config.queue as u64 {
             return full("operations");
@@ -226,77 +228,78 @@ impl Table {
         Ok(())
     }
 
-    /// The store is about to be called: is it for more than one?
-    pub(super) fn note_company(&mut self) {
-        self.alone = match self.counts.queued {
-            0 | 1 => self.alone.wrapping_add(1),
+    /// Notes whether the next call has more than one operation.
+    pub(super) fn note_batch_size(&mut self) {
+        self.single_calls = match self.counts.queued {
+            0 | 1 => self.single_calls.wrapping_add(1),
             _ => 0,
         };
     }
 
-    /// Whether nobody is likely to come along: nobody has of late. Now and then it is tried all the same.
-    pub(super) fn expects_nobody(&self) -> bool {
-        self.alone >= ALONE && !self.alone.is_multiple_of(TRIES)
+    /// Whether recent calls had a single operation each. Sometimes `false` nevertheless, to detect a change.
+    pub(super) fn expects_single_calls(&self) -> bool {
+        self.single_calls >= SINGLE_CALLS && !self.single_calls.is_multiple_of(BATCH_RETRY)
     }
 
     /// Queues an operation under its name.
-    pub(super) fn enqueue(&mut self, name: &Name, pending: Box<Pending>, boot: BootTime) {
-        // Those who hold come before those who want to: their time is running.
+    pub(super) fn enqueue(&mut self, name: &Name, pending: Box<PendingOperation>, boot: BootTime) {
+        // Operations of holders come before acquisitions, because leases expire.
         let urgent = !matches!(pending.operation, Operation::Acquire(_));
-        let patient = self.lingers && may_linger(self.entries.get(name), &pending.operation);
-        if !patient {
-            self.end_patience(boot);
+        let can_wait =
+            self.delays_renewals && can_be_delayed(self.entries.get(name), &pending.operation);
+        if !can_wait {
+            self.send_delayed_renewals(boot);
         }
-        let guesses = self.guesses();
+        let guesses_absent = self.guesses_absent();
         let entry = self.entries.entry(name.clone()).or_default();
-        entry.load_first |= entry.cached.is_none() && !guesses;
-        let free = !(entry.busy || entry.listed || entry.backing_off || entry.load_first);
+        entry.load_first |= entry.cached.is_none() && !guesses_absent;
+        let is_free = !(entry.busy || entry.listed || entry.backing_off || entry.load_first);
         entry.recently_used = true;
         entry.queue.push_back(pending);
         self.counts.queued += 1;
-        if patient && boot.since(self.renewed) >= LINGER {
+        if can_wait && boot.since(self.renewed) >= RENEWAL_DELAY {
             self.renewed = boot;
-        } else if patient && free && self.ready.is_empty() {
+        } else if can_wait && is_free && self.ready.is_empty() {
             entry.listed = true;
-            if self.patient.is_empty() {
-                self.set_timer(name, Some(boot + LINGER));
+            if self.delayed_renewals.is_empty() {
+                self.set_timer(name, Some(boot + RENEWAL_DELAY));
             }
-            self.patient.push(name.clone());
+            self.delayed_renewals.push(name.clone());
             return;
         }
         entry.make_ready(name, urgent, &mut self.ready, &mut self.to_load);
     }
 
-    /// A call of the store is about to be made, or time is up: renewals come along.
-    pub(super) fn end_patience(&mut self, boot: BootTime) {
-        if !self.patient.is_empty() {
+    /// Makes the delayed renewals ready, because their delay has ended or a call is about to be made.
+    pub(super) fn send_delayed_renewals(&mut self, boot: BootTime) {
+        if !self.delayed_renewals.is_empty() {
             self.renewed = self.renewed.max(boot);
-            self.ready.extend(self.patient.drain(..));
+            self.ready.extend(self.delayed_renewals.drain(..));
         }
     }
 
-    /// Queues an operation that the engine itself needs done.
-    pub(super) fn enqueue_own(&mut self, name: &Name, operation: Operation) {
+    /// Queues an operation of the engine itself.
+    pub(super) fn enqueue_internal(&mut self, name: &Name, operation: Operation) {
         let id = self.next_number();
-        let pending = Pending::new(id, operation, None, None);
+        let pending = PendingOperation::new(id, operation, None, None);
         self.enqueue(name, pending, BootTime::default());
     }
 
-    /// Has this name planned as soon as a call of the store is free for it.
+    /// Schedules this name to be loaded or planned with the next call.
     pub(super) fn make_ready(&mut self, name: &Name, urgent: bool) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.make_ready(name, urgent, &mut self.ready, &mut self.to_load);
         }
     }
 
-    /// Puts what the store showed into the cache; whether it is the first that was seen of this name.
-    pub(super) fn remember(
+    /// Caches a version that was read or written. Returns whether the name was unknown before.
+    pub(super) fn cache_record(
         &mut self,
         name: &Name,
         stored: Option<Stored>,
         call: u64,
         received: BootTime,
-        learnt: Learnt,
+        source: RecordSource,
     ) -> bool {
         let Some(entry) = self.entries.get_mut(name) else {
             return false;
@@ -305,7 +308,7 @@ impl Table {
         let before = entry.cached.take().map(|cached| cached.stored);
         let record = stored.as_ref().map(|stored| &*stored.record);
         self.observations.note(name, record, &self.clock, received);
-        entry.cached = Some(Cached {
+        entry.cached = Some(CachedRecord {
             stored,
             confirmed: call,
             received,
@@ -313,10 +316,10 @@ impl Table {
         entry.load_first = false;
         entry.recheck = false;
         self.cached_bytes += entry.body_bytes();
-        if learnt == Learnt::Written {
+        if source == RecordSource::Written {
             let old = before.as_ref().and_then(|before| before.as_ref());
             let new = entry.cached.as_ref().and_then(|now| now.stored.as_ref());
-            self.measures.landed(
+            self.metrics.record_ended_holds(
                 old.map(|stored| &*stored.record),
                 new.map(|stored| &*stored.record),
                 || self.clock.interval(received).latest,
@@ -324,12 +327,12 @@ impl Table {
         }
         let is_first = before.is_none();
         if self.watch.is_some() {
-            self.tell(name, before, call, received, learnt);
+            self.send_change(name, before, call, received, source);
         }
         is_first
     }
 
-    /// Notes the holders in doubt that a call of this number has shown, unless a later call has shown the record since.
+    /// Updates the observations of holders from a call with this number, unless a later call has shown the record.
     pub(super) fn observe(
         &mut self,
         name: &Name,
@@ -345,22 +348,22 @@ impl Table {
         }
     }
 
-    /// Learns from an answer that the store is there, and its time.
-    pub(super) fn learn_time(
+    /// Notes a successful call, and updates the clock from its answer.
+    pub(super) fn observe_time(
         &mut self,
         sent: BootTime,
         received: BootTime,
         stamp: Stamp,
     ) -> ClockChange {
-        self.measures.answered(sent);
-        let observed = self.clock.observe(sent, received, stamp);
-        if observed == ClockChange::Stepped {
-            self.measures.steps.count();
+        self.metrics.note_success(sent);
+        let change = self.clock.observe(sent, received, stamp);
+        if change == ClockChange::Stepped {
+            self.metrics.steps.count();
         }
-        observed
+        change
     }
 
-    /// Sets when to look at a name again; `None`: not by itself.
+    /// Sets the timer of a name, or clears it.
     pub(super) fn set_timer(&mut self, name: &Name, at: Option<BootTime>) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;

@@ -1,4 +1,4 @@
-//! Wakes names whose holder is over, or that should be looked at again.
+//! Wakes names when their holder expires or when they are to be polled.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,21 +12,23 @@ use super::{Inner, jittered};
 use crate::host::{Host, sleep_until};
 use crate::store::Changes;
 
-/// How many hints are looked at together.
-const HINTS: usize = 1_024;
+/// The maximum number of hints to process in one batch.
+const MAX_HINTS: usize = 1_024;
 
-/// Starts what keeps time for an engine, and what follows the store's own hints. Both end with the engine.
+/// Starts the tasks that run timers and follow the store's hints. Both end with the engine.
 pub(super) fn start(inner: &Arc<Inner>, changes: Option<Changes>) {
     let (timer, host) = (Arc::clone(&inner.timer), Arc::clone(&inner.host));
     inner
         .runtime
-        .spawn(keep_time(Arc::downgrade(inner), timer, host));
+        .spawn(run_timers(Arc::downgrade(inner), timer, host));
     if let Some(changes) = changes {
-        inner.runtime.spawn(follow(Arc::downgrade(inner), changes));
+        inner
+            .runtime
+            .spawn(follow_changes(Arc::downgrade(inner), changes));
     }
 }
 
-async fn keep_time(inner: Weak<Inner>, timer: Arc<Notify>, host: Arc<dyn Host>) {
+async fn run_timers(inner: Weak<Inner>, timer: Arc<Notify>, host: Arc<dyn Host>) {
     loop {
         let next = match inner.upgrade() {
             None => return,
@@ -44,23 +46,23 @@ async fn keep_time(inner: Weak<Inner>, timer: Arc<Notify>, host: Arc<dyn Host>) 
     }
 }
 
-async fn follow(inner: Weak<Inner>, mut changes: Changes) {
+async fn follow_changes(inner: Weak<Inner>, mut changes: Changes) {
     let mut names = Vec::new();
-    while changes.recv_many(&mut names, HINTS).await > 0 {
+    while changes.recv_many(&mut names, MAX_HINTS).await > 0 {
         let Some(inner) = inner.upgrade() else { return };
-        // Nothing happens under them that a subscriber or a waiter could want to know.
+        // Neither subscribers nor waiters need changes of probe records.
         names.retain(|name| !is_probe(name));
         if names.iter().any(|name| name.kind() == Kind::Lock) {
-            inner.items.notify_waiters();
+            inner.item_freed.notify_waiters();
         }
-        inner.table().hinted(&names);
+        inner.table().handle_hints(&names);
         inner.drive();
         names.clear();
     }
 }
 
 impl Inner {
-    /// Has everything looked at that is due, and says when the next is.
+    /// Wakes all names that are due. Returns when the next one is due.
     fn wake_due(self: &Arc<Self>) -> Option<BootTime> {
         let boot = self.host.boot_time();
         let mut woken = false;
@@ -80,14 +82,14 @@ impl Inner {
 }
 
 impl Table {
-    /// Has names looked at that others may have changed: all if somebody watches, else those that somebody waits for.
-    fn hinted(&mut self, names: &[Name]) {
+    /// Loads names that others may have changed: all of them if there are subscribers, otherwise those with waiters.
+    fn handle_hints(&mut self, names: &[Name]) {
         if self.watch.is_some() {
-            return self.look_at(names);
+            return self.request_loads(names);
         }
         for name in names {
             let entry = self.entries.get_mut(name);
-            if let Some(entry) = entry.filter(|entry| !entry.line.is_empty()) {
+            if let Some(entry) = entry.filter(|entry| !entry.wait_queue.is_empty()) {
                 entry.recheck = true;
                 self.make_ready(name, false);
             }
@@ -96,7 +98,7 @@ impl Table {
 
     fn wake(&mut self, name: &Name, boot: BootTime) {
         self.set_timer(name, None);
-        self.end_patience(boot);
+        self.send_delayed_renewals(boot);
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
@@ -108,27 +110,36 @@ impl Table {
         self.make_ready(name, false);
     }
 
-    /// Everything that could be done for a name is done: sets when to look at it again.
-    pub(super) fn settle(&mut self, name: &Name, boot: BootTime, host: &dyn Host, poll: Duration) {
-        // Polling many names costs more each time, so each is polled more rarely.
-        let crowd = u32::try_from(self.timers.len() / 1_000).unwrap_or(u32::MAX);
+    /// Sets the timer of a name with no ready operations: the expiry of its holder, a reservation, or the next poll.
+    pub(super) fn schedule_wake(
+        &mut self,
+        name: &Name,
+        boot: BootTime,
+        host: &dyn Host,
+        poll: Duration,
+    ) {
+        // With many timers, each name is polled more rarely, which limits the cost.
+        let slowdown = u32::try_from(self.timers.len() / 1_000).unwrap_or(u32::MAX);
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
-        let Some((_, first)) = entry.line.first_key_value() else {
+        let Some((_, first)) = entry.wait_queue.first_key_value() else {
             entry.poll_at = None;
             self.set_timer(name, None);
-            self.tidy(name);
+            self.remove_if_unused(name);
             return;
         };
-        let over = entry.held.as_ref().map(|held| boot + held.retry_after);
-        // One that is past and was not made again now is not called for: the grant that passed it over never landed.
+        let retry_at = entry.held.as_ref().map(|held| boot + held.retry_after);
+        // A refresh that is in the past was not needed: the grant that overtook the waiter has not landed.
         let refresh = first.head.as_ref().and_then(|head| head.refresh_at);
         let refresh = refresh.filter(|at| *at > boot);
         let poll_at = *entry
             .poll_at
-            .get_or_insert_with(|| jittered(host, poll.saturating_mul(1 + crowd)));
-        let at = [over, refresh, Some(poll_at)].into_iter().flatten().min();
+            .get_or_insert_with(|| jittered(host, poll.saturating_mul(1 + slowdown)));
+        let at = [retry_at, refresh, Some(poll_at)]
+            .into_iter()
+            .flatten()
+            .min();
         self.set_timer(name, at);
     }
 }

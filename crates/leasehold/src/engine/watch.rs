@@ -1,9 +1,9 @@
-//! Watching: what happens under every name, for those who subscribe.
+//! Publishes events to subscribers.
 //!
-//! While somebody does, the engine hands every version of a record that is new to it to one task, which compares it
-//! with the one before by the core's [`events`]. Operations never wait for that. Names that the store hints at are
-//! loaded, so that what other engines do is told too; and so are those whose holder's time is over, since nothing is
-//! written when a lease expires.
+//! While there are subscribers, the engine sends every new version of a record to one task, which compares it with the
+//! version before it by the core's [`events`]. Operations never wait for that task. Names that the store hints at are
+//! loaded, so that changes by other engines are published too. Names whose holder should have expired are also loaded,
+//! because nothing is written when a lease expires.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,107 +19,108 @@ use crate::Result;
 use crate::host::{Host, sleep_until};
 use crate::store::{Query, Stored};
 
-/// How often the store is told that somebody watches, and how often it is looked whether anybody still does.
-const ROUND: Duration = Duration::from_secs(10);
-/// How long after a holder's time the store is asked whether it is over.
-const GRACE: Duration = Duration::from_millis(20);
-/// The most names that are looked at together.
-const PAGE: usize = 500;
+/// How often to check whether there are subscribers, and to notify the store of them.
+const WATCH_INTERVAL: Duration = Duration::from_secs(10);
+/// How long after the expiry of a holder to load its record.
+const EXPIRY_GRACE: Duration = Duration::from_millis(20);
+/// The maximum number of names to load at the same time.
+const MAX_LOADS: usize = 500;
 
-/// Something that happened, as this engine saw it.
+/// An event under a name, as this engine observed it.
 #[derive(Clone, Debug)]
 pub struct Happened {
-    /// Under which name.
+    /// The name.
     pub name: Name,
-    /// What.
+    /// The event.
     pub event: Event,
-    /// When this engine saw it, in the store's time.
+    /// When this engine observed it, in the store's time.
     pub at: Time,
 }
 
-/// Some events were missed: whoever wants to know what is has to look.
+/// Some events were missed. A subscriber that needs the present state has to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missed;
 
-/// What happens, one after the other. Ends with the engine.
+/// A subscription to events. Ends with the engine.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<Result<Happened, Missed>>,
 }
 
 impl Events {
-    /// The next. `None` once the engine is gone.
+    /// Waits for the next event. Returns `None` once the engine has been dropped.
     pub async fn next(&mut self) -> Option<Result<Happened, Missed>> {
         match self.receiver.recv().await {
-            Ok(told) => Some(told),
+            Ok(event) => Some(event),
             Err(broadcast::error::RecvError::Lagged(_)) => Some(Err(Missed)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
 }
 
-/// Where new versions of records go while somebody watches.
-pub(super) struct Watch {
-    seen: mpsc::Sender<Seen>,
-    /// The task was too slow for some.
+/// Sends changes to the task that publishes events.
+pub(super) struct ChangeSender {
+    changes: mpsc::Sender<VersionChange>,
+    /// Set if a change was lost because the task was too slow.
     missed: Arc<AtomicBool>,
 }
 
-/// A version of a record that is new to this engine, or that it was asked to look at.
-pub(super) struct Seen {
+/// A version of a record that is new to this engine, or whose load was requested.
+pub(super) struct VersionChange {
     name: Name,
-    before: Before,
+    before: PreviousVersion,
     after: Option<Arc<Record>>,
     at: Time,
     received: BootTime,
-    /// The fences of holders that are over although nobody has written so; and how long the others have at least.
-    over: Vec<Fence>,
-    left: Option<Duration>,
+    /// The fences of holders that have expired, although the record still contains them.
+    expired: Vec<Fence>,
+    /// The shortest time that a live holder has left.
+    remaining: Option<Duration>,
 }
 
-/// The version before.
-enum Before {
-    /// This engine never saw one.
+/// The version before a change.
+enum PreviousVersion {
+    /// Unknown to this engine.
     Unknown,
-    /// The same: nothing happened.
+    /// The same version: nothing changed.
     Same,
     Known(Option<Arc<Record>>),
 }
 
-/// How a version of a record came to be known.
+/// How a version of a record became known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Learnt {
-    /// This engine wrote it, on the version before.
+pub(super) enum RecordSource {
+    /// This engine wrote it, based on the version before.
     Written,
-    /// A store showed it.
-    Shown,
+    /// It was read from the store.
+    Read,
 }
 
 impl Engine {
-    /// Everything that happens from now on: what this engine does, and what others do as far as the store hints at it.
-    /// A subscriber that lags behind is told that it [`Missed`] some.
+    /// Subscribes to all events from now on: changes by this engine, and changes by others if the store hints at them.
+    /// A subscriber that lags behind gets [`Missed`].
     ///
-    /// Of a name that this engine had not seen before, only what happened [last](latest) is told.
+    /// For a name that was unknown to this engine, only the [last](latest) event is published.
     pub fn subscribe(&self) -> Events {
         let mut table = self.inner.table();
         let receiver = self.inner.events.subscribe();
         if table.watch.is_none() {
-            let (seen, incoming) = mpsc::channel(self.inner.config.events);
+            let (changes, incoming) = mpsc::channel(self.inner.config.events);
             let missed: Arc<AtomicBool> = Arc::default();
-            let watcher = Watcher::new(&self.inner, Arc::clone(&missed));
-            table.watch = Some(Watch { seen, missed });
-            self.inner.runtime.spawn(watcher.run(incoming));
+            let publisher = EventPublisher::new(&self.inner, Arc::clone(&missed));
+            table.watch = Some(ChangeSender { changes, missed });
+            self.inner.runtime.spawn(publisher.run(incoming));
         }
         Events { receiver }
     }
 
-    /// Whether the store hints at what others do, so that subscribers are told of it.
+    /// Returns whether the store hints at changes by others, so that they are published.
     pub fn is_hinted(&self) -> bool {
-        self.inner.hints
+        self.inner.has_change_hints
     }
 
-    /// Looks at all names that start with `prefix`, so that subscribers are told what has changed since this engine
-    /// last saw them: for stores that give no hints. The `first` time nothing is told of names not seen before.
+    /// Reads all names that start with `prefix`, and publishes what has changed since this engine last read them. For
+    /// stores that give no hints. The `first` time, unknown names are cached without an event.
     pub async fn look_over(&self, prefix: &str, first: bool) -> Result<()> {
         for kind in leasehold_core::Kind::ALL {
             let mut query = Query {
@@ -132,7 +133,7 @@ impl Engine {
                 let mut table = self.inner.table();
                 for (name, stored) in found.page.records {
                     let call = (found.number, found.received);
-                    table.look_over(name, stored, call, first, &self.inner.config);
+                    table.cache_scanned(name, stored, call, first, &self.inner.config);
                 }
                 table.evict(&self.inner.config);
                 query.cursor = found.page.cursor;
@@ -146,18 +147,19 @@ impl Engine {
 }
 
 impl Table {
-    /// Has the store asked for these names, because others may have changed them or their holder's time is over.
-    pub(super) fn look_at<'n>(&mut self, names: impl IntoIterator<Item = &'n Name>) {
+    /// Requests loads of these names, because others may have changed them or their holder may have expired.
+    pub(super) fn request_loads<'n>(&mut self, names: impl IntoIterator<Item = &'n Name>) {
         for name in names {
             let number = self.next_number();
             let entry = self.entries.entry(name.clone()).or_default();
-            entry.look = Some(number);
+            entry.publish_after = Some(number);
             entry.load_first = true;
             self.make_ready(name, false);
         }
     }
 
-    fn look_over(
+    /// Caches a record that a scan has read, unless the cached one is newer or in use.
+    fn cache_scanned(
         &mut self,
         name: Name,
         stored: Stored,
@@ -165,108 +167,111 @@ impl Table {
         first: bool,
         config: &Config,
     ) {
-        let room = self.entries.len() < config.cache;
+        let has_room = self.entries.len() < config.cache;
         let entry = self.entries.entry(name.clone()).or_default();
-        let known = entry.cached.as_ref();
-        let newer = known.is_some_and(|cached| {
+        let cached = entry.cached.as_ref();
+        let is_newer = cached.is_some_and(|cached| {
             let fence = cached.stored.as_ref().map(|stored| stored.record.fence);
             cached.confirmed > number || fence > Some(stored.record.fence)
         });
-        if entry.is_quiet() && !newer {
-            entry.look = (!first && room).then_some(0);
-            self.remember(&name, Some(stored), number, received, Learnt::Shown);
+        if entry.is_idle() && !is_newer {
+            entry.publish_after = (!first && has_room).then_some(0);
+            self.cache_record(&name, Some(stored), number, received, RecordSource::Read);
         }
     }
 
-    /// Hands on a version of a record, if it is news to those who watch. `before` is what was known until now.
-    pub(super) fn tell(
+    /// Sends a new version of a record to the task that publishes events. `before` is what was cached until now.
+    pub(super) fn send_change(
         &mut self,
         name: &Name,
         before: Option<Option<Stored>>,
         call: u64,
         received: BootTime,
-        learnt: Learnt,
+        source: RecordSource,
     ) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
-        let looked = entry.look.take_if(|number| *number <= call).is_some();
+        let is_requested = entry
+            .publish_after
+            .take_if(|number| *number <= call)
+            .is_some();
         let cached = entry.cached.as_ref();
         let stored = cached.and_then(|cached| cached.stored.as_ref());
         let version = |stored: &Stored| stored.version.write;
         let before = match before {
-            Some(old) if old.as_ref().map(version) == stored.map(version) => Before::Same,
-            Some(old) => Before::Known(old.map(|old| old.record)),
-            None if learnt == Learnt::Written => Before::Known(None),
-            None if looked => Before::Unknown,
-            None => Before::Same,
+            Some(old) if old.as_ref().map(version) == stored.map(version) => PreviousVersion::Same,
+            Some(old) => PreviousVersion::Known(old.map(|old| old.record)),
+            None if source == RecordSource::Written => PreviousVersion::Known(None),
+            None if is_requested => PreviousVersion::Unknown,
+            None => PreviousVersion::Same,
         };
-        if matches!(before, Before::Same) && !looked {
+        if matches!(before, PreviousVersion::Same) && !is_requested {
             return;
         }
-        let (over, left) = match stored {
-            Some(stored) if looked => {
-                let seen = self.observations.of(name);
-                let now = self.clock.now(received, seen).for_kind(name.kind());
-                let now = view(&stored.record, &now);
-                let live = |fence| now.record.holders.iter().any(|is| is.fence == fence);
+        let (expired, remaining) = match stored {
+            Some(stored) if is_requested => {
+                let observations = self.observations.of(name);
+                let now = self.clock.now(received, observations).for_kind(name.kind());
+                let view = view(&stored.record, &now);
+                let is_live = |fence| view.record.holders.iter().any(|is| is.fence == fence);
                 let fences = stored.record.holders.iter().map(|is| is.fence);
-                let over = fences.filter(|fence| !live(*fence)).collect();
-                (over, now.remaining.into_iter().min())
+                let expired = fences.filter(|fence| !is_live(*fence)).collect();
+                (expired, view.remaining.into_iter().min())
             }
             _ => (Vec::new(), None),
         };
-        let seen = Seen {
+        let change = VersionChange {
             name: name.clone(),
             before,
             after: stored.map(|stored| stored.record.clone()),
             at: self.clock.interval(received).latest,
             received,
-            over,
-            left,
+            expired,
+            remaining,
         };
         if let Some(watch) = &self.watch
-            && watch.seen.try_send(seen).is_err()
+            && watch.changes.try_send(change).is_err()
         {
             watch.missed.store(true, Ordering::Release);
         }
     }
 }
 
-/// Tells subscribers what they see change.
-struct Watcher {
+/// The task that publishes events.
+struct EventPublisher {
     inner: Weak<Inner>,
     host: Arc<dyn Host>,
-    /// Names that somebody holds.
-    held: HashMap<Name, Held>,
+    /// Names with holders.
+    held: HashMap<Name, HeldName>,
     timers: BTreeSet<(BootTime, Name)>,
-    most: usize,
+    max_held: usize,
     missed: Arc<AtomicBool>,
 }
 
-/// A name that somebody holds.
+/// A name with holders.
 #[derive(Default)]
-struct Held {
-    /// When to ask whether that is over.
-    at: Option<BootTime>,
-    /// Holders of whose end was told before anybody wrote it.
-    over: Vec<Fence>,
+struct HeldName {
+    /// When to check whether a holder has expired.
+    check_at: Option<BootTime>,
+    /// Holders whose end was published although the record still contains them.
+    ended: Vec<Fence>,
 }
 
-impl Watcher {
+impl EventPublisher {
     fn new(inner: &Arc<Inner>, missed: Arc<AtomicBool>) -> Self {
         Self {
             inner: Arc::downgrade(inner),
             host: Arc::clone(&inner.host),
             held: HashMap::new(),
             timers: BTreeSet::new(),
-            most: inner.config.cache,
+            max_held: inner.config.cache,
             missed,
         }
     }
 
-    async fn run(mut self, mut incoming: mpsc::Receiver<Seen>) {
-        let mut round = tokio::time::interval(ROUND);
+    async fn run(mut self, mut incoming: mpsc::Receiver<VersionChange>) {
+        let mut interval = tokio::time::interval(WATCH_INTERVAL);
         loop {
             let due = self.timers.first().map(|(at, _)| *at);
             let host = Arc::clone(&self.host);
@@ -278,94 +283,97 @@ impl Watcher {
             };
             tokio::select! {
                 biased;
-                _ = round.tick() => {
+                _ = interval.tick() => {
                     let Some(inner) = self.inner.upgrade() else { return };
                     if inner.stop_watching() {
                         return;
                     }
                     inner.store.watch();
                 }
-                seen = incoming.recv() => match (seen, self.inner.upgrade()) {
-                    (Some(seen), Some(inner)) => self.tell(seen, &inner),
+                change = incoming.recv() => match (change, self.inner.upgrade()) {
+                    (Some(change), Some(inner)) => self.publish(change, &inner),
                     _ => return,
                 },
                 () = timer => {
                     let Some(inner) = self.inner.upgrade() else { return };
-                    self.wake(&inner);
+                    self.check_expired(&inner);
                 }
             }
         }
     }
 
-    fn tell(&mut self, seen: Seen, inner: &Inner) {
+    fn publish(&mut self, change: VersionChange, inner: &Inner) {
         if self.missed.swap(false, Ordering::AcqRel) {
             let _ = inner.events.send(Err(Missed));
         }
-        let mut held = self.held.remove(&seen.name).unwrap_or_default();
-        if let Some(at) = held.at.take() {
-            self.timers.remove(&(at, seen.name.clone()));
+        let mut held = self.held.remove(&change.name).unwrap_or_default();
+        if let Some(at) = held.check_at.take() {
+            self.timers.remove(&(at, change.name.clone()));
         }
-        let after = seen.after.as_deref();
-        let mut told = match &seen.before {
-            Before::Unknown => latest(after).into_iter().collect(),
-            Before::Same => Vec::new(),
-            Before::Known(before) => events(before.as_deref(), after),
+        let after = change.after.as_deref();
+        let mut events = match &change.before {
+            PreviousVersion::Unknown => latest(after).into_iter().collect(),
+            PreviousVersion::Same => Vec::new(),
+            PreviousVersion::Known(before) => events(before.as_deref(), after),
         };
-        let known = |event: &Event| matches!(event, Event::Ended { fence, .. } if held.over.contains(fence));
-        told.retain(|event| !known(event));
+        let is_published = |event: &Event| matches!(event, Event::Ended { fence, .. } if held.ended.contains(fence));
+        events.retain(|event| !is_published(event));
         let holders = after.map_or(&[][..], |record| &record.holders);
-        held.over
+        held.ended
             .retain(|fence| holders.iter().any(|is| is.fence == *fence));
-        for holder in holders.iter().filter(|is| seen.over.contains(&is.fence)) {
-            if !held.over.contains(&holder.fence) {
-                held.over.push(holder.fence);
+        for holder in holders
+            .iter()
+            .filter(|is| change.expired.contains(&is.fence))
+        {
+            if !held.ended.contains(&holder.fence) {
+                held.ended.push(holder.fence);
                 if holder.broken.is_none() {
-                    told.push(Event::ended(holder, Some(EndReason::Expired)));
+                    events.push(Event::ended(holder, Some(EndReason::Expired)));
                 }
             }
         }
-        let live = holders.iter().filter(|is| !held.over.contains(&is.fence));
-        let ends = live.map(|is| is.expires_at).min();
-        let left = ends.map(|ends| seen.left.unwrap_or(ends.since(seen.at)));
-        held.at = left.map(|left| seen.received + left + GRACE);
-        for event in told {
-            let (name, at) = (seen.name.clone(), seen.at);
+        let live = holders.iter().filter(|is| !held.ended.contains(&is.fence));
+        let expires_at = live.map(|is| is.expires_at).min();
+        let remaining = expires_at.map(|at| change.remaining.unwrap_or(at.since(change.at)));
+        held.check_at = remaining.map(|remaining| change.received + remaining + EXPIRY_GRACE);
+        for event in events {
+            let (name, at) = (change.name.clone(), change.at);
             let _ = inner.events.send(Ok(Happened { name, event, at }));
         }
-        if !holders.is_empty() && self.held.len() < self.most {
-            let timer = held.at.map(|at| (at, seen.name.clone()));
+        if !holders.is_empty() && self.held.len() < self.max_held {
+            let timer = held.check_at.map(|at| (at, change.name.clone()));
             self.timers.extend(timer);
-            self.held.insert(seen.name, held);
+            self.held.insert(change.name, held);
         }
     }
 
-    /// Has all names looked at whose holder's time is over. What the store shows comes back as seen.
-    fn wake(&mut self, inner: &Arc<Inner>) {
+    /// Requests loads of the names whose holder should have expired. The results come back as changes.
+    fn check_expired(&mut self, inner: &Arc<Inner>) {
         let boot = self.host.boot_time();
         let mut due = Vec::new();
         while let Some((at, name)) = self.timers.pop_first() {
-            if at > boot || due.len() >= PAGE {
+            if at > boot || due.len() >= MAX_LOADS {
                 self.timers.insert((at, name));
                 break;
             }
             if let Some(held) = self.held.get_mut(&name) {
-                held.at = None;
+                held.check_at = None;
             }
             due.push(name);
         }
-        inner.table().look_at(&due);
+        inner.table().request_loads(&due);
         inner.drive();
     }
 }
 
 impl Inner {
-    /// Stops watching if nobody subscribes any more.
+    /// Stops watching if there are no subscribers. Returns whether it has stopped.
     fn stop_watching(&self) -> bool {
         let mut table = self.table();
-        let over = self.events.receiver_count() == 0;
-        if over {
+        let is_unused = self.events.receiver_count() == 0;
+        if is_unused {
             table.watch = None;
         }
-        over
+        is_unused
     }
 }

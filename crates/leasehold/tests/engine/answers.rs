@@ -1,4 +1,4 @@
-//! What is answered, and what becomes of answers that are lost or that nobody takes.
+//! Answers of the engine, answers of the store that are lost, and replies that are not taken.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
 use leasehold::{ClaimRequest, Error};
 
-use crate::faults::{Fault, Faulty};
+use crate::faults::{Fault, FaultyStore};
 use crate::support::{LONG, acquire, engine, memory, name, outcome, release, take, update};
 
 #[tokio::test]
-async fn operations_that_arrive_during_a_write_share_the_next() {
-    let store = Faulty::new(Memory::new());
+async fn operations_that_arrive_during_a_write_share_the_next_batch() {
+    let store = FaultyStore::new(Memory::new());
     let engine = engine(store.clone()).await;
     let gate = store.hold_swaps();
     let first = {
@@ -38,7 +38,7 @@ async fn operations_that_arrive_during_a_write_share_the_next() {
 }
 
 #[tokio::test]
-async fn a_fresh_grant_that_nobody_takes_is_released_and_a_repeated_one_is_not() {
+async fn dropped_reply_releases_a_fresh_grant_but_not_a_repeated_one() {
     let (engine, job) = (memory().await, name("job"));
     drop(
         engine
@@ -63,22 +63,22 @@ async fn a_fresh_grant_that_nobody_takes_is_released_and_a_repeated_one_is_not()
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_found_out_by_the_write_itself() {
-    let store = Faulty::new(Memory::new());
+async fn lost_answer_is_resolved_by_the_version_of_the_record() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
-    store.next_swap(Fault::AppliedButLost);
+    store.next_swap(Fault::AnswerLost);
     let grant = take(&engine, &job, "me").await;
     assert_eq!(
         grant.granted,
         GrantKind::Fresh,
-        "the write had landed: it was not run again"
+        "the write had landed, and was not repeated"
     );
-    store.next_swap(Fault::AppliedButLost);
+    store.next_swap(Fault::AnswerLost);
     assert!(matches!(
         outcome(&engine, &job, update(grant.fence, "step 1")).await,
         Outcome::Renewed(_)
     ));
-    store.next_swap(Fault::AppliedButLost);
+    store.next_swap(Fault::AnswerLost);
     assert_eq!(
         outcome(&engine, &job, release(grant.fence)).await,
         Outcome::Released
@@ -87,8 +87,8 @@ async fn a_lost_answer_is_found_out_by_the_write_itself() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_not_answered_empty() {
-    let store = Faulty::new(Memory::new());
+async fn claim_with_a_lost_answer_is_indeterminate_and_not_empty() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, item) = (engine(store.clone()).await, name("item"));
     let put = Operation::Put(Put {
         state: "NEW".into(),
@@ -97,7 +97,7 @@ async fn a_claim_whose_answer_was_lost_is_not_answered_empty() {
     });
     assert_eq!(outcome(&engine, &item, put).await, Outcome::Put);
     let loads = store.hold_loads();
-    store.next_swap(Fault::AppliedButLost);
+    store.next_swap(Fault::AnswerLost);
     let claim = ClaimRequest {
         state: "NEW".into(),
         prefix: String::new(),
@@ -109,7 +109,7 @@ async fn a_claim_whose_answer_was_lost_is_not_answered_empty() {
     };
     let claiming = tokio::spawn(async move { engine.claim(claim, None).await });
     loads.entered().await;
-    // Another write follows, so that the record's version does not tell whose the grant is.
+    // Another write follows, so that the record's version does not show which write landed.
     store.touch(&item).await.expect("the store answers");
     loads.open();
     let answer = claiming.await.expect("no panic");
@@ -117,8 +117,8 @@ async fn a_claim_whose_answer_was_lost_is_not_answered_empty() {
 }
 
 #[tokio::test]
-async fn denial_after_a_lost_answer_is_ambiguous() {
-    let store = Faulty::new(Memory::new());
+async fn denial_after_a_lost_answer_is_indeterminate() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
     let put = || {
         let put = Operation::Put(Put {
@@ -128,21 +128,21 @@ async fn denial_after_a_lost_answer_is_ambiguous() {
         });
         engine.perform(&job, put, Patience::NONE)
     };
-    store.next_swap(Fault::AppliedButLost);
+    store.next_swap(Fault::AnswerLost);
     store.next_load(Fault::Denied);
     let error = put().await.err();
     assert!(matches!(error, Some(Error::Indeterminate(_))), "{error:?}");
-    // While nothing was sent before, it is what it is.
+    // Without an earlier unanswered write, the denial is certain.
     store.next_swap(Fault::Denied);
     let error = put().await.err();
     assert!(matches!(error, Some(Error::Denied(_))), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_lost_request_is_sent_again() {
-    let store = Faulty::new(Memory::new());
+async fn lost_request_is_retried() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
-    store.next_swap(Fault::Lost);
+    store.next_swap(Fault::RequestLost);
     let grant = take(&engine, &job, "me").await;
     store.next_swap(Fault::Unavailable);
     assert_eq!(
@@ -159,22 +159,22 @@ async fn a_lost_request_is_sent_again() {
 }
 
 #[tokio::test]
-async fn whoever_subscribes_hears_what_happens() {
+async fn subscriber_receives_all_events_of_a_lease() {
     let (engine, job) = (memory().await, name("job"));
     let mut events = engine.subscribe();
     let grant = take(&engine, &job, "me").await;
     outcome(&engine, &job, update(grant.fence, "step 3")).await;
     outcome(&engine, &job, release(grant.fence)).await;
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..4 {
-        let happened = events.next().await.unwrap().expect("none missed");
-        assert_eq!(happened.name, job);
-        told.push(happened.event);
+        let event = events.next().await.unwrap().expect("none missed");
+        assert_eq!(event.name, job);
+        received.push(event.event);
     }
     let released = Some(EndReason::Released);
     assert!(
         matches!(
-            &told[..],
+            &received[..],
             [
                 Event::Granted(granted),
                 Event::Renewed(renewed),
@@ -182,6 +182,6 @@ async fn whoever_subscribes_hears_what_happens() {
                 Event::Ended { fence, how, .. },
             ] if *fence == grant.fence && granted.fence == renewed.fence && *how == released
         ),
-        "{told:?}"
+        "{received:?}"
     );
 }

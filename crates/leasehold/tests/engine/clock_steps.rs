@@ -11,13 +11,13 @@ use leasehold::store::memory::Memory;
 use leasehold::{ClaimRequest, ListRequest};
 use tokio::time::Instant;
 
-use crate::support::{acquire, granted, name, outcome};
+use crate::support::{acquire, expect_grant, name, outcome};
 
 const TTL: Duration = Duration::from_secs(2);
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// A machine in simulated time, whose clock can be stepped if it is the store's.
+/// A host in simulated time. If it is the store's, its clock can be stepped.
 pub(crate) struct Clock {
     start: Instant,
     ahead_ms: AtomicI64,
@@ -49,27 +49,27 @@ impl Host for Clock {
 }
 
 /// A store with a clock of its own, and two engines on it.
-struct World {
+struct Setup {
     store_clock: Arc<Clock>,
     store: Arc<Memory>,
     worker: Engine,
     other: Engine,
 }
 
-impl World {
-    /// An engine that has seen no step of the store's clock.
+impl Setup {
+    /// Starts an engine that has not noticed any step of the store's clock.
     async fn late_engine(&self) -> Engine {
         let engine = Engine::start_with(self.store.clone(), Clock::new(), Config::default());
         engine.await.expect("starts")
     }
 }
 
-async fn world(config: Config) -> World {
+async fn setup(config: Config) -> Setup {
     let store_clock = Clock::new();
     let epoch = Time::from_micros(1_780_000_000_000_000);
     let store = Arc::new(Memory::with_clock(store_clock.clone(), epoch));
     let engine = |config| Engine::start_with(store.clone(), Clock::new(), config);
-    World {
+    Setup {
         worker: engine(config.clone()).await.expect("starts"),
         other: engine(config).await.expect("starts"),
         store_clock,
@@ -91,17 +91,17 @@ fn request(limit: usize) -> ClaimRequest {
     }
 }
 
-/// Puts this many items, and has a worker claim them all and die. Returns when its leases end by its own clock.
-async fn dead_worker(world: &World, items: usize) -> Instant {
+/// Puts this many items and claims them all with a worker that dies. Returns when its leases expire by its own clock.
+async fn dead_worker(setup: &Setup, items: usize) -> Instant {
     for item in 0..items {
         let put = Operation::Put(Put {
             state: "REQUESTED".into(),
             body: None,
             nonce: Some(Hash::of(&[&item.to_le_bytes()])),
         });
-        outcome(&world.worker, &name(&format!("item {item}")), put).await;
+        outcome(&setup.worker, &name(&format!("item {item}")), put).await;
     }
-    let claimed = world.worker.claim(request(items), None).await;
+    let claimed = setup.worker.claim(request(items), None).await;
     let claimed = claimed.expect("the store answers");
     assert_eq!(claimed.len(), items);
     for (_, reply) in claimed {
@@ -131,12 +131,12 @@ async fn claim_all(engine: &Engine, items: usize) -> (Instant, Instant) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_workers_items_are_claimed_again_after_a_step() {
+async fn items_of_a_dead_worker_are_claimed_again_after_a_step() {
     for step in [-400, 400, -5_000, 5_000, -HOUR, HOUR, DAY] {
-        let world = world(Config::default()).await;
-        let ends = dead_worker(&world, 3).await;
-        world.store_clock.step(step);
-        let (first, last) = claim_all(&world.other, 3).await;
+        let setup = setup(Config::default()).await;
+        let ends = dead_worker(&setup, 3).await;
+        setup.store_clock.step(step);
+        let (first, last) = claim_all(&setup.other, 3).await;
         assert!(first > ends, "step {step}: {:?} too early", ends - first);
         let late = last - ends;
         assert!(late < 2 * TTL, "step {step}: {late:?} late");
@@ -144,27 +144,27 @@ async fn dead_workers_items_are_claimed_again_after_a_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_started_after_a_step_back_claims_dead_workers_items() {
+async fn engine_started_after_a_step_back_claims_items_of_a_dead_worker() {
     for step in [-5_000, -HOUR, -DAY] {
-        let world = world(Config::default()).await;
-        dead_worker(&world, 3).await;
-        world.store_clock.step(step);
-        let late = world.late_engine().await;
+        let setup = setup(Config::default()).await;
+        dead_worker(&setup, 3).await;
+        setup.store_clock.step(step);
+        let late = setup.late_engine().await;
         let started = Instant::now();
         let (first, last) = claim_all(&late, 3).await;
         assert!(first >= started + TTL, "step {step}: too early");
-        // By a step below the uncertainty of a clock it waits longer, beyond that for a ttl.
+        // If the step is below the uncertainty of a clock, it waits longer, otherwise for a ttl.
         let waited = last - started;
         assert!(waited < Duration::from_secs(8), "step {step}: {waited:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_claim_of_an_engine_started_after_a_step_back_gets_dead_workers_items() {
-    let world = world(Config::default()).await;
-    dead_worker(&world, 3).await;
-    world.store_clock.step(-HOUR);
-    let late = world.late_engine().await;
+async fn waiting_claim_of_an_engine_started_after_a_step_back_gets_items_of_a_dead_worker() {
+    let setup = setup(Config::default()).await;
+    dead_worker(&setup, 3).await;
+    setup.store_clock.step(-HOUR);
+    let late = setup.late_engine().await;
     let started = Instant::now();
     let waiting = ClaimRequest {
         wait: TTL * 10,
@@ -176,32 +176,32 @@ async fn a_waiting_claim_of_an_engine_started_after_a_step_back_gets_dead_worker
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_dead_items_than_the_cache_holds_are_claimed_again_after_a_step() {
+async fn more_items_of_a_dead_worker_than_the_cache_holds_are_claimed_again_after_a_step() {
     let mut config = Config::default();
     config.cache = 4;
-    let world = world(config).await;
-    let ends = dead_worker(&world, 60).await;
-    world.store_clock.step(-HOUR);
-    let (first, last) = claim_all(&world.other, 60).await;
+    let setup = setup(config).await;
+    let ends = dead_worker(&setup, 60).await;
+    setup.store_clock.step(-HOUR);
+    let (first, last) = claim_all(&setup.other, 60).await;
     assert!(first > ends, "{:?} too early", ends - first);
     assert!(last - ends < 2 * TTL, "{:?} late", last - ends);
 }
 
-/// Takes a lease that ends a while after the step, and is never renewed.
-async fn abandoned(world: &World) -> Name {
+/// Acquires a lease that is never renewed.
+async fn abandoned(setup: &Setup) -> Name {
     let name = name("job");
     let acquire = acquire("worker", TTL);
-    granted(world.worker.perform(&name, acquire, Patience::NONE).await);
+    expect_grant(setup.worker.perform(&name, acquire, Patience::NONE).await);
     name
 }
 
 #[tokio::test(start_paused = true)]
-async fn show_counts_a_dead_holder_down_after_a_step() {
-    let world = world(Config::default()).await;
-    let name = abandoned(&world).await;
-    world.store_clock.step(-HOUR);
+async fn show_counts_down_the_ttl_of_a_dead_holder_after_a_step() {
+    let setup = setup(Config::default()).await;
+    let name = abandoned(&setup).await;
+    setup.store_clock.step(-HOUR);
     let left = async || {
-        let view = world.other.show(&name).await.expect("the store answers");
+        let view = setup.other.show(&name).await.expect("the store answers");
         view.expect("a record").remaining.first().copied()
     };
     assert!(left().await > Some(TTL - Duration::from_millis(10)));
@@ -212,16 +212,16 @@ async fn show_counts_a_dead_holder_down_after_a_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_counts_a_dead_holder_down_after_a_step() {
-    let world = world(Config::default()).await;
-    abandoned(&world).await;
-    world.store_clock.step(-HOUR);
+async fn list_drops_a_dead_holder_a_ttl_after_a_step() {
+    let setup = setup(Config::default()).await;
+    abandoned(&setup).await;
+    setup.store_clock.step(-HOUR);
     let held = async || {
         let request = ListRequest {
             held: Some(true),
             ..ListRequest::default()
         };
-        let listing = world.other.list(request).await;
+        let listing = setup.other.list(request).await;
         listing.expect("the store answers").leases.len()
     };
     assert_eq!(held().await, 1);
@@ -230,41 +230,41 @@ async fn a_listing_counts_a_dead_holder_down_after_a_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_of_held_names_has_those_that_only_an_earlier_clock_holds() {
-    let world = world(Config::default()).await;
-    abandoned(&world).await;
-    world.store_clock.step(HOUR);
+async fn list_of_held_names_includes_leases_held_by_an_earlier_clock() {
+    let setup = setup(Config::default()).await;
+    abandoned(&setup).await;
+    setup.store_clock.step(HOUR);
     let request = || ListRequest {
         held: Some(true),
         ..ListRequest::default()
     };
-    // The step shows in an answer: the next listing knows of it.
-    world
+    // The first answer reveals the step, so the next list takes it into account.
+    setup
         .other
         .list(request())
         .await
         .expect("the store answers");
-    let listing = world.other.list(request()).await;
+    let listing = setup.other.list(request()).await;
     assert_eq!(listing.expect("the store answers").leases.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_a_day_is_not_doubled_by_a_small_step() {
-    let world = world(Config::default()).await;
+async fn small_step_does_not_double_a_lease_of_a_day() {
+    let setup = setup(Config::default()).await;
     let name = name("job");
     let long = Duration::from_secs(24 * 3_600);
-    granted(
-        world
+    expect_grant(
+        setup
             .worker
             .perform(&name, acquire("worker", long), Patience::NONE)
             .await,
     );
-    world.store_clock.step(5_000);
-    world.other.show(&name).await.expect("the store answers");
+    setup.store_clock.step(5_000);
+    setup.other.show(&name).await.expect("the store answers");
     // By 500 ppm, clocks may drift apart by 43 s in a day.
     tokio::time::sleep(long + Duration::from_secs(60)).await;
-    granted(
-        world
+    expect_grant(
+        setup
             .other
             .perform(&name, acquire("other", TTL), Patience::NONE)
             .await,
@@ -272,22 +272,22 @@ async fn a_lease_of_a_day_is_not_doubled_by_a_small_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_does_not_shut_a_gate_for_another_period() {
+async fn step_does_not_shut_a_gate_for_another_period() {
     let period = Duration::from_secs(600);
     // By 500 ppm, clocks may drift apart by 0.3 s in ten minutes.
     let slack = Duration::from_secs(1);
     for step in [-400, 400, -5_000, 5_000, -HOUR, HOUR, DAY] {
-        let world = world(Config::default()).await;
+        let setup = setup(Config::default()).await;
         let gate = Name::new(Kind::Gate, "report").expect("a good name");
         let passes = async |engine: &Engine, nonce| {
             let reply = engine.perform(&gate, acquire(nonce, period), Patience::NONE);
             let outcome = reply.await.expect("the store answers").take().0;
             matches!(outcome, Outcome::Granted(_))
         };
-        assert!(passes(&world.worker, "first").await);
+        assert!(passes(&setup.worker, "first").await);
         let shut = Instant::now();
-        world.store_clock.step(step);
-        while !passes(&world.other, "second").await {
+        setup.store_clock.step(step);
+        while !passes(&setup.other, "second").await {
             let shut_for = shut.elapsed();
             assert!(shut_for < period + slack, "step {step}: {shut_for:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! A real store that can be made to fail.
+//! A store with injected faults.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,38 +10,38 @@ use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write
 use leasehold::{Error, Result};
 use tokio::sync::watch;
 
-/// What goes wrong with one call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It happens, but the answer is lost.
-    AppliedButLost,
-    /// It does not happen, and nobody can tell.
-    Lost,
-    /// It does not happen, and that is known.
+    /// The call is performed, but its answer is lost.
+    AnswerLost,
+    /// The request is lost. To the caller this looks like a lost answer.
+    RequestLost,
+    /// The call is certainly not performed.
     Unavailable,
-    /// It is sent twice, as by a proxy or a driver that retries: the answer is the second one.
-    Repeated,
-    /// Another writer gets there first.
-    Overtaken,
-    /// It does not happen, and the call panics.
-    Panics,
-    /// It happens, and the call panics.
-    AppliedAndPanics,
-    /// It does not happen, and will not before an administrator acts.
+    /// The request is delivered twice, for example by a proxy that retries. The answer is the second one.
+    DeliveredTwice,
+    /// Another writer changes the record first.
+    Conflict,
+    /// The call panics before it is performed.
+    Panic,
+    /// The call panics after it was performed.
+    AppliedThenPanic,
+    /// The call is not performed, because a permission is missing.
     Denied,
 }
 
-/// Returns the error of a call that surely did not happen.
+/// Returns the error of a call that was certainly not performed.
 fn refusal(fault: Fault) -> Error {
-    let why = "the test says so".into();
+    let why = "injected by the test".into();
     match fault {
         Fault::Denied => Error::Denied(why),
         _ => Error::Unavailable(why),
     }
 }
 
-/// A store that fails when it is told to.
-pub(crate) struct Faulty<S> {
+/// A store that fails on request.
+pub(crate) struct FaultyStore<S> {
     store: S,
     swaps: Mutex<VecDeque<Fault>>,
     loads: Mutex<VecDeque<Fault>>,
@@ -50,7 +50,7 @@ pub(crate) struct Faulty<S> {
     find_gate: Mutex<Option<Gate>>,
 }
 
-/// Holds calls back until it is opened; a gate that is never opened is a store that hangs.
+/// Delays calls until it is opened. A gate that is never opened simulates a store that hangs.
 #[derive(Clone)]
 pub(crate) struct Gate {
     is_open: watch::Sender<bool>,
@@ -65,16 +65,16 @@ impl Gate {
         }
     }
 
-    /// Until the first call is held back.
+    /// Waits until the gate delays a call.
     pub(crate) async fn entered(&self) {
         self.entered
             .subscribe()
             .wait_for(|entered| *entered)
             .await
-            .expect("the gate is here");
+            .expect("the gate exists");
     }
 
-    /// Lets everything through.
+    /// Lets all calls pass.
     pub(crate) fn open(&self) {
         self.is_open.send_replace(true);
     }
@@ -85,11 +85,11 @@ impl Gate {
             .subscribe()
             .wait_for(|open| *open)
             .await
-            .expect("the gate is here");
+            .expect("the gate exists");
     }
 }
 
-impl<S: Store> Faulty<S> {
+impl<S: Store> FaultyStore<S> {
     pub(crate) fn new(store: S) -> Arc<Self> {
         Arc::new(Self {
             store,
@@ -101,7 +101,7 @@ impl<S: Store> Faulty<S> {
         })
     }
 
-    /// Makes another version of a record, as another writer does.
+    /// Writes another version of a record, like another writer.
     pub(crate) async fn touch(&self, name: &Name) -> Result<()> {
         let loaded = self.store.load(std::slice::from_ref(name)).await?;
         let Some(stored) = loaded.value.into_iter().next().flatten() else {
@@ -154,7 +154,7 @@ fn next(faults: &Mutex<VecDeque<Fault>>) -> Option<Fault> {
 }
 
 #[async_trait]
-impl<S: Store> Store for Faulty<S> {
+impl<S: Store> Store for FaultyStore<S> {
     fn facts(&self) -> Facts {
         self.store.facts()
     }
@@ -166,7 +166,7 @@ impl<S: Store> Store for Faulty<S> {
         }
         match next(&self.loads) {
             None => self.store.load(names).await,
-            Some(Fault::Panics) => panic!("the test says so"),
+            Some(Fault::Panic) => panic!("injected by the test"),
             Some(fault) => Err(refusal(fault)),
         }
     }
@@ -176,27 +176,27 @@ impl<S: Store> Store for Faulty<S> {
         if let Some(gate) = gate {
             gate.pass().await;
         }
-        let lost = Err(Error::Indeterminate("the test says so".into()));
+        let lost = Err(Error::Indeterminate("injected by the test".into()));
         match next(&self.swaps) {
             None => self.store.swap(writes).await,
-            Some(Fault::AppliedButLost) => {
+            Some(Fault::AnswerLost) => {
                 self.store.swap(writes).await?;
                 lost
             }
-            Some(Fault::Lost) => lost,
+            Some(Fault::RequestLost) => lost,
             Some(fault @ (Fault::Unavailable | Fault::Denied)) => Err(refusal(fault)),
-            Some(Fault::Panics) => panic!("the test says so"),
-            Some(Fault::AppliedAndPanics) => {
+            Some(Fault::Panic) => panic!("injected by the test"),
+            Some(Fault::AppliedThenPanic) => {
                 self.store.swap(writes).await?;
-                panic!("the test says so")
+                panic!("injected by the test")
             }
-            Some(Fault::Overtaken) => {
+            Some(Fault::Conflict) => {
                 for write in &writes {
                     self.touch(&write.name).await?;
                 }
                 self.store.swap(writes).await
             }
-            Some(Fault::Repeated) => {
+            Some(Fault::DeliveredTwice) => {
                 self.store.swap(writes.clone()).await?;
                 self.store.swap(writes).await
             }

@@ -1,4 +1,4 @@
-//! Fences only grow, also when the record is gone.
+//! Fences only grow, also after the record was deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use leasehold::engine::{Config, Engine};
 use leasehold::store::Store as _;
 use leasehold::store::memory::Memory;
 
-use crate::support::{Manual, memory, name, outcome, release, take};
+use crate::support::{ManualClock, memory, name, outcome, release, take};
 
 #[tokio::test]
-async fn a_purged_name_goes_on_with_higher_fences() {
-    let host = Manual::new();
+async fn purged_name_gets_higher_fences() {
+    let host = ManualClock::new();
     let epoch = Time::from_micros(1_700_000_000_000_000);
     let store = Arc::new(Memory::with_clock(host.clone(), epoch));
     let engine = Engine::start_with(store.clone(), host.clone(), Config::default())
@@ -48,7 +48,7 @@ async fn a_purged_name_goes_on_with_higher_fences() {
 }
 
 #[tokio::test]
-async fn a_store_in_memory_that_restarts_goes_on_with_higher_fences() {
+async fn restarted_store_in_memory_grants_higher_fences() {
     let job = name("job");
     let mut last = Fence::default();
     for _ in 0..5 {

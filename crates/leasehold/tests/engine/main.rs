@@ -1,20 +1,20 @@
-//! What the engine promises beyond the core: combining, order, bounds, and honesty about lost answers.
+//! The guarantees of the engine beyond those of the core: batching, order, limits, and lost answers.
 
+mod abandoned;
+mod acquire_all;
 mod answers;
-mod bounds;
+mod batching;
 mod clock_steps;
 mod closing;
-mod company;
+mod events;
 mod faults;
 mod fences;
-mod gone;
-mod line;
+mod limits;
 mod nonces;
 mod order;
 mod panics;
 mod probe;
 mod puts;
 mod repeated;
-mod several;
 mod support;
-mod watch;
+mod wait_queue;

@@ -1,4 +1,4 @@
-//! A nonce is stored under each name as another hash.
+//! The stored hash of a nonce differs for each name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn nonce() -> Nonce {
 }
 
 #[tokio::test]
-async fn one_nonce_has_another_hash_under_every_name() {
+async fn nonce_has_a_different_hash_under_each_name() {
     let store = Arc::new(Memory::new());
     let engine = engine(store.clone()).await;
     let leases: &dyn Leases = &engine;

@@ -16,16 +16,16 @@ use crate::support::{name, outcome, release, take};
 
 const EPOCH: u64 = 1_700_000_000_000_000;
 
-/// A machine whose clock the test sets.
-struct SetClock(AtomicU64);
+/// A host whose clock the test sets.
+struct ManualClock(AtomicU64);
 
-impl SetClock {
+impl ManualClock {
     fn set(&self, millis: u64) {
         self.0.store(millis * 1_000, Ordering::SeqCst);
     }
 }
 
-impl Host for SetClock {
+impl Host for ManualClock {
     fn boot_time(&self) -> BootTime {
         BootTime::from_micros(self.0.load(Ordering::SeqCst))
     }
@@ -35,10 +35,10 @@ impl Host for SetClock {
     }
 }
 
-/// A store whose time has whole seconds, as an HTTP `Date` has.
-struct WholeSeconds(Memory);
+/// A store whose time has a resolution of one second, like an HTTP `Date`.
+struct CoarseStore(Memory);
 
-fn whole<T>(answer: Answer<T>) -> Answer<T> {
+fn truncate_stamp<T>(answer: Answer<T>) -> Answer<T> {
     let micros = answer.stamp.time.as_micros();
     let stamp = Stamp {
         time: Time::from_micros(micros - micros % 1_000_000),
@@ -48,39 +48,39 @@ fn whole<T>(answer: Answer<T>) -> Answer<T> {
 }
 
 #[async_trait]
-impl Store for WholeSeconds {
+impl Store for CoarseStore {
     fn facts(&self) -> Facts {
         self.0.facts()
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        self.0.load(names).await.map(whole)
+        self.0.load(names).await.map(truncate_stamp)
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
-        self.0.swap(writes).await.map(whole)
+        self.0.swap(writes).await.map(truncate_stamp)
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
-        self.0.find(query).await.map(whole)
+        self.0.find(query).await.map(truncate_stamp)
     }
 }
 
-async fn start() -> (Engine, Arc<WholeSeconds>, Arc<SetClock>) {
-    let clock = Arc::new(SetClock(0.into()));
+async fn start() -> (Engine, Arc<CoarseStore>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock(0.into()));
     let epoch = Time::from_micros(EPOCH);
-    let store = Arc::new(WholeSeconds(Memory::with_clock(clock.clone(), epoch)));
+    let store = Arc::new(CoarseStore(Memory::with_clock(clock.clone(), epoch)));
     let engine = Engine::start_with(store.clone(), clock.clone(), Config::default());
     (engine.await.expect("starts"), store, clock)
 }
 
-/// Puts items one after the other, while the answers teach the engine the store's time: known to a second at first,
-/// and to a tenth of one as soon as the clock is at 0.9 s and still shows the same second.
-async fn put_while_the_interval_narrows(engine: &Engine, clock: &SetClock) -> Vec<Name> {
+/// Puts items one after the other while the answers narrow the interval of the store's time: to one second at first,
+/// and to 0.1 s once the clock is at 0.9 s and still shows the same second.
+async fn put_while_the_interval_narrows(engine: &Engine, clock: &ManualClock) -> Vec<Name> {
     let mut names = Vec::new();
     for number in 0..6 {
         clock.set([0, 0, 900, 900, 950, 950][number]);
-        // By name they would be in the opposite order.
+        // Sorted by name, the order would be the opposite.
         let item = name(&format!("item-{}", 9 - number));
         let put = Operation::Put(Put {
             state: "NEW".into(),
@@ -106,8 +106,8 @@ async fn items_are_listed_in_the_order_of_their_puts() {
     assert_eq!(listed, names);
 }
 
-/// As if the database had been emptied.
-async fn delete(store: &WholeSeconds, name: &Name) {
+/// Deletes a record without the engine.
+async fn delete(store: &CoarseStore, name: &Name) {
     let loaded = store.load(std::slice::from_ref(name)).await;
     let stored = loaded.expect("answers").value.remove(0).expect("is there");
     let write = Write {
@@ -121,7 +121,7 @@ async fn delete(store: &WholeSeconds, name: &Name) {
 }
 
 #[tokio::test]
-async fn an_engine_grants_higher_fences_after_its_database_was_emptied() {
+async fn engine_grants_higher_fences_after_its_database_was_emptied() {
     let (engine, store, clock) = start().await;
     let job = name("job");
     let mut last = Fence::default();

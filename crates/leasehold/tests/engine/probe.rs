@@ -1,4 +1,4 @@
-//! Whether the store takes writes, and whether it answers.
+//! The probe of the store, and its health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use leasehold::engine::{Config, Engine};
 use leasehold::store::memory::Memory;
 use leasehold::{Error, ListRequest};
 
-use crate::faults::{Fault, Faulty};
-use crate::support::{Manual, name, take};
+use crate::faults::{Fault, FaultyStore};
+use crate::support::{ManualClock, name, take};
 
-async fn on(store: Arc<Faulty<Memory>>, host: Arc<Manual>) -> Engine {
+async fn start(store: Arc<FaultyStore<Memory>>, host: Arc<ManualClock>) -> Engine {
     let engine = Engine::start_with(store, host, Config::default()).await;
     engine.expect("starts")
 }
@@ -23,14 +23,14 @@ async fn names(engine: &Engine) -> Vec<Name> {
 }
 
 #[tokio::test]
-async fn a_probe_fails_when_writes_fail_although_reads_are_answered() {
-    let store = Faulty::new(Memory::new());
-    let engine = on(store.clone(), Manual::new()).await;
+async fn probe_fails_when_writes_fail_although_reads_succeed() {
+    let store = FaultyStore::new(Memory::new());
+    let engine = start(store.clone(), ManualClock::new()).await;
     engine.probe().await.expect("writes work");
     for (fault, expected) in [
         (Fault::Unavailable, "unavailable"),
         (Fault::Denied, "denied"),
-        (Fault::Panics, "panics"),
+        (Fault::Panic, "panics"),
     ] {
         store.next_swap(fault);
         let failed = engine.probe().await;
@@ -45,10 +45,10 @@ async fn a_probe_fails_when_writes_fail_although_reads_are_answered() {
 }
 
 #[tokio::test]
-async fn a_probe_deletes_what_an_interrupted_one_has_left() {
-    let store = Faulty::new(Memory::new());
-    let engine = on(store.clone(), Manual::new()).await;
-    store.next_swap(Fault::AppliedButLost);
+async fn probe_deletes_the_record_of_an_interrupted_probe() {
+    let store = FaultyStore::new(Memory::new());
+    let engine = start(store.clone(), ManualClock::new()).await;
+    store.next_swap(Fault::AnswerLost);
     let interrupted = engine.probe().await;
     assert!(
         matches!(interrupted, Err(Error::Indeterminate(_))),
@@ -58,16 +58,16 @@ async fn a_probe_deletes_what_an_interrupted_one_has_left() {
     engine.probe().await.expect("writes work");
     assert_eq!(names(&engine).await, []);
 
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::DeliveredTwice);
     engine.probe().await.expect("writes work");
     assert_eq!(names(&engine).await, []);
 }
 
 #[tokio::test]
-async fn the_store_is_up_again_once_a_call_of_a_second_later_is_answered() {
-    let store = Faulty::new(Memory::new());
-    let host = Manual::new();
-    let engine = on(store.clone(), host.clone()).await;
+async fn store_is_healthy_again_one_second_after_the_last_failure() {
+    let store = FaultyStore::new(Memory::new());
+    let host = ManualClock::new();
+    let engine = start(store.clone(), host.clone()).await;
     let is_up = || !engine.measures().store.is_failing();
     take(&engine, &name("job"), "nonce").await;
     assert!(is_up());

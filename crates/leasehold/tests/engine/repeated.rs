@@ -1,4 +1,4 @@
-//! A write that a proxy or a driver sends twice: the second copy conflicts with the first, which has landed.
+//! Writes that a proxy or a driver delivers twice: the second copy conflicts with the first, which has landed.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use leasehold::core::{
 use leasehold::engine::{Config, Engine, Patience};
 use leasehold::store::memory::Memory;
 
-use crate::faults::{Fault, Faulty};
+use crate::faults::{Fault, FaultyStore};
 use crate::support::{
-    LONG, Manual, acquire, acquire_as, engine, granted, name, outcome as outcome_of, release, take,
+    LONG, ManualClock, acquire, acquire_as, engine, expect_grant, name, outcome as outcome_of,
+    release, take,
 };
 
 fn put(state: &str) -> Operation {
@@ -23,10 +24,10 @@ fn put(state: &str) -> Operation {
 }
 
 #[tokio::test]
-async fn repeated_grant_is_granted_once() {
-    let store = Faulty::new(Memory::new());
+async fn grant_that_is_delivered_twice_is_granted_once() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::DeliveredTwice);
     let reply = engine.perform(&job, acquire("me", LONG), Patience::NONE);
     let reply = reply.await.expect("the store answers");
     let called = reply.called().expect("it was written");
@@ -46,11 +47,11 @@ async fn repeated_grant_is_granted_once() {
 }
 
 #[tokio::test]
-async fn repeated_claim_gets_the_item() {
-    let store = Faulty::new(Memory::new());
+async fn claim_that_is_delivered_twice_gets_the_item() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, item) = (engine(store.clone()).await, name("item"));
     assert_eq!(outcome_of(&engine, &item, put("NEW")).await, Outcome::Put);
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::DeliveredTwice);
     let claim = ClaimRequest {
         state: "NEW".into(),
         prefix: String::new(),
@@ -66,22 +67,22 @@ async fn repeated_claim_gets_the_item() {
 }
 
 #[tokio::test]
-async fn repeated_release_of_a_shared_lease_is_released() {
-    let store = Faulty::new(Memory::new());
+async fn shared_release_that_is_delivered_twice_succeeds() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, index) = (engine(store.clone()).await, name("index"));
     let share = acquire_as("reader", LONG, Mode::Shared { limit: None });
-    let reader = granted(engine.perform(&index, share, Patience::NONE).await);
-    store.next_swap(Fault::Repeated);
+    let reader = expect_grant(engine.perform(&index, share, Patience::NONE).await);
+    store.next_swap(Fault::DeliveredTwice);
     let released = outcome_of(&engine, &index, release(reader.fence)).await;
     assert_eq!(released, Outcome::Released);
 }
 
 #[tokio::test]
-async fn repeated_break_ends_only_the_holder_that_was_there() {
-    let store = Faulty::new(Memory::new());
+async fn break_that_is_delivered_twice_ends_only_the_present_holder() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
     take(&engine, &job, "stuck").await;
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::DeliveredTwice);
     let force = Operation::Break(Break::Force {
         fence: None,
         reason: "stuck".into(),
@@ -92,24 +93,24 @@ async fn repeated_break_ends_only_the_holder_that_was_there() {
 }
 
 #[tokio::test]
-async fn writes_after_a_lost_answer_are_recognised_too() {
-    let store = Faulty::new(Memory::new());
+async fn retry_after_a_lost_request_recognizes_its_own_write() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
-    store.next_swap(Fault::Lost);
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::RequestLost);
+    store.next_swap(Fault::DeliveredTwice);
     assert_eq!(take(&engine, &job, "me").await.granted, GrantKind::Fresh);
 }
 
 #[tokio::test]
-async fn repeated_first_grant_after_a_clock_step_gets_a_fence_of_the_new_time() {
+async fn first_grant_that_is_delivered_twice_after_a_clock_step_gets_a_fence_of_the_new_time() {
     let epoch = 1_700_000_000_000_000;
-    let (here, server) = (Manual::new(), Manual::new());
+    let (here, server) = (ManualClock::new(), ManualClock::new());
     let memory = Memory::with_clock(server.clone(), Time::from_micros(epoch));
-    let store = Faulty::new(memory);
+    let store = FaultyStore::new(memory);
     let engine = Engine::start_with(store.clone(), here, Config::default()).await;
     let engine = engine.expect("the store answers");
     server.set(Duration::from_secs(3_600));
-    store.next_swap(Fault::Repeated);
+    store.next_swap(Fault::DeliveredTwice);
     let grant = take(&engine, &name("job"), "me").await;
     let now = Time::from_micros(epoch) + Duration::from_secs(3_600);
     assert!(grant.fence > Fence::starting_at(now), "{}", grant.fence);

@@ -1,4 +1,4 @@
-//! What the engine's tests share.
+//! Helpers of the engine's tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use leasehold::store::memory::Memory;
 
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// A machine whose clock the test sets.
-pub(crate) struct Manual(AtomicU64);
+/// A host whose clock the test sets.
+pub(crate) struct ManualClock(AtomicU64);
 
-impl Manual {
+impl ManualClock {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(0)))
     }
@@ -31,7 +31,7 @@ impl Manual {
     }
 }
 
-impl Host for Manual {
+impl Host for ManualClock {
     fn boot_time(&self) -> BootTime {
         BootTime::from_micros(self.0.load(Ordering::SeqCst))
     }
@@ -79,7 +79,7 @@ pub(crate) fn update(fence: Fence, body: &str) -> Operation {
     })
 }
 
-pub(crate) fn waiting(wait: Duration) -> Patience {
+pub(crate) fn wait_up_to(wait: Duration) -> Patience {
     Patience { wait, within: None }
 }
 
@@ -91,15 +91,15 @@ pub(crate) async fn memory() -> Engine {
     engine(Arc::new(Memory::new())).await
 }
 
-pub(crate) fn granted(reply: Result<Reply>) -> Grant {
+pub(crate) fn expect_grant(reply: Result<Reply>) -> Grant {
     match reply.map(Reply::take) {
         Ok((Outcome::Granted(grant), Some(_))) => grant,
-        other => panic!("not granted: {other:?}"),
+        other => panic!("expected a grant: {other:?}"),
     }
 }
 
 pub(crate) async fn take(engine: &Engine, name: &Name, nonce: &str) -> Grant {
-    granted(
+    expect_grant(
         engine
             .perform(name, acquire(nonce, LONG), Patience::NONE)
             .await,
@@ -115,8 +115,8 @@ pub(crate) async fn outcome(engine: &Engine, name: &Name, operation: Operation) 
         .0
 }
 
-/// Waits until so many are in line.
-pub(crate) async fn in_line(engine: &Engine, name: &Name, count: usize) {
+/// Waits until the name has this many waiters.
+pub(crate) async fn wait_for_waiters(engine: &Engine, name: &Name, count: usize) {
     while engine.waiters(name) != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -1,35 +1,36 @@
-//! Looking: at one name, and at many.
+//! Shows one record, and lists many.
 
 use leasehold_core::{Kind, Name, View, view};
 
-use super::{Engine, bounded};
+use super::{Engine, with_timeout};
 use crate::store::{Availability, Query};
 use crate::{ListRequest, Listing, Result};
 
 impl Engine {
-    /// What is known of a name, fresh from the store. Holders in doubt are observed from then on.
+    /// Reads a record from the store. Holders of uncertain expiry are observed from now on.
     pub async fn show(&self, name: &Name) -> Result<Option<View>> {
         let number = self.inner.table().next_number();
         let sent = self.inner.host.boot_time();
-        let loaded = bounded(
+        let loaded = with_timeout(
             self.inner.config.timeout,
             self.inner.store.load(std::slice::from_ref(name)),
         )
         .await;
         let received = self.inner.host.boot_time();
-        self.inner.measures.load.took(received.since(sent));
-        let loaded = loaded.inspect_err(|failure| self.inner.measures.failed(failure, received))?;
+        self.inner.metrics.load.took(received.since(sent));
+        let loaded =
+            loaded.inspect_err(|failure| self.inner.metrics.count_failure(failure, received))?;
         let stored = loaded.value.into_iter().next().flatten();
         let record = stored.as_ref().map(|stored| &*stored.record);
         let mut table = self.inner.table();
-        table.learn_time(sent, received, loaded.stamp);
+        table.observe_time(sent, received, loaded.stamp);
         table.observe(name, record, (number, received));
         let now = table.clock.now(received, table.observations.of(name));
         let now = now.for_kind(name.kind());
         Ok(record.map(|record| view(record, &now)))
     }
 
-    /// A page of names, fresh from the store. Holders in doubt are observed from then on.
+    /// Reads a page of records from the store. Holders of uncertain expiry are observed from now on.
     pub async fn list(&self, request: ListRequest) -> Result<Listing> {
         let earliest = self.earliest_live_expiry();
         let query = Query {
@@ -40,7 +41,7 @@ impl Engine {
             },
             prefix: request.prefix,
             state: request.state,
-            // Only records that may be held are asked for. The core decides here which holders have expired.
+            // The store returns records that may be held. The core decides which holders have expired.
             availability: request
                 .held
                 .filter(|held| *held)

@@ -10,8 +10,8 @@ use leasehold::store::memory::Memory;
 use leasehold::{AcquireAllRequest, Error, Result};
 use tokio::task::JoinHandle;
 
-use crate::faults::{Fault, Faulty, Gate};
-use crate::support::{LONG, engine, in_line, name, outcome, release, take};
+use crate::faults::{Fault, FaultyStore, Gate};
+use crate::support::{LONG, engine, name, outcome, release, take, wait_for_waiters};
 
 fn acquire_all(engine: &Engine, names: &[Name], wait: Duration) -> JoinHandle<Result<Several>> {
     let request = AcquireAllRequest {
@@ -31,17 +31,17 @@ async fn holders(store: &dyn Store, name: &Name) -> Vec<Holder> {
     stored.map_or_else(Vec::new, |stored| stored.record.holders.clone())
 }
 
-/// `b` is held. A caller asks for `a` and `b`: it has been granted `a`, its refusal or the store's error is known, and
-/// the release of `a` is on its way to a store that does not answer before the gate is opened.
+/// `b` is held. A caller has acquired `a` of `a` and `b`, its refusal or the store's error is known, and the release of
+/// `a` was sent to a store that does not answer before the gate is opened.
 async fn refused_while_the_store_is_slow(
-    store: &Arc<Faulty<Memory>>,
+    store: &Arc<FaultyStore<Memory>>,
     fault: Option<Fault>,
 ) -> (JoinHandle<Result<Several>>, Gate, [Name; 2]) {
     let engine = engine(store.clone()).await;
     let names = [name("a"), name("b")];
     take(&engine, &names[1], "holder").await;
     let loads = store.hold_loads();
-    let asked = acquire_all(&engine, &names, Duration::ZERO);
+    let acquiring = acquire_all(&engine, &names, Duration::ZERO);
     loads.entered().await;
     if let Some(fault) = fault {
         store.next_load(fault);
@@ -49,17 +49,17 @@ async fn refused_while_the_store_is_slow(
     let swaps = store.hold_swaps();
     loads.open();
     swaps.entered().await;
-    (asked, swaps, names)
+    (acquiring, swaps, names)
 }
 
 #[tokio::test]
-async fn refusal_is_returned_after_the_taken_leases_are_released() {
-    let store = Faulty::new(Memory::new());
-    let (asked, swaps, [a, b]) = refused_while_the_store_is_slow(&store, None).await;
-    assert!(!asked.is_finished(), "refused while `a` is still held");
+async fn refusal_is_returned_after_the_granted_leases_are_released() {
+    let store = FaultyStore::new(Memory::new());
+    let (acquiring, swaps, [a, b]) = refused_while_the_store_is_slow(&store, None).await;
+    assert!(!acquiring.is_finished(), "refused while `a` is still held");
     assert_eq!(holders(&*store, &a).await.len(), 1);
     swaps.open();
-    match asked.await.expect("does not panic") {
+    match acquiring.await.expect("does not panic") {
         Ok(Several::Held(name, held)) => {
             assert_eq!((name, &*held.owner), (b, "holder"));
         }
@@ -69,33 +69,33 @@ async fn refusal_is_returned_after_the_taken_leases_are_released() {
 }
 
 #[tokio::test]
-async fn an_error_leaves_after_what_was_taken_is_released() {
-    let store = Faulty::new(Memory::new());
+async fn error_is_returned_after_the_granted_leases_are_released() {
+    let store = FaultyStore::new(Memory::new());
     let denied = Some(Fault::Denied);
-    let (asked, swaps, [a, _]) = refused_while_the_store_is_slow(&store, denied).await;
-    assert!(!asked.is_finished(), "refused while `a` is still held");
+    let (acquiring, swaps, [a, _]) = refused_while_the_store_is_slow(&store, denied).await;
+    assert!(!acquiring.is_finished(), "refused while `a` is still held");
     swaps.open();
-    let answer = asked.await.expect("does not panic");
+    let answer = acquiring.await.expect("does not panic");
     assert!(matches!(answer, Err(Error::Denied(_))), "{answer:?}");
     assert_eq!(holders(&*store, &a).await, []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_whose_release_is_not_confirmed_is_indeterminate() {
-    let store = Faulty::new(Memory::new());
-    let (asked, _never_opened, _) = refused_while_the_store_is_slow(&store, None).await;
-    let answer = asked.await.expect("does not panic");
+async fn refusal_with_an_unconfirmed_release_is_indeterminate() {
+    let store = FaultyStore::new(Memory::new());
+    let (acquiring, _never_opened, _) = refused_while_the_store_is_slow(&store, None).await;
+    let answer = acquiring.await.expect("does not panic");
     assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_lost_while_the_others_are_waited_for_is_taken_again() {
+async fn lease_lost_while_waiting_for_others_is_reacquired() {
     let store = Arc::new(Memory::new());
     let engine = engine(store.clone()).await;
     let [a, b] = [name("a"), name("b")];
     let held = take(&engine, &b, "holder").await;
-    let asked = acquire_all(&engine, &[a.clone(), b.clone()], LONG);
-    in_line(&engine, &b, 1).await;
+    let acquiring = acquire_all(&engine, &[a.clone(), b.clone()], LONG);
+    wait_for_waiters(&engine, &b, 1).await;
     let first = holders(&*store, &a).await[0].fence;
     let force = Operation::Break(Break::Force {
         fence: None,
@@ -103,18 +103,18 @@ async fn a_lease_that_is_lost_while_the_others_are_waited_for_is_taken_again() {
         now: false,
     });
     outcome(&engine, &a, force).await;
-    // The renewal after a third of the ttl finds out.
+    // The renewal after a third of the ttl detects it.
     loop {
-        assert!(!asked.is_finished(), "{:?}", asked.await);
+        assert!(!acquiring.is_finished(), "{:?}", acquiring.await);
         let holders = holders(&*store, &a).await;
         if holders.first().is_some_and(|holder| holder.fence > first) {
             break;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    in_line(&engine, &b, 1).await;
+    wait_for_waiters(&engine, &b, 1).await;
     outcome(&engine, &b, release(held.fence)).await;
-    match asked.await.expect("does not panic") {
+    match acquiring.await.expect("does not panic") {
         Ok(Several::Granted(granted)) => assert_eq!(granted.len(), 2),
         other => panic!("{other:?}"),
     }

@@ -1,4 +1,4 @@
-//! Bounds a call of the store: it ends in time, and with an answer also when the store panics.
+//! A timeout for store calls. A panic of the store becomes an error.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,26 +9,26 @@ use std::time::Duration;
 use crate::store::Answer;
 use crate::{Error, Result};
 
-/// Bounds a read: one that does not answer, or panics, has done nothing.
-pub(super) async fn bounded<T>(
+/// Runs a read with a timeout. A read that is not answered, or panics, is unavailable.
+pub(super) async fn with_timeout<T>(
     timeout: Duration,
     call: impl Future<Output = Result<Answer<T>>>,
 ) -> Result<Answer<T>> {
-    match tokio::time::timeout(timeout, caught(call)).await {
+    match tokio::time::timeout(timeout, catch_panic(call)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panicked)) => Err(Error::Unavailable(panicked.0)),
-        Err(_) => Err(no_answer(timeout)),
+        Err(_) => Err(Error::Unavailable(no_answer_message(timeout))),
     }
 }
 
-/// A call of the store panicked.
+/// The message of a store call that panicked.
 pub(super) struct Panicked(pub(super) String);
 
-/// Catches a panic of the store, so that every call of it is concluded.
-pub(super) async fn caught<T>(call: impl Future<Output = T>) -> Result<T, Panicked> {
+/// Catches a panic of the store, so that the operations of every call are completed.
+pub(super) async fn catch_panic<T>(call: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut call = pin!(call);
     let caught = poll_fn(|context| {
-        // What the store was at is dropped and not used again.
+        // The panicked future is not polled again.
         let poll = AssertUnwindSafe(|| call.as_mut().poll(context));
         match catch_unwind(poll) {
             Ok(poll) => poll.map(Ok),
@@ -45,10 +45,6 @@ pub(super) async fn caught<T>(call: impl Future<Output = T>) -> Result<T, Panick
     })
 }
 
-pub(super) fn silence(timeout: Duration) -> String {
+pub(super) fn no_answer_message(timeout: Duration) -> String {
     format!("the store did not answer within {timeout:?}")
-}
-
-fn no_answer(timeout: Duration) -> Error {
-    Error::Unavailable(silence(timeout))
 }

@@ -1,4 +1,4 @@
-//! Everything is bounded, in size and in time.
+//! Limits of size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use leasehold::{AcquireAllRequest, ClaimRequest, Error, ListRequest};
 use tokio::time::Instant;
 
 use crate::clock_steps::Clock;
-use crate::faults::Faulty;
+use crate::faults::FaultyStore;
 use crate::support::{
-    LONG, acquire, engine, in_line, memory, name, outcome, release, take, waiting,
+    LONG, acquire, engine, memory, name, outcome, release, take, wait_for_waiters, wait_up_to,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn lines_and_queues_are_bounded() {
+async fn number_of_waiters_is_limited() {
     let mut config = Config::default();
     config.waiters = 10;
     let engine = Engine::start_with(Arc::new(Memory::new()), Machine::shared(), config)
@@ -33,21 +33,21 @@ async fn lines_and_queues_are_bounded() {
             let (engine, job) = (engine.clone(), job.clone());
             tokio::spawn(async move {
                 engine
-                    .perform(&job, acquire(&number.to_string(), LONG), waiting(LONG))
+                    .perform(&job, acquire(&number.to_string(), LONG), wait_up_to(LONG))
                     .await
             })
         })
         .collect();
-    in_line(&engine, &job, 10).await;
+    wait_for_waiters(&engine, &job, 10).await;
     let refused = engine
-        .perform(&job, acquire("one too many", LONG), waiting(LONG))
+        .perform(&job, acquire("one too many", LONG), wait_up_to(LONG))
         .await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
     drop(waiters);
 }
 
 #[tokio::test]
-async fn the_cache_is_bounded_in_records_and_bytes() {
+async fn cache_is_limited_in_records_and_bytes() {
     let mut config = Config::default();
     (config.cache, config.cache_bytes) = (100, 1_000_000);
     let engine = Engine::start_with(Arc::new(Memory::new()), Machine::shared(), config)
@@ -72,12 +72,12 @@ async fn the_cache_is_bounded_in_records_and_bytes() {
 }
 
 #[tokio::test]
-async fn of_a_store_in_memory_few_free_names_are_remembered_until_somebody_watches() {
+async fn store_in_memory_caches_few_free_names_unless_there_are_subscribers() {
     let engine = memory().await;
-    let take_many = async |who: &str, and_release: bool| {
+    let take_many = async |prefix: &str, and_release: bool| {
         for number in 0..3_000 {
-            let name = name(&format!("{who} {number}"));
-            let grant = take(&engine, &name, who).await;
+            let name = name(&format!("{prefix} {number}"));
+            let grant = take(&engine, &name, prefix).await;
             if and_release {
                 outcome(&engine, &name, release(grant.fence)).await;
             }
@@ -91,13 +91,13 @@ async fn of_a_store_in_memory_few_free_names_are_remembered_until_somebody_watch
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
-    let store = Faulty::new(Memory::new());
+async fn hanging_store_causes_an_error_within_the_timeout() {
+    let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
     let mine = take(&engine, &job, "me").await;
     let _gate = store.hold_swaps();
     let started = tokio::time::Instant::now();
-    // Sent, and never answered: it may have happened.
+    // Sent, and not answered: it may have happened.
     let unanswered = engine
         .perform(&job, release(mine.fence), Patience::NONE)
         .await;
@@ -106,19 +106,22 @@ async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
         "{unanswered:?}"
     );
     let _loads = store.hold_loads();
-    // Never sent: nothing happened.
+    // Not sent: nothing happened.
     let unsent = engine
         .perform(&name("other"), release(mine.fence), Patience::NONE)
         .await;
     assert!(matches!(unsent, Err(Error::Unavailable(_))), "{unsent:?}");
-    let patience = Patience {
+    let wait_limit = Patience {
         wait: Duration::ZERO,
         within: Some(Duration::from_millis(100)),
     };
-    let hurried = engine
-        .perform(&name("third"), release(mine.fence), patience)
+    let unsent_in_time = engine
+        .perform(&name("third"), release(mine.fence), wait_limit)
         .await;
-    assert!(matches!(hurried, Err(Error::Unavailable(_))), "{hurried:?}");
+    assert!(
+        matches!(unsent_in_time, Err(Error::Unavailable(_))),
+        "{unsent_in_time:?}"
+    );
     assert!(
         started.elapsed() < Duration::from_secs(12),
         "{:?}",
@@ -126,30 +129,30 @@ async fn a_store_that_hangs_gives_an_error_in_bounded_time() {
     );
 }
 
-/// An engine in simulated time on a store that can be held up.
-async fn in_simulated_time() -> (Arc<Faulty<Memory>>, Engine) {
+/// Starts an engine in simulated time on a store that can be delayed.
+async fn start_in_simulated_time() -> (Arc<FaultyStore<Memory>>, Engine) {
     let epoch = Time::from_micros(1_780_000_000_000_000);
-    let store = Faulty::new(Memory::with_clock(Clock::new(), epoch));
+    let store = FaultyStore::new(Memory::with_clock(Clock::new(), epoch));
     let engine = Engine::start_with(store.clone(), Clock::new(), Config::default());
     let engine = engine.await.expect("starts");
     (store, engine)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_refused_only_by_what_the_store_said_within_the_timeout() {
+async fn waiter_is_refused_only_by_an_answer_within_the_timeout() {
     let timeout = Config::default().timeout;
     for (wait, is_refused) in [(timeout - SECOND, true), (timeout + SECOND, false)] {
-        let (store, engine) = in_simulated_time().await;
+        let (store, engine) = start_in_simulated_time().await;
         let job = name("job");
         take(&engine, &job, "holder").await;
         let began = Instant::now();
         let waiter = tokio::spawn({
             let (engine, job) = (engine.clone(), job.clone());
             let acquire = acquire("waiter", LONG);
-            async move { engine.perform(&job, acquire, waiting(wait)).await }
+            async move { engine.perform(&job, acquire, wait_up_to(wait)).await }
         });
-        // It is in line once the store has shown who holds the lease. Then the store is away.
-        in_line(&engine, &job, 1).await;
+        // It is in the wait queue once the store has shown the holder. Then the store hangs.
+        wait_for_waiters(&engine, &job, 1).await;
         while engine.stats().loads == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -157,7 +160,7 @@ async fn a_waiter_is_refused_only_by_what_the_store_said_within_the_timeout() {
         let answer = waiter.await.expect("no panic");
         let took = began.elapsed();
         match answer.map(|reply| reply.take().0) {
-            Ok(Outcome::Held(_)) => assert!(is_refused, "by what was so {took:?} ago"),
+            Ok(Outcome::Held(_)) => assert!(is_refused, "by an answer that is {took:?} old"),
             Err(Error::Unavailable(_)) => assert!(!is_refused),
             other => panic!("{other:?}"),
         }
@@ -166,20 +169,20 @@ async fn a_waiter_is_refused_only_by_what_the_store_said_within_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_refused_by_a_store_that_answers() {
-    let (_, engine) = in_simulated_time().await;
+async fn waiter_is_refused_if_the_store_answers() {
+    let (_, engine) = start_in_simulated_time().await;
     let job = name("job");
     take(&engine, &job, "holder").await;
-    let waiting = engine.perform(&job, acquire("waiter", LONG), waiting(LONG / 2));
+    let waiting = engine.perform(&job, acquire("waiter", LONG), wait_up_to(LONG / 2));
     let answer = waiting.await.expect("the store answers").take().0;
     assert!(matches!(answer, Outcome::Held(_)), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_is_answered_within_the_timeout_after_its_wait() {
+async fn claim_returns_within_the_timeout_after_its_wait() {
     let timeout = Config::default().timeout;
     for wait in [Duration::ZERO, 2 * SECOND] {
-        let (store, engine) = in_simulated_time().await;
+        let (store, engine) = start_in_simulated_time().await;
         let put = Operation::Put(Put {
             state: "NEW".into(),
             body: None,
@@ -190,7 +193,7 @@ async fn a_claim_is_answered_within_the_timeout_after_its_wait() {
         let began = Instant::now();
         let claim = claim_waiting(wait);
         let claiming = tokio::spawn(async move { engine.claim(claim, None).await });
-        // The search takes nearly all the time that there is, and the write hangs.
+        // The search takes nearly the whole timeout, and the write hangs.
         tokio::time::sleep(timeout - SECOND).await;
         finds.open();
         let answer = claiming.await.expect("no panic");
@@ -213,11 +216,11 @@ fn claim_waiting(wait: Duration) -> ClaimRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_behind_another_is_answered_empty_only_if_the_store_said_so() {
+async fn queued_claim_is_empty_only_if_a_search_was_empty() {
     let timeout = Config::default().timeout;
-    for is_away in [false, true] {
-        let (store, engine) = in_simulated_time().await;
-        let _finds = is_away.then(|| store.hold_finds());
+    for hangs in [false, true] {
+        let (store, engine) = start_in_simulated_time().await;
+        let _finds = hangs.then(|| store.hold_finds());
         let first = tokio::spawn({
             let engine = engine.clone();
             async move { engine.claim(claim_waiting(LONG), None).await }
@@ -228,7 +231,7 @@ async fn a_claim_behind_another_is_answered_empty_only_if_the_store_said_so() {
         let began = Instant::now();
         let answer = engine.claim(claim_waiting(2 * SECOND), None).await;
         let answer = answer.map(|items| items.len());
-        match is_away {
+        match hangs {
             true => assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}"),
             false => assert_eq!(answer, Ok(0)),
         }
@@ -238,10 +241,10 @@ async fn a_claim_behind_another_is_answered_empty_only_if_the_store_said_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_leases_are_answered_within_a_timeout_and_a_half_after_their_wait() {
+async fn acquire_all_returns_within_one_and_a_half_timeouts_after_its_wait() {
     let timeout = Config::default().timeout;
     for wait in [Duration::ZERO, 2 * SECOND] {
-        let (store, engine) = in_simulated_time().await;
+        let (store, engine) = start_in_simulated_time().await;
         let names = ["a", "b", "c", "d"].map(name);
         let request = AcquireAllRequest {
             names: names.to_vec(),
@@ -252,11 +255,11 @@ async fn several_leases_are_answered_within_a_timeout_and_a_half_after_their_wai
         };
         let began = Instant::now();
         let mut gate = store.hold_swaps();
-        let mut asked = tokio::spawn(async move { engine.acquire_all(request, None).await });
-        // Each call takes nearly all the time that an operation has.
+        let mut acquiring = tokio::spawn(async move { engine.acquire_all(request, None).await });
+        // Each call takes nearly the whole timeout of an operation.
         let answer = loop {
             tokio::select! {
-                answer = &mut asked => break answer.expect("no panic"),
+                answer = &mut acquiring => break answer.expect("no panic"),
                 () = tokio::time::sleep(timeout - SECOND) => {}
             }
             let next = store.hold_swaps();
@@ -273,7 +276,7 @@ async fn several_leases_are_answered_within_a_timeout_and_a_half_after_their_wai
     }
 }
 
-/// How many hold any of these names.
+/// Counts the holders of these names.
 async fn holders(store: &dyn Store, names: &[Name]) -> usize {
     let loaded = store.load(names).await.expect("the store answers");
     let stored = loaded.value.iter().flatten();
@@ -281,18 +284,18 @@ async fn holders(store: &dyn Store, names: &[Name]) -> usize {
 }
 
 #[tokio::test]
-async fn closing_answers_everybody_in_line() {
+async fn closing_refuses_all_waiters() {
     let (engine, job) = (memory().await, name("job"));
     take(&engine, &job, "first").await;
     let waiter = {
         let (engine, job) = (engine.clone(), job.clone());
         tokio::spawn(async move {
             engine
-                .perform(&job, acquire("second", LONG), waiting(LONG))
+                .perform(&job, acquire("second", LONG), wait_up_to(LONG))
                 .await
         })
     };
-    in_line(&engine, &job, 1).await;
+    wait_for_waiters(&engine, &job, 1).await;
     engine.close().await;
     let refused = waiter.await.expect("no panic");
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
@@ -303,8 +306,8 @@ async fn closing_answers_everybody_in_line() {
 }
 
 #[tokio::test]
-async fn searches_load_a_bounded_number_of_records_at_once() {
-    let store = Faulty::new(Memory::new());
+async fn concurrent_searches_load_a_limited_number_of_records() {
+    let store = FaultyStore::new(Memory::new());
     let engine = engine(store.clone()).await;
     let finds = store.hold_finds();
     let list = |limit| {
@@ -322,7 +325,7 @@ async fn searches_load_a_bounded_number_of_records_at_once() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(engine.stats().searches, 3, "the others wait");
+    assert_eq!(engine.stats().searches, 3, "the other searches wait");
     finds.open();
     for list in lists {
         list.await.expect("no panic").expect("the store answers");
@@ -331,7 +334,7 @@ async fn searches_load_a_bounded_number_of_records_at_once() {
 }
 
 #[tokio::test]
-async fn a_claim_leases_what_fits_into_its_bytes() {
+async fn claim_is_limited_in_bytes() {
     let engine = memory().await;
     let body = "x".repeat(64 * 1024);
     for number in 0..40 {

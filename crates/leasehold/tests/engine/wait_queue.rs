@@ -1,4 +1,4 @@
-//! Waiters: first come, first served, and nobody is forgotten.
+//! The wait queue: waiters are served in arrival order, and all of them are served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use leasehold::engine::Patience;
 use leasehold::store::memory::Memory;
 
 use crate::support::{
-    LONG, acquire, acquire_as, engine, granted, in_line, memory, name, outcome, release, take,
-    update, waiting,
+    LONG, acquire, acquire_as, engine, expect_grant, memory, name, outcome, release, take, update,
+    wait_for_waiters, wait_up_to,
 };
 
 #[tokio::test]
-async fn a_release_and_the_next_waiters_grant_are_one_write() {
+async fn release_and_hand_off_are_one_write() {
     let (engine, job) = (memory().await, name("job"));
     let first = take(&engine, &job, "first").await;
     let waiter = {
         let (engine, job) = (engine.clone(), job.clone());
         tokio::spawn(async move {
             engine
-                .perform(&job, acquire("second", LONG), waiting(LONG))
+                .perform(&job, acquire("second", LONG), wait_up_to(LONG))
                 .await
         })
     };
-    in_line(&engine, &job, 1).await;
+    wait_for_waiters(&engine, &job, 1).await;
     let before = engine.stats();
     assert_eq!(
         outcome(&engine, &job, release(first.fence)).await,
         Outcome::Released
     );
-    let second = granted(waiter.await.expect("no panic"));
+    let second = expect_grant(waiter.await.expect("no panic"));
     let after = engine.stats();
     assert_eq!(second.fence.get(), first.fence.get() + 1);
     assert_eq!(
@@ -40,7 +40,7 @@ async fn a_release_and_the_next_waiters_grant_are_one_write() {
 }
 
 #[tokio::test]
-async fn ten_thousand_waiters_are_served_in_order_each_once() {
+async fn waiters_are_served_once_in_arrival_order() {
     let (engine, job) = (memory().await, name("job"));
     let first = take(&engine, &job, "first").await;
     let mut waiters = Vec::new();
@@ -51,20 +51,20 @@ async fn ten_thousand_waiters_are_served_in_order_each_once() {
                 .perform(
                     &job,
                     acquire(&format!("waiter {number}"), LONG),
-                    waiting(LONG),
+                    wait_up_to(LONG),
                 )
                 .await
         }));
-        // A task starts when it is first polled: one after another, so that the order of arrival is known.
+        // A task starts when it is first polled. Yielding after each spawn makes the arrival order known.
         tokio::task::yield_now().await;
     }
-    in_line(&engine, &job, 10_000).await;
+    wait_for_waiters(&engine, &job, 10_000).await;
 
-    // Every tenth goes away, and leaves nothing behind.
+    // Every tenth waiter leaves the queue.
     for waiter in waiters.iter().step_by(10) {
         waiter.abort();
     }
-    in_line(&engine, &job, 9_000).await;
+    wait_for_waiters(&engine, &job, 9_000).await;
 
     let mut fence = first.fence;
     assert_eq!(
@@ -76,7 +76,7 @@ async fn ten_thousand_waiters_are_served_in_order_each_once() {
             assert!(waiter.await.expect_err("aborted").is_cancelled());
             continue;
         }
-        let grant = granted(waiter.await.expect("no panic"));
+        let grant = expect_grant(waiter.await.expect("no panic"));
         assert_eq!(
             grant.fence.get(),
             fence.get() + 1,
@@ -93,10 +93,10 @@ async fn ten_thousand_waiters_are_served_in_order_each_once() {
 }
 
 #[tokio::test]
-async fn a_writer_in_line_is_not_overtaken_by_readers() {
+async fn waiting_writer_is_not_overtaken_by_readers() {
     let (engine, index) = (memory().await, name("index"));
     let shared = Mode::Shared { limit: None };
-    let reader = granted(
+    let reader = expect_grant(
         engine
             .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
             .await,
@@ -105,15 +105,15 @@ async fn a_writer_in_line_is_not_overtaken_by_readers() {
         let (engine, index) = (engine.clone(), index.clone());
         tokio::spawn(async move {
             engine
-                .perform(&index, acquire("writer", LONG), waiting(LONG))
+                .perform(&index, acquire("writer", LONG), wait_up_to(LONG))
                 .await
         })
     };
-    in_line(&engine, &index, 1).await;
+    wait_for_waiters(&engine, &index, 1).await;
     let late = outcome(&engine, &index, acquire_as("late reader", LONG, shared)).await;
     assert!(matches!(late, Outcome::Held(_)), "{late:?}");
-    // The reader that is there already may ask again.
-    let again = granted(
+    // The present holder may repeat its acquisition.
+    let again = expect_grant(
         engine
             .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
             .await,
@@ -121,14 +121,14 @@ async fn a_writer_in_line_is_not_overtaken_by_readers() {
     assert_eq!(again.granted, GrantKind::Again);
     assert_ne!(again.fence, reader.fence);
     outcome(&engine, &index, release(again.fence)).await;
-    granted(writer.await.expect("no panic"));
+    expect_grant(writer.await.expect("no panic"));
 }
 
 #[tokio::test]
-async fn when_the_first_in_line_leaves_the_next_need_not_wait_for_what_it_waited_for() {
+async fn next_waiter_is_granted_when_the_first_waiter_leaves() {
     let (engine, index) = (memory().await, name("index"));
     let shared = Mode::Shared { limit: None };
-    granted(
+    expect_grant(
         engine
             .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
             .await,
@@ -137,27 +137,27 @@ async fn when_the_first_in_line_leaves_the_next_need_not_wait_for_what_it_waited
         let (engine, index) = (engine.clone(), index.clone());
         tokio::spawn(async move {
             engine
-                .perform(&index, acquire_as(nonce, LONG, mode), waiting(LONG))
+                .perform(&index, acquire_as(nonce, LONG, mode), wait_up_to(LONG))
                 .await
         })
     };
     let writer = line("writer", Mode::Exclusive);
-    in_line(&engine, &index, 1).await;
+    wait_for_waiters(&engine, &index, 1).await;
     let second = line("second reader", shared);
-    in_line(&engine, &index, 2).await;
+    wait_for_waiters(&engine, &index, 2).await;
     writer.abort();
-    granted(second.await.expect("no panic"));
+    expect_grant(second.await.expect("no panic"));
 }
 
 #[tokio::test]
-async fn a_wait_that_ends_says_who_holds_it() {
+async fn wait_timeout_reports_the_holder() {
     let (engine, job) = (memory().await, name("job"));
     take(&engine, &job, "first").await;
     let refused = engine
         .perform(
             &job,
             acquire("second", LONG),
-            waiting(Duration::from_millis(20)),
+            wait_up_to(Duration::from_millis(20)),
         )
         .await;
     match refused.expect("an answer").take().0 {
@@ -168,29 +168,29 @@ async fn a_wait_that_ends_says_who_holds_it() {
 }
 
 #[tokio::test]
-async fn a_waiter_gets_it_when_the_holder_expires() {
+async fn waiter_is_granted_when_the_holder_expires() {
     let (engine, job) = (memory().await, name("job"));
     let short = Duration::from_millis(50);
-    let first = granted(
+    let first = expect_grant(
         engine
             .perform(&job, acquire("first", short), Patience::NONE)
             .await,
     );
-    let second = granted(
+    let second = expect_grant(
         engine
-            .perform(&job, acquire("second", LONG), waiting(LONG))
+            .perform(&job, acquire("second", LONG), wait_up_to(LONG))
             .await,
     );
     assert!(
         second.acquired_at > first.expires_at,
-        "granted while the first could still believe"
+        "granted while the first holder could still rely on its lease"
     );
     let stale = outcome(&engine, &job, update(first.fence, "zombie")).await;
     assert_eq!(stale, Outcome::Expired);
 }
 
 #[tokio::test]
-async fn two_engines_with_waiters_on_one_name_both_get_their_turns() {
+async fn waiters_of_two_engines_all_get_the_lease() {
     let store = Arc::new(Memory::new());
     let engines = [engine(store.clone()).await, engine(store).await];
     let job = name("job");
@@ -201,9 +201,9 @@ async fn two_engines_with_waiters_on_one_name_both_get_their_turns() {
             workers.push(tokio::spawn(async move {
                 for turn in 0..20 {
                     let nonce = format!("{number} {worker} {turn}");
-                    let grant = granted(
+                    let grant = expect_grant(
                         engine
-                            .perform(&job, acquire(&nonce, LONG), waiting(LONG))
+                            .perform(&job, acquire(&nonce, LONG), wait_up_to(LONG))
                             .await,
                     );
                     assert_eq!(
@@ -215,6 +215,6 @@ async fn two_engines_with_waiters_on_one_name_both_get_their_turns() {
         }
     }
     for worker in workers {
-        worker.await.expect("every turn came");
+        worker.await.expect("every turn was granted");
     }
 }

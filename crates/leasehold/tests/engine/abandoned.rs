@@ -1,4 +1,4 @@
-//! A caller that was told that nobody knows is not overtaken by its own past.
+//! An operation with an indeterminate outcome is not written after later operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::{Error, Result};
 
-use crate::faults::{Fault, Faulty};
+use crate::faults::{Fault, FaultyStore};
 
-async fn engine(store: &Arc<Faulty<Memory>>) -> Engine {
+async fn engine(store: &Arc<FaultyStore<Memory>>) -> Engine {
     let mut config = Config::default();
     config.timeout = Duration::from_millis(200);
     let started = Engine::start_with(store.clone(), Machine::shared(), config).await;
@@ -23,8 +23,8 @@ async fn perform(engine: &Engine, name: &Name, operation: Operation) -> Result<O
     Ok(reply.take().0)
 }
 
-/// One of those who share the lease; its fence.
-async fn share(engine: &Engine, name: &Name, nonce: &[u8]) -> Fence {
+/// Acquires the shared lease. Returns the fence.
+async fn acquire_shared(engine: &Engine, name: &Name, nonce: &[u8]) -> Fence {
     let acquire = Operation::Acquire(Acquire {
         nonce: Hash::of(&[nonce]),
         owner: "sharer".into(),
@@ -37,7 +37,7 @@ async fn share(engine: &Engine, name: &Name, nonce: &[u8]) -> Fence {
     });
     match perform(engine, name, acquire).await {
         Ok(Outcome::Granted(grant)) => grant.fence,
-        other => panic!("it was not granted: {other:?}"),
+        other => panic!("expected a grant: {other:?}"),
     }
 }
 
@@ -52,27 +52,27 @@ fn write(fence: Fence, body: &str) -> Operation {
 }
 
 #[tokio::test]
-async fn an_update_that_nobody_waits_for_is_not_written_again() {
-    let store = Faulty::new(Memory::new());
+async fn abandoned_update_is_not_written_again() {
+    let store = FaultyStore::new(Memory::new());
     let (one, other) = (engine(&store).await, engine(&store).await);
     let name = Name::lock("report").expect("a name");
     let (ada, bob) = (
-        share(&one, &name, b"ada").await,
-        share(&other, &name, b"bob").await,
+        acquire_shared(&one, &name, b"ada").await,
+        acquire_shared(&other, &name, b"bob").await,
     );
 
-    // Ada's update is written, but the answer is lost, and so is every attempt to look until her time is up.
-    store.next_swap(Fault::AppliedButLost);
+    // Ada's update is written, but its answer is lost, and all loads fail until her operation times out.
+    store.next_swap(Fault::AnswerLost);
     for _ in 0..6 {
         store.next_load(Fault::Unavailable);
     }
-    let told = perform(&one, &name, write(ada, "ada's")).await;
-    assert!(matches!(told, Err(Error::Indeterminate(_))), "{told:?}");
+    let result = perform(&one, &name, write(ada, "ada's")).await;
+    assert!(matches!(result, Err(Error::Indeterminate(_))), "{result:?}");
 
-    let told = perform(&other, &name, write(bob, "bob's")).await;
-    assert!(matches!(told, Ok(Outcome::Renewed(_))), "{told:?}");
+    let result = perform(&other, &name, write(bob, "bob's")).await;
+    assert!(matches!(result, Ok(Outcome::Renewed(_))), "{result:?}");
 
-    // Ada goes on. What bob was told is stored must still be there.
+    // After Ada's next operation, Bob's confirmed update must still be there.
     let renew = Operation::Renew(Renew {
         fence: ada,
         principal: None,
@@ -80,5 +80,5 @@ async fn an_update_that_nobody_waits_for_is_not_written_again() {
     });
     while perform(&one, &name, renew.clone()).await.is_err() {}
     let view = other.show(&name).await.expect("the store answers");
-    assert_eq!(&*view.expect("it is there").record.body, "bob's");
+    assert_eq!(&*view.expect("a record").record.body, "bob's");
 }

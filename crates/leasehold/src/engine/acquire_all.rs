@@ -1,4 +1,4 @@
-//! Takes several leases, all or none.
+//! Acquires several leases, all or none.
 
 use leasehold_core::{Acquire, BootTime, Fence, Held, Mode, Name, Operation, Outcome, Renew, Text};
 
@@ -6,41 +6,45 @@ use super::{Engine, Patience, Reply, refusal};
 use crate::leases::AcquireAllRequest;
 use crate::{Error, Result};
 
-/// What came of asking for several leases.
+/// The outcome of an acquisition of several leases.
 #[derive(Debug)]
 #[must_use = "fresh grants that are not taken are released"]
 pub enum Several {
     /// All are granted, in the order of their names.
     Granted(Vec<(Name, Reply)>),
-    /// None is: this one is somebody else's, also after waiting.
+    /// None is granted, because this one is held, also after waiting.
     Held(Name, Held),
 }
 
 impl Engine {
-    /// Takes several exclusive leases, all or none, one after the other in the order of their names: so two who want
-    /// the same never wait for each other. What it has already is renewed while it waits for the rest. It is released
-    /// before a refusal or an error is returned, and when the caller goes away. The leases belong to the principal, if there
-    /// is one.
+    /// Acquires several exclusive leases, all or none, one after the other in the order of their names, which prevents
+    /// deadlocks. The leases belong to the principal, if there is one.
     ///
-    /// All of them are granted within the engine's timeout after the wait, or none is; releasing what was taken takes half
-    /// of that timeout at most.
+    /// Leases that were granted are renewed while it waits for the others. They are released before a refusal or an
+    /// error is returned, and if the caller goes away.
+    ///
+    /// All leases are granted within the engine's timeout after the wait, or none. The release of granted leases takes
+    /// at most half of that timeout.
     pub async fn acquire_all(
         &self,
         request: AcquireAllRequest,
         principal: Option<Text>,
     ) -> Result<Several> {
-        let names = in_order(request.names.clone())?;
-        let give_up = self.inner.host.boot_time() + request.wait;
-        let mut tries_left = true;
+        let names = sorted_names(request.names.clone())?;
+        let wait_until = self.inner.host.boot_time() + request.wait;
+        let mut can_retry = true;
         loop {
-            match self.take_all(&names, &request, &principal, give_up).await {
-                // One of the leases was lost while the others were waited for: it is waited for once more.
-                Err(Error::Fenced | Error::Expired) if tries_left => {
-                    tries_left = self.inner.host.boot_time() < give_up;
+            match self
+                .try_acquire_all(&names, &request, &principal, wait_until)
+                .await
+            {
+                // One of the leases was lost while waiting for the others: retry.
+                Err(Error::Fenced | Error::Expired) if can_retry => {
+                    can_retry = self.inner.host.boot_time() < wait_until;
                 }
                 Err(error @ (Error::Fenced | Error::Expired)) => {
                     return Err(Error::Unavailable(format!(
-                        "a lease was lost before the others were granted: {error}; nothing is taken: ask again"
+                        "a lease was lost before the others were granted: {error}; no lease is held now: retry"
                     )));
                 }
                 answer => return answer,
@@ -48,29 +52,30 @@ impl Engine {
         }
     }
 
-    /// Makes one attempt. [`Error::Fenced`] or [`Error::Expired`] if a lease that it had taken was lost meanwhile; nothing
-    /// is taken then, either.
-    async fn take_all(
+    /// Makes one attempt. Returns [`Error::Fenced`] or [`Error::Expired`] if a granted lease was lost meanwhile. After
+    /// an error no lease is held.
+    async fn try_acquire_all(
         &self,
         names: &[Name],
         request: &AcquireAllRequest,
         principal: &Option<Text>,
-        give_up: BootTime,
+        wait_until: BootTime,
     ) -> Result<Several> {
         let (started, third) = (self.inner.host.boot_time(), request.ttl / 3);
-        let end = give_up + self.inner.config.timeout;
+        let end = wait_until + self.inner.config.timeout;
         let mut granted = Vec::with_capacity(names.len());
         for name in names {
             let answer = {
-                let acquire = acquisition(request, name, principal.clone());
-                let mut acquiring = std::pin::pin!(self.take_one(name, acquire, give_up, end));
+                let acquire = acquire_operation(request, name, principal.clone());
+                let mut acquiring =
+                    std::pin::pin!(self.acquire_one(name, acquire, wait_until, end));
                 loop {
                     tokio::select! {
                         biased;
                         reply = &mut acquiring => break reply,
                         () = tokio::time::sleep(third) => {
-                            let renewed = self.renew_granted(&mut granted, principal, end);
-                            if let Err(lost) = renewed.await {
+                            let renewal = self.renew_granted(&mut granted, principal, end);
+                            if let Err(lost) = renewal.await {
                                 break Err(lost);
                             }
                         }
@@ -100,45 +105,45 @@ impl Engine {
         Ok(Several::Granted(granted))
     }
 
-    /// Takes one of several leases: waits for it until `give_up`, and is answered by `end`.
-    async fn take_one(
+    /// Acquires one of several leases. Waits for it until `wait_until`, and returns by `end`.
+    async fn acquire_one(
         &self,
         name: &Name,
         acquire: Operation,
-        give_up: BootTime,
+        wait_until: BootTime,
         end: BootTime,
     ) -> Result<Reply> {
         let now = self.inner.host.boot_time();
         if now >= end {
             return Err(Error::Unavailable(
-                "the store was too slow to grant all of the leases: ask again".into(),
+                "cannot acquire all of the leases: the store was too slow: retry".into(),
             ));
         }
-        let patience = Patience {
-            wait: give_up.since(now),
-            within: Some(end.since(give_up.max(now))),
+        let wait_limit = Patience {
+            wait: wait_until.since(now),
+            within: Some(end.since(wait_until.max(now))),
         };
-        self.perform(name, acquire, patience).await
+        self.perform(name, acquire, wait_limit).await
     }
 
-    /// Releases the leases that were taken before a refusal or an error. Only then may either be returned: it says that
-    /// nothing is taken.
+    /// Releases the granted leases after a refusal or an error. Called before either is returned, because both mean
+    /// that no lease is held.
     async fn roll_back(&self, mut granted: Vec<(Name, Reply)>) -> Result<()> {
         let releases = granted.iter().filter_map(|(name, reply)| {
             let release = Operation::Release(reply.undo()?.clone());
             Some((name.clone(), release))
         });
-        // A store that does not answer has taken the time of the acquisition already.
+        // A store that does not answer has already used up the time of the acquisition.
         let within = self.inner.config.timeout / 2;
         let answers = self.perform_all(releases.collect(), Some(within)).await;
         if let Some(error) = answers.into_iter().find_map(Result::err) {
-            // Dropping the replies releases once more, in the background.
+            // Dropping the replies retries the release in the background.
             return Err(Error::Indeterminate(format!(
-                "not all of the leases were granted, and some may not be released yet: {error}; look before you try again"
+                "not all of the leases were granted, and some may not be released yet: {error}; check the records before retrying"
             )));
         }
         for (_, reply) in &mut granted {
-            reply.keep();
+            reply.disarm();
         }
         Ok(())
     }
@@ -163,19 +168,19 @@ impl Engine {
         let within = end.since(self.inner.host.boot_time());
         let answers = self.perform_all(renewals.collect(), Some(within)).await;
         for ((_, reply), answer) in granted.iter_mut().zip(answers) {
-            reply.extend(answer?)?;
+            reply.apply_renewal(answer?)?;
         }
         Ok(())
     }
 }
 
-/// The names, each once, in the order in which everybody takes them.
-fn in_order(mut names: Vec<Name>) -> Result<Vec<Name>> {
+/// Returns the names sorted and without duplicates. All callers acquire leases in this order.
+fn sorted_names(mut names: Vec<Name>) -> Result<Vec<Name>> {
     names.sort();
     names.dedup();
     if !(1..=AcquireAllRequest::MOST_NAMES).contains(&names.len()) {
         return Err(Error::invalid(format!(
-            "{} names: give from 1 to {}",
+            "the request has {} names: it must have from 1 to {}",
             names.len(),
             AcquireAllRequest::MOST_NAMES
         )));
@@ -183,7 +188,11 @@ fn in_order(mut names: Vec<Name>) -> Result<Vec<Name>> {
     Ok(names)
 }
 
-fn acquisition(request: &AcquireAllRequest, name: &Name, principal: Option<Text>) -> Operation {
+fn acquire_operation(
+    request: &AcquireAllRequest,
+    name: &Name,
+    principal: Option<Text>,
+) -> Operation {
     Operation::Acquire(Acquire {
         nonce: request.nonce.hash(name),
         owner: request.owner.clone(),

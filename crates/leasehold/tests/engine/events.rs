@@ -1,4 +1,4 @@
-//! What those who subscribe are told.
+//! Events that subscribers receive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tokio::sync::mpsc;
 
 use crate::support::{acquire, engine, memory, name, outcome, release, take};
 
-/// A store that two engines share, which hints at every write.
-struct Hinting {
+/// A store that hints at every write.
+struct HintingStore {
     memory: Memory,
     listeners: std::sync::Mutex<Vec<mpsc::Sender<Name>>>,
 }
 
-impl Hinting {
+impl HintingStore {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             memory: Memory::new(),
@@ -30,7 +30,7 @@ impl Hinting {
 }
 
 #[async_trait]
-impl Store for Hinting {
+impl Store for HintingStore {
     fn facts(&self) -> Facts {
         self.memory.facts()
     }
@@ -62,9 +62,9 @@ impl Store for Hinting {
 }
 
 async fn next(events: &mut Events) -> (Name, Event) {
-    let told = tokio::time::timeout(Duration::from_secs(30), events.next());
-    let happened = told.await.expect("in time").unwrap().expect("none missed");
-    (happened.name, happened.event)
+    let event = tokio::time::timeout(Duration::from_secs(30), events.next());
+    let event = event.await.expect("in time").unwrap().expect("none missed");
+    (event.name, event.event)
 }
 
 fn fence(event: &Event) -> (&'static str, u64) {
@@ -82,21 +82,21 @@ fn fence(event: &Event) -> (&'static str, u64) {
 }
 
 #[tokio::test]
-async fn an_engine_tells_what_another_does_where_the_store_hints() {
-    let store = Hinting::new();
+async fn changes_by_another_engine_are_published_if_the_store_hints() {
+    let store = HintingStore::new();
     let (here, there) = (engine(store.clone()).await, engine(store).await);
     let mut events = here.subscribe();
     for turn in ["first", "second"] {
         let job = name("job");
         let grant = take(&there, &job, turn).await;
-        let (told, event) = next(&mut events).await;
-        assert_eq!(told, job);
+        let (event_name, event) = next(&mut events).await;
+        assert_eq!(event_name, job);
         assert_eq!(fence(&event), ("granted", grant.fence.get()));
         outcome(&there, &job, release(grant.fence)).await;
         let (_, event) = next(&mut events).await;
         assert_eq!(fence(&event), ("released", grant.fence.get()));
     }
-    // What it does itself comes back as a hint, but is told once.
+    // An engine's own write comes back as a hint, but is published once.
     let own = take(&here, &name("own"), "me").await;
     let other = take(&here, &name("other"), "me").await;
     for grant in [own, other] {
@@ -106,7 +106,7 @@ async fn an_engine_tells_what_another_does_where_the_store_hints() {
 }
 
 #[tokio::test]
-async fn a_holder_that_expires_is_told_of_once_although_nobody_asks() {
+async fn expiry_is_published_once_without_any_operation() {
     let engine = memory().await;
     let mut events = engine.subscribe();
     let job = name("job");
@@ -121,7 +121,7 @@ async fn a_holder_that_expires_is_told_of_once_although_nobody_asks() {
 }
 
 #[tokio::test]
-async fn without_hints_looking_over_tells_what_others_did() {
+async fn scan_publishes_changes_by_another_engine_without_hints() {
     let store = Arc::new(Memory::new());
     let (here, there) = (engine(store.clone()).await, engine(store).await);
     take(&there, &name("old"), "me").await;
@@ -130,17 +130,17 @@ async fn without_hints_looking_over_tells_what_others_did() {
     let grant = take(&there, &name("new"), "me").await;
     here.look_over("", false).await.unwrap();
     here.look_over("", false).await.unwrap();
-    let (told, event) = next(&mut events).await;
-    assert_eq!(told, name("new"));
+    let (event_name, event) = next(&mut events).await;
+    assert_eq!(event_name, name("new"));
     assert_eq!(fence(&event), ("granted", grant.fence.get()));
-    outcome(&there, &told, release(grant.fence)).await;
+    outcome(&there, &event_name, release(grant.fence)).await;
     here.look_over("", false).await.unwrap();
     let (_, event) = next(&mut events).await;
     assert_eq!(fence(&event), ("released", grant.fence.get()));
 }
 
 #[tokio::test]
-async fn who_lags_behind_is_told_so_and_goes_on() {
+async fn lagging_subscriber_is_notified_and_continues() {
     let mut config = Config::default();
     config.events = 4;
     let store = Arc::new(Memory::new());
@@ -152,14 +152,14 @@ async fn who_lags_behind_is_told_so_and_goes_on() {
     }
     while events.next().await.unwrap().is_ok() {}
     let last = take(&engine, &name("last"), "me").await;
-    let told = async {
+    let last_event = async {
         loop {
-            if let Ok(happened) = events.next().await.unwrap()
-                && happened.name == name("last")
+            if let Ok(event) = events.next().await.unwrap()
+                && event.name == name("last")
             {
-                return happened.event;
+                return event.event;
             }
         }
     };
-    assert_eq!(fence(&told.await), ("granted", last.fence.get()));
+    assert_eq!(fence(&last_event.await), ("granted", last.fence.get()));
 }

@@ -1,4 +1,4 @@
-//! What an engine measures.
+//! Measurements of an engine, for metrics.
 
 use leasehold_core::{BootTime, EndReason, Holder, Interval, Record, Time};
 
@@ -7,12 +7,12 @@ use crate::Error;
 use crate::health::Health;
 use crate::measure::{Counter, Histogram};
 
-/// How many names are looked at in one go while somebody counts leases.
+/// The number of names to check under one lock when held leases are counted.
 const SCAN: usize = 1_000;
 
-/// How holders ended, as they are counted: the words for it.
+/// The label values of how holds ended.
 pub const ENDINGS: [&str; 5] = ["released", "completed", "expired", "broken", "replaced"];
-/// How calls of the store failed: the words for it.
+/// The label values of how store calls failed.
 pub const FAILURES: [&str; 5] = [
     "unavailable",
     "indeterminate",
@@ -21,29 +21,29 @@ pub const FAILURES: [&str; 5] = [
     "corrupt",
 ];
 
-/// What an engine has measured since it started.
+/// Measurements of an engine since its start.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Measures {
-    /// How long calls of the store's `load` took.
+pub struct Metrics {
+    /// The duration of calls of the store's `load`.
     pub load: Histogram,
-    /// How long calls of the store's `swap` took.
+    /// The duration of calls of the store's `swap`.
     pub swap: Histogram,
-    /// How long calls of the store's `find` took.
+    /// The duration of calls of the store's `find`.
     pub find: Histogram,
-    /// How many records one `swap` wrote.
+    /// The number of writes in one `swap`.
     pub batch: Histogram,
-    /// How long leases were held whose end this engine wrote, by [`ENDINGS`].
+    /// The duration of holds whose end this engine wrote, by [`ENDINGS`].
     pub held: [Histogram; ENDINGS.len()],
-    /// Calls of the store that failed, by [`FAILURES`].
+    /// Failed store calls, by [`FAILURES`].
     pub failures: [Counter; FAILURES.len()],
-    /// How often the store's clock stepped.
+    /// The number of steps of the store's clock.
     pub steps: Counter,
-    /// Whether the store answers, as its last calls showed.
+    /// Whether the store works, according to its last calls.
     pub store: Health,
 }
 
-impl Default for Measures {
+impl Default for Metrics {
     fn default() -> Self {
         let calls = || Histogram::new(Histogram::CALLS);
         Self {
@@ -59,9 +59,9 @@ impl Default for Measures {
     }
 }
 
-impl Measures {
-    /// A write has landed: who held before and does so no more has ended.
-    pub(super) fn landed(
+impl Metrics {
+    /// Records the holds that a write has ended.
+    pub(super) fn record_ended_holds(
         &self,
         before: Option<&Record>,
         after: Option<&Record>,
@@ -70,9 +70,9 @@ impl Measures {
         let old = before.map_or(&[][..], |record| &record.holders);
         let new = after.map_or(&[][..], |record| &record.holders);
         let last = after.and_then(|record| record.last.as_ref());
-        let gone = |was: &&Holder| new.iter().all(|is| is.fence != was.fence);
-        for was in old.iter().filter(gone) {
-            let how = last.filter(|last| last.fence == was.fence);
+        let has_ended = |holder: &&Holder| new.iter().all(|other| other.fence != holder.fence);
+        for holder in old.iter().filter(has_ended) {
+            let how = last.filter(|last| last.fence == holder.fence);
             let ending = match how.map(|last| last.how) {
                 Some(EndReason::Released) => 0,
                 Some(EndReason::Completed(_)) => 1,
@@ -80,19 +80,19 @@ impl Measures {
                 Some(EndReason::Broken) => 3,
                 None => 4,
             };
-            // Nobody holds for longer than until it expires.
-            let until = now().min(was.expires_at);
-            self.held[ending].took(until.since(was.acquired_at));
+            // A hold ends at its expiry at the latest.
+            let until = now().min(holder.expires_at);
+            self.held[ending].took(until.since(holder.acquired_at));
         }
     }
 
-    /// Counts a call of the store that failed, and logs it if the one before did not.
-    pub(super) fn failed(&self, failure: &Error, received: BootTime) {
-        let is_the_stores = matches!(
+    /// Counts a failed store call. Logs it if the store worked before.
+    pub(super) fn count_failure(&self, failure: &Error, received: BootTime) {
+        let is_store_failure = matches!(
             failure,
             Error::Unavailable(_) | Error::Indeterminate(_) | Error::Denied(_)
         );
-        if is_the_stores && self.store.failed(received) {
+        if is_store_failure && self.store.failed(received) {
             tracing::error!(error = %failure, "the store fails");
         }
         let kind = match failure {
@@ -105,8 +105,8 @@ impl Measures {
         self.failures[kind].count();
     }
 
-    /// A call of the store was answered.
-    pub(super) fn answered(&self, sent: BootTime) {
+    /// Notes an answered store call. Logs it if the store failed before.
+    pub(super) fn note_success(&self, sent: BootTime) {
         if self.store.succeeded(sent) {
             tracing::info!("the store answers again");
         }
@@ -114,32 +114,32 @@ impl Measures {
 }
 
 impl Engine {
-    /// What it has measured since it started.
-    pub fn measures(&self) -> &Measures {
-        &self.inner.measures
+    /// Returns its measurements.
+    pub fn measures(&self) -> &Metrics {
+        &self.inner.metrics
     }
 
-    /// What is known of the store's time now.
+    /// Returns the bounds of the store's time now.
     pub fn store_time(&self) -> Interval {
         let boot = self.inner.host.boot_time();
         self.inner.table().clock.interval(boot)
     }
 
-    /// How many leases are held, of the names that this engine has in its cache. Looks at all of them, some at a time.
+    /// Counts the held leases among the cached names. Scans the whole cache, in steps.
     pub fn held(&self) -> u64 {
         let (mut held, mut from) = (0, 0);
         loop {
             let boot = self.inner.host.boot_time();
             let table = self.inner.table();
             let to = (from + SCAN).min(table.entries.len());
-            let Some(some) = table
+            let Some(entries) = table
                 .entries
                 .get_range(from..to)
-                .filter(|some| !some.is_empty())
+                .filter(|entries| !entries.is_empty())
             else {
                 return held;
             };
-            for (name, entry) in some {
+            for (name, entry) in entries {
                 let Some(cached) = &entry.cached else {
                     continue;
                 };
@@ -149,8 +149,8 @@ impl Engine {
                     .for_kind(name.kind());
                 let record = cached.stored.as_ref().map(|stored| &stored.record);
                 let holders = record.into_iter().flat_map(|record| &record.holders);
-                let live = |holder: &&Holder| holder.broken.is_none() && !now.is_expired(holder);
-                held += holders.filter(live).count() as u64;
+                let is_live = |holder: &&Holder| holder.broken.is_none() && !now.is_expired(holder);
+                held += holders.filter(is_live).count() as u64;
             }
             from = to;
         }
