@@ -115,11 +115,11 @@ impl Group {
         }
     }
 
-    /// Ends every process of the group: TERM, and KILL after the grace period.
-    pub(super) async fn end(&self, grace: Duration) {
+    /// Ends every process of the group: this signal, and KILL after the grace period.
+    pub(super) async fn end(&self, signal: Signal, grace: Duration) {
         if self.is_running() {
-            self.signal(Signal::SIGTERM);
-            // A stopped process does not handle TERM until it continues.
+            self.signal(signal);
+            // A stopped process does not handle a signal until it continues.
             self.signal(Signal::SIGCONT);
         }
         let _ = tokio::time::timeout(grace, self.wait_until_gone()).await;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +21,10 @@ pub(crate) struct Job<'a> {
     pub(crate) environment: Vec<(&'static str, Option<String>)>,
     pub(crate) input: Stdio,
     pub(crate) output: Stdio,
+    /// The signal that asks the command to end if its lease is lost. KILL follows after the grace period.
+    pub(crate) loss_signal: Signal,
+    /// How long the command may run before it is ended.
+    pub(crate) max_hold: Option<Duration>,
     /// The terminal to give to the command.
     pub(crate) terminal: Terminal,
 }
@@ -35,6 +40,8 @@ impl<'a> Job<'a> {
             environment,
             input: Stdio::inherit(),
             output: Stdio::inherit(),
+            loss_signal: Signal::SIGTERM,
+            max_hold: None,
             terminal: Terminal::open(),
         }
     }
@@ -51,6 +58,8 @@ pub(crate) enum Outcome {
     Interrupted(Signal),
     /// It was ended because the lease was lost, for this reason.
     Lost(String),
+    /// It was ended because it ran for longer than this.
+    TimedOut(Duration),
     /// Some processes of its group could not be killed and still run. The lease must not be released.
     Survivors {
         /// The processes that still run, as a list.
@@ -77,6 +86,7 @@ impl Outcome {
             Self::Ended(code) => *code,
             Self::Killed(signal) | Self::Interrupted(signal) => exit::of_signal(*signal),
             Self::Lost(_) => exit::LOST,
+            Self::TimedOut(_) => exit::TIMED_OUT,
             Self::Survivors { outcome, .. } => outcome.code(),
         }
     }

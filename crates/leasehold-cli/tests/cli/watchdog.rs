@@ -34,7 +34,8 @@ impl Drop for Group {
 
 fn watchdog(ttl: Duration) -> Running {
     let mut command = Command::new(LEASEHOLD);
-    let mut watchdog = Running::start(command.args(["__watchdog", &ttl.as_micros().to_string()]));
+    let mut watchdog =
+        Running::start(command.args(["__watchdog", &ttl.as_micros().to_string(), "SIGTERM"]));
     watchdog.expect("ready");
     watchdog
 }

@@ -8,8 +8,8 @@
 //! | | `ready` | the watchdog runs in a session of its own |
 //! | `watch GROUP DEADLINE` | `watching` | end this process group before this time of the boot clock, in µs |
 //!
-//! The end of the pipe means that `leasehold run` is dead. The watchdog writes `ended` when it ends the group: TERM first,
-//! and KILL some time before the deadline. `leasehold run` disarms it by killing it, which works in every state.
+//! The end of the pipe means that `leasehold run` is dead. The watchdog writes `ended` when it ends the group: TERM (or the
+//! signal of `--on-loss`) first, and KILL some time before the deadline. `leasehold run` disarms it by killing it, which works in every state.
 //!
 //! `pkill -9 leasehold` must not kill it together with `leasehold run`. Therefore its process name and its arguments never
 //! contain that word, the name of the lease or the URL of the store: the kernel names a process after the path that it was
@@ -22,6 +22,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::core::BootTime;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -53,11 +54,12 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts the watchdog, and waits until it has detached from the terminal of this process.
-    pub(super) async fn start(ttl: Duration) -> io::Result<Self> {
+    pub(super) async fn start(ttl: Duration, loss_signal: Signal) -> io::Result<Self> {
         let mut process = Command::new(super::THIS_PROGRAM)
             .arg0(OsStr::from_bytes(PROCESS_NAME.to_bytes()))
             .arg(WORD)
             .arg(ttl.as_micros().to_string())
+            .arg(loss_signal.as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
