@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::group::{CommandState, Group};
+use super::process;
 use super::terminal::Terminal;
 use crate::exit;
 use crate::signals::Signals;
@@ -109,7 +110,7 @@ pub(crate) async fn run_unleased(job: Job<'_>, signals: &mut Signals) -> io::Res
         tokio::select! {
             signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.state() {
-                CommandState::Running => {}
+                CommandState::Running => process::reap_orphans(),
                 CommandState::Stopped => terminal.stop_with(group.id()),
                 CommandState::Ended => break,
             },

@@ -66,7 +66,7 @@ pub(crate) async fn supervise(
             }
             signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.state() {
-                CommandState::Running => {}
+                CommandState::Running => process::reap_orphans(),
                 CommandState::Stopped => terminal.stop_with(group.id()),
                 CommandState::Ended => break End::Command,
             },

@@ -196,6 +196,28 @@ fn processes_left_behind_are_ended_before_the_release() {
 }
 
 #[test]
+fn daemons_of_the_command_leave_no_zombies() {
+    let home = Home::new();
+    // Three processes outside of the group lose their parent, and then end.
+    let script =
+        "for i in 1 2 3; do (setsid sh -c 'echo orphan' &); done; echo ready; cat >/dev/null";
+    let mut run = home.start(["run", "job", "--", "sh", "-c", script]);
+    for _ in 0..3 {
+        run.expect("orphan");
+    }
+    let zombies = || {
+        let stats = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            Some(stat.rsplit_once(") ")?.1.to_owned())
+        });
+        let zombie = format!("Z {} ", run.pid());
+        stats.filter(|stat| stat.starts_with(&zombie)).count()
+    };
+    crate::support::eventually("the end of all zombies", || (zombies() == 0).then_some(()));
+    run.ends_with(0);
+}
+
+#[test]
 fn lease_is_renewed_while_the_command_runs() {
     let home = Home::new();
     // Long enough for a disk that occasionally takes most of a second.

@@ -99,7 +99,7 @@ fn signal_ends_the_wait_for_at_least_and_the_lease_expires() {
         "--at-least",
         "1h",
         "-c",
-        "echo done",
+        "trap '' TERM; echo done",
     ]);
     run.expect("done");
     // Until the command has ended, the signal is forwarded to it.

@@ -89,7 +89,7 @@ fn watchdog_closes_inherited_files_and_ignores_signals() {
     let mut command = Command::new("sh");
     command.args([
         "-c",
-        r#"exec 7</dev/null "$0" __watchdog 1000000"#,
+        r#"exec 7</dev/null "$0" __watchdog 1000000 SIGTERM"#,
         LEASEHOLD,
     ]);
     let mut watchdog = Running::start(&mut command);

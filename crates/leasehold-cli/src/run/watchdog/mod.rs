@@ -27,6 +27,8 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use super::process::{forget_handled, spawn_handled};
+
 pub(super) mod process;
 
 /// The argument that starts this program as the watchdog.
@@ -55,15 +57,16 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// Starts the watchdog, and waits until it has detached from the terminal of this process.
     pub(super) async fn start(ttl: Duration, loss_signal: Signal) -> io::Result<Self> {
-        let mut process = Command::new(super::THIS_PROGRAM)
+        let mut command = Command::new(super::THIS_PROGRAM);
+        command
             .arg0(OsStr::from_bytes(PROCESS_NAME.to_bytes()))
             .arg(WORD)
             .arg(ttl.as_micros().to_string())
             .arg(loss_signal.as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let mut process = spawn_handled(|| command.spawn(), Child::id)?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(io::Error::other("the watchdog has no pipes"));
         };
@@ -102,8 +105,11 @@ impl Watchdog {
     /// Kills the watchdog, so that it cannot end another group that reuses the id. Returns whether it had ended its group
     /// before.
     pub(super) async fn disarm(mut self) -> bool {
+        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
         // Fails only if the watchdog is dead already.
         let _ = self.process.kill().await;
+        id.into_iter()
+            .for_each(|id| forget_handled(Pid::from_raw(id)));
         let mut ended = false;
         while let Ok(Some(line)) = self.answers.next_line().await {
             ended |= line == ENDED;
