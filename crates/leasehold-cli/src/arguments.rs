@@ -64,6 +64,10 @@ pub(crate) struct Common {
     /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+
+    /// Print results and errors only: no confirmations, no notes, and nothing on contention.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -104,7 +108,7 @@ pub(crate) struct AcquireOptions {
     pub(crate) no_wait: bool,
 
     /// How long to wait for the lease (`500ms`, `30s`, `5m`, `2h`) [default: without limit].
-    #[arg(short, long, value_name = "TIME", value_parser = leasehold::duration::parse)]
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 
@@ -113,7 +117,7 @@ pub(crate) struct AcquireOptions {
     pub(crate) held_code: u8,
 
     /// Time to live: how long the lease lasts after its last renewal.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
 
@@ -166,6 +170,19 @@ pub(crate) fn name(text: &str) -> Result<Name, leasehold::core::Invalid> {
 /// Parses the id of a gate.
 pub(crate) fn gate(text: &str) -> Result<Name, leasehold::core::Invalid> {
     Name::gate(text)
+}
+
+/// Parses a duration: a number with a unit, or plain seconds (`10`, `0.5`) as flock(1) and sleep(1) accept them.
+pub(crate) fn duration(text: &str) -> Result<Duration, leasehold::core::Invalid> {
+    let is_plain = !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = text.parse().ok().filter(|_| is_plain);
+    match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(duration) => Ok(duration),
+        None => leasehold::duration::parse(text),
+    }
 }
 
 /// Parses a fence.

@@ -71,7 +71,7 @@ impl Break {
             return Ok(0);
         }
         let name = &self.name;
-        output::text(&match broke {
+        output::confirmation(&match broke {
             Broke::Free => format!("broke {name}, which is free now"),
             Broke::Until(until) => {
                 let until = output::time(until);

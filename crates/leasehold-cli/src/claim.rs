@@ -7,7 +7,7 @@ use leasehold::core::{BootTime, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{ClaimRequest, Claimed, Client, wire};
 
-use crate::arguments::Common;
+use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::{output, store};
@@ -35,7 +35,7 @@ pub(crate) struct Claim {
     limit: usize,
 
     /// How long to wait for an item if there is none.
-    #[arg(short, long, value_name = "TIME", value_parser = leasehold::duration::parse)]
+    #[arg(short, long, value_name = "TIME", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true, default_value = "0s")]
     wait: Duration,
 
@@ -55,7 +55,7 @@ pub(crate) struct ItemOptions {
     pub(crate) prefix: String,
 
     /// Time to live: how long an item stays claimed after the last renewal.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) ttl: Duration,
 

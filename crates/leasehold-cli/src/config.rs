@@ -16,7 +16,14 @@ use crate::exit::{Failure, USAGE};
 use crate::usage;
 
 /// Options that a file cannot set, because they concern a single invocation.
-const EXCLUDED: [&str; 5] = ["config", "print_config", "help", "version", "token"];
+const EXCLUDED: [&str; 6] = [
+    "config",
+    "print_config",
+    "help",
+    "version",
+    "token",
+    "quiet",
+];
 
 /// Parses the command line, and for `serve` its configuration file.
 pub(crate) fn arguments(words: Vec<OsString>) -> Result<Arguments, Failure> {

@@ -26,6 +26,8 @@ pub(crate) const HELD: u8 = 75;
 pub(crate) const LOST: u8 = 76;
 /// A right is missing, or the setup is incomplete.
 pub(crate) const DENIED: u8 = 77;
+/// The command ran longer than it may, as with timeout(1).
+pub(crate) const TIMED_OUT: u8 = 124;
 /// The command exists but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
@@ -48,6 +50,7 @@ Exit codes:
   75   contention: lease held, gate shut, or no item to claim (`-E` changes this code)
   76   the lease was lost, or the fence is not that of a holder; `run` has ended the command
   77   a right is missing, or the setup is incomplete: fix it; retrying will not help
+  124  `run`: the command was ended after `--max-hold`
   126  the command cannot be executed
   127  the command was not found";
 
@@ -56,6 +59,8 @@ Exit codes:
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
+    /// Whether another holder is the cause, which `--quiet` leaves to the exit code.
+    is_contention: bool,
     /// The problem document that a service would answer, if the store or the lease is the cause.
     problem: Option<Box<Problem>>,
 }
@@ -65,6 +70,7 @@ impl Failure {
         Self {
             code,
             message: message.into(),
+            is_contention: false,
             problem: None,
         }
     }
@@ -88,16 +94,20 @@ impl Failure {
         Self {
             code,
             message,
+            is_contention: true,
             problem: Some(Box::new(Problem::throttled(held))),
         }
     }
 
-    /// Prints the failure to standard error, as one line.
+    /// Prints the failure to standard error, as one line. Prints nothing if it counts as a success (`-E 0`).
     pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if self.code == 0 || (output::is_quiet() && self.is_contention) {
+            return ExitCode::from(self.code);
+        }
         match &self.problem {
             Some(problem) if json => output::error(&json!(problem).to_string()),
             None if json => output::error(&json!({ "detail": self.message }).to_string()),
-            _ => output::note(&self.message.replace('\n', " ")),
+            _ => output::error(&format!("leasehold: {}", self.message.replace('\n', " "))),
         }
         ExitCode::from(self.code)
     }
@@ -116,6 +126,7 @@ impl From<Error> for Failure {
         Self {
             code,
             message: error.to_string(),
+            is_contention: code == HELD,
             problem: Some(Box::new(Problem::from(&error))),
         }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Gate {
     id: Name,
 
     /// Length of the period: from a millisecond to ten years.
-    #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     every: Duration,
 
@@ -131,7 +131,7 @@ impl Gate {
             let lease = wire::Lease::granted(&hold.grant, sent, hold.deadline);
             output::json(&wire::NamedLease { name, lease })?;
         } else {
-            output::text(&format!("passed {}, which is shut until {until}", self.id))?;
+            output::confirmation(&format!("passed {}, which is shut until {until}", self.id))?;
         }
         Ok(0)
     }

@@ -27,7 +27,7 @@ impl Init {
         if common.json {
             output::json(&json!({ "store": scheme, "ready": true }))?;
         } else {
-            output::text(&format!("the {scheme} store is ready"))?;
+            output::confirmation(&format!("the {scheme} store is ready"))?;
         }
         Ok(0)
     }

@@ -55,6 +55,9 @@ fn main() -> ExitCode {
         Err(failure) => return failure.report(false),
     };
     let json = arguments.common.json;
+    if arguments.common.quiet {
+        output::be_quiet();
+    }
     match dispatch(arguments) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(json),

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::core::Time;
@@ -102,8 +103,28 @@ pub(crate) fn joined(lines: &[String]) -> String {
     lines.join("\n")
 }
 
-/// Prints a message to standard error.
+/// Whether to print results and errors only.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Suppresses notes and confirmations from now on.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Prints that an action succeeded, unless `--quiet` is given: the exit code says the same.
+pub(crate) fn confirmation(lines: &str) -> Result<(), Failure> {
+    if is_quiet() { Ok(()) } else { text(lines) }
+}
+
+/// Prints a message to standard error, unless `--quiet` is given.
 pub(crate) fn note(line: &str) {
+    if is_quiet() {
+        return;
+    }
     error(&format!("leasehold: {line}"));
 }
 

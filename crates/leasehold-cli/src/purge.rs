@@ -7,7 +7,7 @@ use clap::Args;
 use leasehold::engine::{Engine, Purged};
 use serde_json::json;
 
-use crate::arguments::Common;
+use crate::arguments::{self, Common};
 use crate::exit::{Failure, USAGE};
 use crate::{output, store};
 
@@ -23,7 +23,7 @@ Examples:
   leasehold purge --store postgres://localhost/app --json")]
 pub(crate) struct Purge {
     /// Delete only records that have been free for longer than this; at least an hour.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     older_than: Duration,
 

@@ -71,7 +71,7 @@ impl Put {
         if common.json {
             output::json(&wire::Stored { stored: true })?;
         } else {
-            output::text(&format!("stored {} in state {}", self.name, self.state))?;
+            output::confirmation(&format!("stored {} in state {}", self.name, self.state))?;
         }
         Ok(0)
     }

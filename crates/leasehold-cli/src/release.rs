@@ -41,9 +41,9 @@ impl Release {
         if common.json {
             output::json(&wire::Released { released })?;
         } else if released {
-            output::text(&format!("released {}", self.name))?;
+            output::confirmation(&format!("released {}", self.name))?;
         } else {
-            output::text(&format!(
+            output::confirmation(&format!(
                 "you do not hold {}: nothing was released",
                 self.name
             ))?;

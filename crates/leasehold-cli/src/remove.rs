@@ -33,7 +33,7 @@ impl Remove {
         if common.json {
             output::json(&wire::Removed { removed: true })?;
         } else {
-            output::text(&format!("removed {}", self.name))?;
+            output::confirmation(&format!("removed {}", self.name))?;
         }
         Ok(0)
     }

@@ -30,7 +30,7 @@ pub(crate) struct Renew {
     fence: Fence,
 
     /// New ttl [default: the present one].
-    #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     ttl: Option<Duration>,
 }
@@ -60,7 +60,7 @@ impl Renew {
             ))?;
         } else {
             let until = output::time(renewed.renewal.expires_at);
-            output::text(&format!("renewed {} until {until}", self.name))?;
+            output::confirmation(&format!("renewed {} until {until}", self.name))?;
         }
         Ok(0)
     }

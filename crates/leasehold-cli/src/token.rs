@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use leasehold_server::access::{AccessFile, Scope, TokenEntry};
 use serde_json::{Value, json};
 
-use crate::arguments::Common;
+use crate::arguments::{self, Common};
 use crate::exit::{Failure, USAGE};
 use crate::list::aligned;
 use crate::output;
@@ -55,7 +55,7 @@ enum Action {
         allow: Vec<Scope>,
 
         /// How long the token is valid (`12h`, `90d`) [default: until it is revoked].
-        #[arg(long, value_name = "TIME", value_parser = leasehold::duration::parse)]
+        #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
         expires: Option<Duration>,
     },
     /// List the tokens: ids, principals and scopes, not the secrets.

@@ -63,13 +63,15 @@ impl Update {
             }
             Updated::Renewed(renewed) => {
                 let until = output::time(renewed.renewal.expires_at);
-                output::text(&format!(
+                output::confirmation(&format!(
                     "updated {}, and renewed it until {until}",
                     self.name
                 ))?;
             }
             Updated::Completed if common.json => output::json(&json!({ "released": true }))?,
-            Updated::Completed => output::text(&format!("updated and released {}", self.name))?,
+            Updated::Completed => {
+                output::confirmation(&format!("updated and released {}", self.name))?
+            }
         }
         Ok(0)
     }

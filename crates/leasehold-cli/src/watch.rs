@@ -7,7 +7,7 @@ use leasehold::engine::{Engine, Happened, Missed};
 use leasehold::wire::{EventKind, Told};
 use leasehold::{Error, Remote};
 
-use crate::arguments::Common;
+use crate::arguments::{self, Common};
 use crate::exit::Failure;
 use crate::signals::Signals;
 use crate::{output, store};
@@ -32,7 +32,7 @@ pub(crate) struct Watch {
     prefix: String,
 
     /// Polling interval on a database without change notifications.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     every: Duration,
 }

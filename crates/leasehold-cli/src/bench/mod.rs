@@ -13,7 +13,7 @@ use leasehold::Client;
 use leasehold::core::Name;
 use nix::sys::signal::Signal;
 
-use crate::arguments::Common;
+use crate::arguments::{self, Common};
 use crate::exit::{self, Failure, USAGE};
 use crate::signals::Signals;
 use crate::{output, store};
@@ -53,17 +53,17 @@ pub(crate) struct Bench {
     names: u32,
 
     /// How long to measure.
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = leasehold::duration::parse)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     span: Duration,
 
     /// How long to run before the measurement.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     warm_up: Duration,
 
     /// Ttl of the leases, which are not renewed.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = leasehold::duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = arguments::duration)]
     #[arg(allow_hyphen_values = true)]
     ttl: Duration,
 

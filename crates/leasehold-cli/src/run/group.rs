@@ -5,13 +5,15 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use super::job::Job;
 use super::process::{self, Process};
@@ -19,12 +21,8 @@ use super::terminal::Terminal;
 use super::{THIS_PROGRAM, shim};
 use crate::output;
 
-/// How often to poll for the end of a group: there is no event for that.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The time after which a group is polled less often.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How often a group is polled after [`SLOW_AFTER`].
-const SLOW_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often to poll for the end of a group, in case that a signal was missed.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The state of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +45,7 @@ impl Group {
     /// Starts the shim of a command, which runs the command after [`run`](Self::run), and never if this process dies before.
     /// Also returns the terminal to give to the command.
     pub(super) fn start(job: Job<'_>) -> io::Result<(Self, Terminal)> {
+        process::adopt_orphans()?;
         let (waiting, start_pipe) = io::pipe()?;
         let mut shim = Command::new(THIS_PROGRAM);
         shim.arg0(shim::PROCESS_NAME)
@@ -115,29 +114,31 @@ impl Group {
         }
     }
 
-    /// Ends every process of the group: TERM, and KILL after the grace period.
-    pub(super) async fn end(&self, grace: Duration) {
+    /// Ends every process of the group: this signal, and KILL after the grace period.
+    pub(super) async fn end(&self, signal: Signal, grace: Duration) {
         if self.is_running() {
-            self.signal(Signal::SIGTERM);
-            // A stopped process does not handle TERM until it continues.
+            self.signal(signal);
+            // A stopped process does not handle a signal until it continues.
             self.signal(Signal::SIGCONT);
         }
-        let _ = tokio::time::timeout(grace, self.wait_until_gone()).await;
+        let _ = timeout(grace, self.wait_until_gone()).await;
         // Sent even if no process was found: a fork may have escaped the poll, but it does not escape `killpg`.
         self.signal(Signal::SIGKILL);
     }
 
     /// Returns when no process of the group runs any more.
     pub(super) async fn wait_until_gone(&self) {
-        let since = Instant::now();
+        // The last process of the group is a child of this process, or becomes one before it ends.
+        let mut children = signal(SignalKind::child()).ok();
         while self.is_running() {
-            let is_slow = since.elapsed() > SLOW_AFTER;
-            tokio::time::sleep(if is_slow {
-                SLOW_POLL_INTERVAL
-            } else {
-                POLL_INTERVAL
-            })
-            .await;
+            let ended = async {
+                match &mut children {
+                    Some(children) => children.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = timeout(POLL_INTERVAL, ended).await;
+            process::reap_orphans();
         }
     }
 
@@ -165,7 +166,11 @@ impl Group {
     /// the kernel may reuse the group id afterwards.
     pub(super) fn reap(mut self) -> io::Result<Option<ExitStatus>> {
         match self.state() {
-            CommandState::Ended => self.leader.wait().map(Some),
+            CommandState::Ended => {
+                let status = self.leader.wait();
+                process::forget_handled(self.id);
+                status.map(Some)
+            }
             CommandState::Running | CommandState::Stopped => Ok(None),
         }
     }
@@ -177,7 +182,7 @@ fn spawn(shim: &mut Command, waiting: &PipeReader) -> io::Result<Child> {
     static SPAWNING: Mutex<()> = Mutex::new(());
     let _guard = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
     fcntl(waiting, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    let started = shim.spawn();
+    let started = process::spawn_handled(|| shim.spawn(), |shim| Some(shim.id()));
     fcntl(waiting, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     started
 }

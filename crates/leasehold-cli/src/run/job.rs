@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::group::{CommandState, Group};
+use super::process;
 use super::terminal::Terminal;
 use crate::exit;
 use crate::signals::Signals;
@@ -20,6 +22,10 @@ pub(crate) struct Job<'a> {
     pub(crate) environment: Vec<(&'static str, Option<String>)>,
     pub(crate) input: Stdio,
     pub(crate) output: Stdio,
+    /// The signal that asks the command to end if its lease is lost. KILL follows after the grace period.
+    pub(crate) loss_signal: Signal,
+    /// How long the command may run before it is ended.
+    pub(crate) max_hold: Option<Duration>,
     /// The terminal to give to the command.
     pub(crate) terminal: Terminal,
 }
@@ -35,6 +41,8 @@ impl<'a> Job<'a> {
             environment,
             input: Stdio::inherit(),
             output: Stdio::inherit(),
+            loss_signal: Signal::SIGTERM,
+            max_hold: None,
             terminal: Terminal::open(),
         }
     }
@@ -51,6 +59,8 @@ pub(crate) enum Outcome {
     Interrupted(Signal),
     /// It was ended because the lease was lost, for this reason.
     Lost(String),
+    /// It was ended because it ran for longer than this.
+    TimedOut(Duration),
     /// Some processes of its group could not be killed and still run. The lease must not be released.
     Survivors {
         /// The processes that still run, as a list.
@@ -77,6 +87,7 @@ impl Outcome {
             Self::Ended(code) => *code,
             Self::Killed(signal) | Self::Interrupted(signal) => exit::of_signal(*signal),
             Self::Lost(_) => exit::LOST,
+            Self::TimedOut(_) => exit::TIMED_OUT,
             Self::Survivors { outcome, .. } => outcome.code(),
         }
     }
@@ -99,7 +110,7 @@ pub(crate) async fn run_unleased(job: Job<'_>, signals: &mut Signals) -> io::Res
         tokio::select! {
             signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.state() {
-                CommandState::Running => {}
+                CommandState::Running => process::reap_orphans(),
                 CommandState::Stopped => terminal.stop_with(group.id()),
                 CommandState::Ended => break,
             },

@@ -3,6 +3,7 @@
 mod group;
 mod interrupted;
 mod job;
+mod nested;
 mod process;
 mod shim;
 mod supervise;
@@ -12,11 +13,12 @@ mod watchdog;
 use std::ffi::OsString;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use leasehold::core::Name;
 use leasehold::{Client, Error, Lease};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::acquire::report_waiting;
@@ -27,6 +29,7 @@ use crate::store::Target;
 use crate::{output, store};
 pub(crate) use interrupted::end_by;
 pub(crate) use job::{Job, Outcome, run_unleased};
+use nested::Enclosing;
 pub(crate) use supervise::supervise;
 pub(crate) use terminal::Terminal;
 
@@ -54,12 +57,17 @@ holder can get the lease: a quarter of the ttl before its expiry, but at most 5 
 (daemons, `setsid`) are not tracked. Processes of another user cannot be ended: use `sudo leasehold run …`, not \
 `leasehold run … -- sudo …`.
 
+Nested runs: a run of a name that the enclosing `leasehold run` holds would wait for itself, so it is refused. With `--nested` it runs its command at once, under the lease of the enclosing one.
+
 Ctrl-Z: while the command is stopped, its lease is not renewed, and the command is ended unless it continues in time.";
 
 const EXAMPLES: &str = "\
 Examples:
   leasehold run nightly -- ./report.sh
-  leasehold run nightly -n -E 0 -- ./report.sh           exit code 0 also if it runs elsewhere
+  leasehold run nightly -n -E 0 -- ./report.sh           silent, with exit code 0, if it runs elsewhere
+  leasehold run nightly -c './dump | gzip >dump.gz'      a line for the shell
+  leasehold run nightly -n --at-least 1m -- ./report.sh  once, even if the clocks of the machines differ
+  leasehold run nightly --max-hold 1h -- ./report.sh     ended after an hour
   leasehold run nightly -w 10s --ttl 1m -- ./report.sh
   leasehold run gpu --shared --limit 4 -- ./train.sh     at most four at a time
   leasehold run ada --also bob -- ./transfer.sh          both leases, or neither
@@ -85,8 +93,36 @@ pub(crate) struct Run {
     #[arg(long)]
     keep_body: bool,
 
+    /// Run this line with `sh -c` instead of a command.
+    #[arg(short = 'c', long, value_name = "LINE", conflicts_with = "command")]
+    shell: Option<OsString>,
+
+    /// Keep the lease for at least this long: if the command ends earlier, `leasehold` waits before it releases the lease.
+    #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
+    at_least: Option<Duration>,
+
+    /// End the command after this long, with exit code 124.
+    #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
+    max_hold: Option<Duration>,
+
+    /// Signal for the command if the lease is lost: `term`, `kill`, or another one such as `usr1`. KILL follows.
+    #[arg(long, value_name = "SIGNAL", default_value = "term", value_parser = signal)]
+    on_loss: Signal,
+
+    /// If the lease is lost, acquire it again and run the command again.
+    #[arg(long)]
+    restart: bool,
+
+    /// If the enclosing `leasehold run` holds the lease, run the command under that lease.
+    #[arg(long)]
+    nested: bool,
+
     /// Command to run, with its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        required_unless_present = "shell",
+        trailing_var_arg = true,
+        value_name = "COMMAND"
+    )]
     command: Vec<OsString>,
 }
 
@@ -95,7 +131,11 @@ pub(crate) fn helper(mut arguments: impl Iterator<Item = OsString>) -> Option<Ex
     match arguments.next()?.to_str()? {
         shim::WORD => Some(shim::main(arguments)),
         interrupted::WORD => Some(interrupted::main(arguments.next()?.to_str()?)),
-        watchdog::WORD => Some(watchdog::process::main(arguments.next()?.to_str()?)),
+        watchdog::WORD => {
+            let arguments: Vec<_> = arguments.collect();
+            let arguments: Option<Vec<_>> = arguments.iter().map(|text| text.to_str()).collect();
+            Some(watchdog::process::main(&arguments?))
+        }
         _ => None,
     }
 }
@@ -106,18 +146,28 @@ impl Run {
         if self.command.len() > 1 && self.command[0] == "--" {
             self.command.remove(0);
         }
+        if let Some(line) = &self.shell {
+            self.command = vec!["sh".into(), "-c".into(), line.clone()];
+        }
         let mut signals = Signals::catch()?;
         let target = store::target(common)?;
         let client = tokio::select! {
             client = store::connect(&target) => client?,
             signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
-        let ran = tokio::select! {
-            leases = self.leases(&client) => match leases {
-                Ok(leases) => self.hold(leases, &target, &mut signals).await,
-                Err(error) => Err(self.options.failure(&self.description(), error)),
-            },
-            signal = signals.end() => Ok(Outcome::Killed(signal)),
+        let is_held = tokio::select! {
+            is_held = self.is_held_by_enclosing(&client, &target) => is_held,
+            signal = signals.end() => return Ok(exit::of_signal(signal)),
+        };
+        let ran = match is_held {
+            Ok(true) => {
+                store::close(&client).await;
+                let mut words = self.command.into_iter();
+                let program = words.next().unwrap_or_default();
+                return Ok(shim::execute(&program, words));
+            }
+            Ok(false) => self.run(&client, &target, &mut signals).await,
+            Err(failure) => Err(failure),
         };
         store::close(&client).await;
         match ran? {
@@ -129,8 +179,76 @@ impl Run {
                     self.description()
                 ),
             )),
+            Outcome::TimedOut(limit) => Err(Failure::new(
+                exit::TIMED_OUT,
+                format!(
+                    "ended the command, which held {} for longer than {}",
+                    self.description(),
+                    output::span(limit)
+                ),
+            )),
             Outcome::Survivors { processes, outcome } => Err(self.survivors(&processes, &outcome)),
             ended => Ok(ended.code()),
+        }
+    }
+
+    /// Returns whether the enclosing `leasehold run` holds the names, with `--nested`. Without, that is an error.
+    async fn is_held_by_enclosing(
+        &self,
+        client: &Client,
+        target: &Target,
+    ) -> Result<bool, Failure> {
+        let Some(enclosing) = Enclosing::of_environment(target) else {
+            return Ok(false);
+        };
+        let names = std::iter::once(&self.options.name).chain(&self.also);
+        let held = enclosing.held(client, names).await?;
+        let Some(first) = held.first() else {
+            return Ok(false);
+        };
+        if !self.nested {
+            return Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "cannot acquire {first}: the enclosing `leasehold run` holds it, and would be waited for forever; \
+                     give `--nested` to run the command under that lease"
+                ),
+            ));
+        }
+        if held.len() <= self.also.len() {
+            return Err(Failure::new(
+                exit::USAGE,
+                format!(
+                    "cannot run under the leases of the enclosing `leasehold run`: it holds {first}, but not all of {}; \
+                     acquire all names in the enclosing one",
+                    self.names().join(", ")
+                ),
+            ));
+        }
+        Ok(true)
+    }
+
+    /// Acquires the leases and runs the command, again and again if `--restart` is given and the leases are lost.
+    async fn run(
+        &self,
+        client: &Client,
+        target: &Target,
+        signals: &mut Signals,
+    ) -> Result<Outcome, Failure> {
+        loop {
+            let leases = tokio::select! {
+                leases = self.leases(client) => leases,
+                signal = signals.end() => return Ok(Outcome::Killed(signal)),
+            };
+            let leases =
+                leases.map_err(|error| self.options.failure(&self.description(), error))?;
+            match self.hold(leases, target, signals).await? {
+                Outcome::Lost(reason) if self.restart => output::note(&format!(
+                    "lost {}, and its command was ended: {reason}; acquiring it again",
+                    self.description()
+                )),
+                outcome => return Ok(outcome),
+            }
         }
     }
 
@@ -217,6 +335,27 @@ impl Run {
         }
     }
 
+    /// Waits until the leases were held for `--at-least`. Returns false if a signal ends the wait.
+    async fn has_been_held_long_enough(
+        &self,
+        started: Instant,
+        leases: &[Lease],
+        signals: &mut Signals,
+    ) -> bool {
+        let left = self
+            .at_least
+            .unwrap_or_default()
+            .saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return true;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(left) => true,
+            _ = supervise::any(leases.iter().map(Lease::lost)) => true,
+            _ = signals.end() => false,
+        }
+    }
+
     /// Runs the command, and releases the leases.
     async fn hold(
         &self,
@@ -228,7 +367,10 @@ impl Run {
         if leases.len() > 1 {
             environment.push(("LEASEHOLD_FENCES", Some(fences(&leases))));
         }
-        let job = Job::inheriting(&self.command, environment);
+        let mut job = Job::inheriting(&self.command, environment);
+        job.loss_signal = self.on_loss;
+        job.max_hold = self.max_hold;
+        let started = Instant::now();
         let outcome = supervise(&leases, job, signals).await;
         let outcome = outcome.map_err(|error| Failure::system("cannot start the command", error));
         if matches!(outcome, Ok(Outcome::Survivors { .. })) {
@@ -237,6 +379,18 @@ impl Run {
             return outcome;
         }
         let lost = matches!(outcome, Ok(Outcome::Lost(_)));
+        if !lost
+            && !self
+                .has_been_held_long_enough(started, &leases, signals)
+                .await
+        {
+            output::note(&format!(
+                "{} stays held until it expires",
+                self.description()
+            ));
+            leases.into_iter().for_each(std::mem::forget);
+            return outcome;
+        }
         // The command received the body of the first name only, so the bodies of `--also` names are kept.
         for (index, lease) in leases.into_iter().enumerate() {
             let name = lease.name().clone();
@@ -257,6 +411,16 @@ impl Run {
         }
         outcome
     }
+}
+
+/// Parses the name of a signal, with or without `SIG`, in any case.
+fn signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let signal = format!("SIG{name}").parse();
+    signal.map_err(|_| {
+        "unknown signal: give `term`, `kill` or another name, such as `usr1`".to_owned()
+    })
 }
 
 /// Returns names and fences as a JSON object.

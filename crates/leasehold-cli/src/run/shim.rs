@@ -1,7 +1,7 @@
 //! The shim: it leads the process group of the command, waits until the watchdog watches that group, and then replaces
 //! itself by the command (`exec`). If `leasehold run` dies before, the command never starts.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -28,14 +28,21 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if !wait_for_start(descriptor) {
         return ExitCode::from(exit::LOST);
     }
-    let error = Command::new(&program).args(arguments).exec();
+    ExitCode::from(execute(&program, arguments))
+}
+
+/// Replaces this process by a command. If that fails, prints why and returns the exit code.
+pub(super) fn execute(program: &OsStr, arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let error = Command::new(program).args(arguments).exec();
     let program = program.to_string_lossy();
     if error.kind() == ErrorKind::NotFound {
-        output::note(&format!("cannot run {program}: command not found"));
-        ExitCode::from(exit::NOT_FOUND)
+        output::error(&format!(
+            "leasehold: cannot run {program}: command not found"
+        ));
+        exit::NOT_FOUND
     } else {
-        output::note(&format!("cannot run {program}: {error}"));
-        ExitCode::from(exit::NOT_EXECUTABLE)
+        output::error(&format!("leasehold: cannot run {program}: {error}"));
+        exit::NOT_EXECUTABLE
     }
 }
 

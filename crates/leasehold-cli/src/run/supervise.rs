@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leasehold::Lease;
 use leasehold::core::BootTime;
+use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -31,7 +32,8 @@ pub(crate) async fn supervise(
     let mut children = signal(SignalKind::child())?;
     // The watchdog starts first and watches the group before the command runs: whenever this process dies, either the
     // command has not started, or the watchdog ends it.
-    let mut watchdog = Watchdog::start(ttl).await?;
+    let mut watchdog = Watchdog::start(ttl, job.loss_signal).await?;
+    let (loss_signal, max_hold) = (job.loss_signal, job.max_hold);
     let (mut group, terminal) = Group::start(job)?;
     watchdog
         .watch(group.id(), earliest_deadline(leases))
@@ -41,40 +43,53 @@ pub(crate) async fn supervise(
 
     let mut is_warned = false;
     let mut lost = pin!(any(leases.iter().map(Lease::lost)));
-    let reason = loop {
+    let mut timed_out = pin!(async {
+        match max_hold {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    });
+    let end = loop {
         let renewed = any(deadlines.iter_mut().map(|deadline| deadline.changed()));
         tokio::select! {
             ended = watchdog.wait_for_end() => {
-                break Some(if ended { NOT_RENEWED } else { WATCHDOG_KILLED }.to_owned());
+                let reason = if ended { NOT_RENEWED } else { WATCHDOG_KILLED };
+                break End::Lost(reason.to_owned());
             }
-            reason = &mut lost => break Some(reason.to_string()),
+            reason = &mut lost => break End::Lost(reason.to_string()),
+            () = &mut timed_out => break End::TimedOut,
             Ok(()) = renewed => {
                 if watchdog.set_deadline(group.id(), earliest_deadline(leases)).await.is_err() {
-                    break Some(WATCHDOG_KILLED.to_owned());
+                    break End::Lost(WATCHDOG_KILLED.to_owned());
                 }
                 is_warned = is_warned || warn_of_other_users(&group);
             }
             signal = signals.next() => group.forward(signal),
             _ = children.recv() => match group.state() {
-                CommandState::Running => {}
+                CommandState::Running => process::reap_orphans(),
                 CommandState::Stopped => terminal.stop_with(group.id()),
-                CommandState::Ended => break None,
+                CommandState::Ended => break End::Command,
             },
         }
     };
 
     let grace = watchdog::grace(ttl);
-    group.end(grace).await;
+    let signal = match end {
+        End::Lost(_) => loss_signal,
+        End::Command | End::TimedOut => Signal::SIGTERM,
+    };
+    group.end(signal, grace).await;
     // Disarmed before the group id can be reused. Every process of the group that can be killed has been killed.
     let ended = watchdog.disarm().await;
     let survivors = survivors(&group, leases, signals).await;
     terminal.take_from(group.id());
     let status = group.reap()?;
-    let reason = reason.or_else(|| ended.then(|| NOT_RENEWED.to_owned()));
-    let outcome = match (reason, status) {
-        (Some(reason), _) => Outcome::Lost(reason),
-        (None, Some(status)) => Outcome::of(status, foreground),
-        (None, None) => return Err(io::Error::other("the command did not end")),
+    let outcome = match (end, status) {
+        (End::Lost(reason), _) => Outcome::Lost(reason),
+        _ if ended => Outcome::Lost(NOT_RENEWED.to_owned()),
+        (End::TimedOut, _) => Outcome::TimedOut(max_hold.unwrap_or_default()),
+        (End::Command, Some(status)) => Outcome::of(status, foreground),
+        (End::Command, None) => return Err(io::Error::other("the command did not end")),
     };
     Ok(match &*survivors {
         [] => outcome,
@@ -83,6 +98,16 @@ pub(crate) async fn supervise(
             outcome: Box::new(outcome),
         },
     })
+}
+
+/// Why supervision of a running command ends.
+enum End {
+    /// The command has ended.
+    Command,
+    /// A lease was lost, for this reason.
+    Lost(String),
+    /// The command ran for longer than it may.
+    TimedOut,
 }
 
 /// Waits until no process of a killed group runs any more, and holds the leases meanwhile: some processes end late, and
@@ -124,7 +149,7 @@ fn earliest_deadline(leases: &[Lease]) -> BootTime {
 }
 
 /// Returns the output of the first future that is ready.
-fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::Output> {
+pub(super) fn any<F: Future>(futures: impl Iterator<Item = F>) -> impl Future<Output = F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     std::future::poll_fn(move |context| {
         let ready = futures

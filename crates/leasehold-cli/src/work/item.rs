@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use leasehold::core::{Name, limits};
 use leasehold::{Error, Lease};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncReadExt as _, copy, sink};
 use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::pool::{Backoff, Context};
 use crate::run::{Job, Outcome, Terminal, environment, supervise};
 use crate::signals::Signals;
-use crate::{body, exit};
+use crate::{body, exit, output};
 
 /// How long the output may stay open after the process group of the command has ended.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -89,6 +90,8 @@ async fn run(context: &Context, lease: &Lease, signals: &mut Signals) -> io::Res
         environment: environment(lease, &context.target),
         input: file_of(&lease.body())?.into(),
         output,
+        loss_signal: Signal::SIGTERM,
+        max_hold: None,
         terminal: Terminal::none(),
     };
     let outcome = supervise(slice::from_ref(lease), job, signals).await?;
@@ -102,6 +105,10 @@ async fn run(context: &Context, lease: &Lease, signals: &mut Signals) -> io::Res
 async fn conclude(context: &Context, lease: &Lease, (outcome, body): CommandResult) -> ItemOutcome {
     let (state, body, item) = match (outcome, body) {
         (Outcome::Lost(reason), _) => return ItemOutcome::Lost(reason),
+        (Outcome::TimedOut(limit), _) => {
+            let reason = format!("ran for longer than {}", output::span(limit));
+            (&context.work.failed, None, ItemOutcome::Failed(reason))
+        }
         (Outcome::Survivors { processes, .. }, _) => return ItemOutcome::Survivors(processes),
         (Outcome::Ended(0), Ok(body)) => (&context.work.next, body, ItemOutcome::Done),
         (Outcome::Ended(0), Err(reason)) => {

@@ -18,7 +18,7 @@ fn gate_is_passed_once_per_period() {
         .failed(75, "alert is shut for another 59m");
     assert_eq!(refused.stdout, "");
     home.run(gate.iter().chain(&["-E", "0", "--", "touch", "ran"]))
-        .failed(0, "is shut");
+        .ok();
     home.run(gate).failed(75, "is shut");
     let problem = home.run(gate.iter().chain(&["--json"])).failed(75, "");
     let problem: serde_json::Value = serde_json::from_str(&problem.stderr).unwrap();

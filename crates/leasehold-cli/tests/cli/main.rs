@@ -20,6 +20,7 @@ mod pkill;
 mod purge;
 mod readme;
 mod run;
+mod run_options;
 mod secrets;
 mod service;
 mod store_failures;

@@ -18,7 +18,7 @@ fn second_run_is_refused_or_waits_while_the_first_holds_the_lease() {
     home.run(["run", "job", "-w", "50ms", "--", "touch", "ran"])
         .failed(75, "job is held by");
     home.run(["run", "job", "-n", "-E", "0", "--", "touch", "ran"])
-        .failed(0, "held by");
+        .ok();
     home.run(["run", "job", "-n", "-E", "42", "--", "touch", "ran"])
         .failed(42, "held by");
     home.run(["acquire", "job", "-n"]).failed(75, "held by");
@@ -193,6 +193,28 @@ fn processes_left_behind_are_ended_before_the_release() {
         assert_eq!(stat(left), None);
         assert!(!home.is_held("job"));
     }
+}
+
+#[test]
+fn daemons_of_the_command_leave_no_zombies() {
+    let home = Home::new();
+    // Three processes outside of the group lose their parent, and then end.
+    let script =
+        "for i in 1 2 3; do (setsid sh -c 'echo orphan' &); done; echo ready; cat >/dev/null";
+    let mut run = home.start(["run", "job", "--", "sh", "-c", script]);
+    for _ in 0..3 {
+        run.expect("orphan");
+    }
+    let zombies = || {
+        let stats = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            Some(stat.rsplit_once(") ")?.1.to_owned())
+        });
+        let zombie = format!("Z {} ", run.pid());
+        stats.filter(|stat| stat.starts_with(&zombie)).count()
+    };
+    crate::support::eventually("the end of all zombies", || (zombies() == 0).then_some(()));
+    run.ends_with(0);
 }
 
 #[test]

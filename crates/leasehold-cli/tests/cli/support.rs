@@ -200,6 +200,11 @@ impl Running {
         }
     }
 
+    /// Returns the next line, if one is printed in this time.
+    pub(crate) fn next_line(&mut self, limit: Duration) -> Option<String> {
+        self.lines.recv_timeout(limit).ok()
+    }
+
     /// Returns the lines that preceded the expected ones.
     pub(crate) fn seen(&self) -> &[String] {
         &self.seen

@@ -34,7 +34,8 @@ impl Drop for Group {
 
 fn watchdog(ttl: Duration) -> Running {
     let mut command = Command::new(LEASEHOLD);
-    let mut watchdog = Running::start(command.args(["__watchdog", &ttl.as_micros().to_string()]));
+    let mut watchdog =
+        Running::start(command.args(["__watchdog", &ttl.as_micros().to_string(), "SIGTERM"]));
     watchdog.expect("ready");
     watchdog
 }
@@ -88,7 +89,7 @@ fn watchdog_closes_inherited_files_and_ignores_signals() {
     let mut command = Command::new("sh");
     command.args([
         "-c",
-        r#"exec 7</dev/null "$0" __watchdog 1000000"#,
+        r#"exec 7</dev/null "$0" __watchdog 1000000 SIGTERM"#,
         LEASEHOLD,
     ]);
     let mut watchdog = Running::start(&mut command);

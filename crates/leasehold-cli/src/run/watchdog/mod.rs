@@ -8,8 +8,8 @@
 //! | | `ready` | the watchdog runs in a session of its own |
 //! | `watch GROUP DEADLINE` | `watching` | end this process group before this time of the boot clock, in µs |
 //!
-//! The end of the pipe means that `leasehold run` is dead. The watchdog writes `ended` when it ends the group: TERM first,
-//! and KILL some time before the deadline. `leasehold run` disarms it by killing it, which works in every state.
+//! The end of the pipe means that `leasehold run` is dead. The watchdog writes `ended` when it ends the group: TERM (or the
+//! signal of `--on-loss`) first, and KILL some time before the deadline. `leasehold run` disarms it by killing it, which works in every state.
 //!
 //! `pkill -9 leasehold` must not kill it together with `leasehold run`. Therefore its process name and its arguments never
 //! contain that word, the name of the lease or the URL of the store: the kernel names a process after the path that it was
@@ -22,9 +22,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use leasehold::core::BootTime;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use super::process::{forget_handled, spawn_handled};
 
 pub(super) mod process;
 
@@ -53,15 +56,17 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts the watchdog, and waits until it has detached from the terminal of this process.
-    pub(super) async fn start(ttl: Duration) -> io::Result<Self> {
-        let mut process = Command::new(super::THIS_PROGRAM)
+    pub(super) async fn start(ttl: Duration, loss_signal: Signal) -> io::Result<Self> {
+        let mut command = Command::new(super::THIS_PROGRAM);
+        command
             .arg0(OsStr::from_bytes(PROCESS_NAME.to_bytes()))
             .arg(WORD)
             .arg(ttl.as_micros().to_string())
+            .arg(loss_signal.as_str())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let mut process = spawn_handled(|| command.spawn(), Child::id)?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(io::Error::other("the watchdog has no pipes"));
         };
@@ -100,8 +105,11 @@ impl Watchdog {
     /// Kills the watchdog, so that it cannot end another group that reuses the id. Returns whether it had ended its group
     /// before.
     pub(super) async fn disarm(mut self) -> bool {
+        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
         // Fails only if the watchdog is dead already.
         let _ = self.process.kill().await;
+        id.into_iter()
+            .for_each(|id| forget_handled(Pid::from_raw(id)));
         let mut ended = false;
         while let Ok(Some(line)) = self.answers.next_line().await {
             ended |= line == ENDED;

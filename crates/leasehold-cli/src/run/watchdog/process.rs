@@ -13,18 +13,22 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::unistd::{Pid, close, read, setsid};
 
+use crate::exit;
+
 use super::{ENDED, PROCESS_NAME, READY, WATCH, WATCHING, grace};
 
 /// How often to poll for the end of the group: often enough that the kernel cannot have reused its id in between.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs the watchdog of a lease with this ttl, in microseconds.
-pub(crate) fn main(ttl: &str) -> ExitCode {
-    let watched = ttl
-        .parse()
-        .map_err(io::Error::other)
-        .and_then(|ttl| detach().map(|()| watch(grace(Duration::from_micros(ttl)))));
-    match watched {
+/// Runs the watchdog. The arguments are the ttl of the lease in microseconds, and the signal that asks the command to end.
+pub(crate) fn main(arguments: &[&str]) -> ExitCode {
+    let &[ttl, signal] = arguments else {
+        return ExitCode::from(exit::USAGE);
+    };
+    let (Ok(ttl), Ok(signal)) = (ttl.parse(), signal.parse()) else {
+        return ExitCode::from(exit::USAGE);
+    };
+    match detach().map(|()| watch(grace(Duration::from_micros(ttl)), signal)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -78,7 +82,7 @@ impl Watch {
 }
 
 /// Watches until the group has to be ended, and ends it.
-fn watch(grace: Duration) {
+fn watch(grace: Duration, signal: Signal) {
     let mut input = Input::default();
     let mut watch = Watch::default();
     let mut more = true;
@@ -91,8 +95,8 @@ fn watch(grace: Duration) {
     };
     // Fails if `leasehold run` is dead.
     let _ = answer(ENDED);
-    let _ = killpg(group, Signal::SIGTERM);
-    // A stopped process does not handle TERM until it continues.
+    let _ = killpg(group, signal);
+    // A stopped process does not handle a signal until it continues.
     let _ = killpg(group, Signal::SIGCONT);
     // A quarter of the grace period is left for the kernel to end the group.
     let kill_at = (watch.deadline - grace / 4).min(Machine.boot_time() + grace);

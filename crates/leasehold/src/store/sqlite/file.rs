@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::{connection_queue, failure};
@@ -23,6 +24,9 @@ const SCHEMA: &str = include_str!("schema.sql");
 const FROM_VERSION_1: &str = "\
     alter table clock add column restarted_us integer; \
     update clock set restarted_us = high_water_us";
+
+/// A log of more bytes is emptied when the file is opened: reading it again takes some milliseconds.
+const LONG_LOG: u64 = 1 << 20;
 
 /// How long another process may keep the file locked before that is an error.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +53,8 @@ impl File {
         };
         let mut connection = file.connect()?;
         file.set_up(&mut connection)?;
+        file.shorten_log(&mut connection)
+            .map_err(|error| failure::while_opening(&file.path, &error))?;
         // The first connection becomes the writer's, whose cache holds the pages of 100,000 records.
         { connection.execute_batch("pragma cache_size = -65536") }
             .map_err(|error| failure::while_opening(&file.path, &error))?;
@@ -65,6 +71,9 @@ impl File {
         let connect = || {
             let mut connection = Connection::open_with_flags(&self.path, flags)?;
             connection.busy_handler(Some(lock_retry_handler()))?;
+            // Closing the last connection would copy the log and sync three files. A program that runs for a moment would
+            // do that each time.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             // Commits are durable. A commit checkpoints the log itself only if the log has grown so long that the
             // checkpointer must be failing. The log shrinks after a burst. The cache is small: the pages that a reading
             // connection has cached are outdated by the writer's next commit.
@@ -104,6 +113,26 @@ impl File {
                 self.path.display()
             ))),
         }
+    }
+
+    /// Empties the log if programs that ran for a moment have left a long one, unless another process uses it.
+    fn shorten_log(&self, connection: &mut Connection) -> rusqlite::Result<()> {
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        if fs::metadata(log).is_ok_and(|log| log.len() > LONG_LOG) {
+            checkpoint_log(connection);
+            // It does not wait for other processes.
+            let emptied = connection
+                .busy_handler(None::<fn(i32) -> bool>)
+                .and_then(|()| {
+                    connection.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()))
+                });
+            if let Err(error) = emptied {
+                tracing::debug!(%error, "cannot empty the log");
+            }
+            connection.busy_handler(Some(lock_retry_handler()))?;
+        }
+        Ok(())
     }
 
     /// Creates the tables if they are missing. Several processes may do so at once.
