@@ -25,7 +25,8 @@ pub struct Traffic {
     /// The number of connections.
     pub connections: u64,
     /// How often a client sent something after it had received an answer, or for the first time: the round trips, if
-    /// it sends one request at a time on a connection.
+    /// it sends one request at a time on a connection. If it sends a request in several parts, [delay](Proxy::delay) the
+    /// answers, so that none passes between two parts.
     pub round_trips: u64,
     /// The number of bytes to the server.
     pub sent: u64,
@@ -230,21 +231,35 @@ impl Listener {
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         let has_answer = AtomicBool::new(true);
-        let up = self.pump(Direction::ToServer, from_client, to_server, |bytes| {
-            self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
-            if has_answer.swap(false, Ordering::SeqCst) {
-                self.counted.round_trips.fetch_add(1, Ordering::SeqCst);
-            }
-            match self.state.borrow().stale < number {
-                true => Ok(()),
-                false => Err(std::io::ErrorKind::ConnectionAborted.into()),
-            }
-        });
-        let down = self.pump(Direction::ToClient, from_server, to_client, |bytes| {
-            self.counted.received.fetch_add(bytes, Ordering::SeqCst);
-            has_answer.store(true, Ordering::SeqCst);
-            Ok(())
-        });
+        let begins_trip = || has_answer.swap(false, Ordering::SeqCst);
+        let up = self.pump(
+            Direction::ToServer,
+            from_client,
+            to_server,
+            begins_trip,
+            |bytes, begins_trip| {
+                self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
+                self.counted
+                    .round_trips
+                    .fetch_add(begins_trip.into(), Ordering::SeqCst);
+                match self.state.borrow().stale < number {
+                    true => Ok(()),
+                    false => Err(std::io::ErrorKind::ConnectionAborted.into()),
+                }
+            },
+        );
+        let begins_none = || false;
+        let down = self.pump(
+            Direction::ToClient,
+            from_server,
+            to_client,
+            begins_none,
+            |bytes, _| {
+                self.counted.received.fetch_add(bytes, Ordering::SeqCst);
+                has_answer.store(true, Ordering::SeqCst);
+                Ok(())
+            },
+        );
         tokio::try_join!(up, down).map(drop)
     }
 
@@ -253,18 +268,21 @@ impl Listener {
         direction: Direction,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
-        count: impl Fn(u64) -> std::io::Result<()>,
+        begins_trip: impl Fn() -> bool,
+        count: impl Fn(u64, bool) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let read = from.read(&mut buffer).await?;
+            // Decided on arrival: an answer that passes during the delay did not cause these bytes.
+            let begins_trip = begins_trip();
             let delay = self.passable(direction).await?;
             tokio::time::sleep(delay).await;
             self.passable(direction).await?;
             if read == 0 {
                 return to.shutdown().await;
             }
-            count(read as u64)?;
+            count(read as u64, begins_trip)?;
             to.write_all(&buffer[..read]).await?;
         }
     }

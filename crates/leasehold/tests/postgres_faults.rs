@@ -123,6 +123,8 @@ async fn each_call_is_one_round_trip() {
     let server = leasehold_testbed::shared("postgres").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
     let store = Fixture::on(proxy.port()).open_with("&changes=off").await;
+    // The server may answer the first part of a long request before the second part is sent.
+    proxy.delay(Duration::from_millis(20));
     let names: Vec<_> = (0..64).map(|n| name(&format!("n{n:02}"))).collect();
     let trips = async |what: &str, call: &dyn Fn() -> Call| {
         let before = proxy.traffic().round_trips;

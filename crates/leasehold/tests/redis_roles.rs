@@ -22,7 +22,17 @@ async fn unreplicated_write_is_never_confirmed() {
 
 /// Promotes the replica, and makes the primary its replica, without losing data.
 async fn fail_over(primary: &Server, replica: &Server) {
-    run_command::<()>(primary, "WAIT 1 10000").await;
+    // `WAIT` waits for the writes of its own connection only, so it follows one.
+    let client = redis::Client::open(primary.url()).expect("a good URL");
+    let connection = client.get_multiplexed_async_connection().await;
+    let mut writes = redis::pipe();
+    writes.cmd("SET").arg("last write").arg(1).ignore();
+    writes.cmd("WAIT").arg(1).arg(10_000);
+    let replicas: (u32,) = writes
+        .query_async(&mut connection.expect("connects"))
+        .await
+        .expect("an answer");
+    assert_eq!(replicas, (1,), "the replica has all writes");
     run_command::<()>(replica, "REPLICAOF NO ONE").await;
     run_command::<()>(primary, &format!("REPLICAOF 127.0.0.1 {}", replica.port())).await;
 }

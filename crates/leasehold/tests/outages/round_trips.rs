@@ -31,6 +31,8 @@ impl RoundTrips {
             let fence = expect_granted(&trips.proxied, &name("warm")).await;
             release(&trips.proxied, &name("warm"), fence).await;
         }
+        // The server may answer the first part of a long request before the second part is sent.
+        trips.proxy.delay(Duration::from_millis(20));
         trips
     }
 
