@@ -240,8 +240,8 @@ const REBOOT: Config = Config {
     ..BASELINE
 };
 
-/// Explores a configuration exhaustively. Fails if a property is violated, if there are fewer states than `floor`, or if
-/// an expected situation is never reached.
+/// Explores a configuration exhaustively. Fails if a property is violated, if there are fewer states than `floor`, or
+/// if an expected situation is never reached.
 fn check_exploration(name: &str, config: Config, floor: usize, expected: &[Witness]) {
     let model = Leases::new(config);
     let explored = explore(&model).unwrap_or_else(|broken| panic!("{name}: {broken:?}"));

@@ -167,7 +167,7 @@ async fn undelivered_repeated_grant_is_kept(context: TestContext) {
             .await
             .expect("the store answers"),
     );
-    // Its owner may still be at work, so the lease must be left to expire. A release would take effect within this time.
+    // Its owner may still be at work, so the lease must be left to expire. A release would take effect in this time.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let outcome = perform(
         &engine,

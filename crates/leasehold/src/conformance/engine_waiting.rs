@@ -36,10 +36,10 @@ pub(super) async fn wait_for_waiters(engine: &Engine, name: &Name, count: usize)
     }
 }
 
-async fn granted(engine: &Engine, name: &Name, patience: Patience) -> Fence {
+async fn granted(engine: &Engine, name: &Name, wait_limit: Patience) -> Fence {
     let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let reply = engine
-        .perform(name, operation, patience)
+        .perform(name, operation, wait_limit)
         .await
         .expect("the store answers");
     match reply.take().0 {

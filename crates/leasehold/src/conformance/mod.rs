@@ -1,7 +1,7 @@
 //! The conformance suite that every store passes, also for stores outside this repository.
 //!
-//! A [`Place`] opens the store under test. Each [`Case`] runs on any backend, uses unique names, and panics if the store
-//! breaks its contract. So cases run in parallel, also on a store in production use, and require no cleanup.
+//! A [`Place`] opens the store under test. Each [`Case`] runs on any backend, uses unique names, and panics if the
+//! store breaks its contract. So cases run in parallel, also on a store that is in use, and require no cleanup.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -157,8 +157,8 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
     ALL.iter().copied().flatten().copied()
 }
 
-/// Declares the cases of a file: `define_cases!(Store: function, function)`. The compiler reports a function that is not
-/// listed as dead code.
+/// Declares the cases of a file: `define_cases!(Store: function, function)`. The compiler reports an unlisted function
+/// as dead code, so no case can be forgotten.
 macro_rules! define_cases {
     ($layer:ident: $($function:ident),+ $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$(super::Case {

@@ -23,7 +23,8 @@ super::define_cases!(Store:
 
 const WORKERS: usize = 8;
 
-/// Returns the store of each worker. Two workers share a store, which has its own connection where the database has any.
+/// Returns the store of each worker. Two workers share a store; each store has its own connection where the database
+/// allows it.
 async fn workers(context: &TestContext) -> Vec<Arc<dyn Store>> {
     let mut stores = Vec::new();
     for _ in 0..WORKERS / 2 {

@@ -92,7 +92,7 @@ async fn cancelled_waiter_leaves_no_grant(context: TestContext) {
         assert!(waiter.await.is_err_and(|error| error.is_cancelled()));
     }
     release(&*leases, &name, first.fence).await;
-    // One of them may have been granted at the moment of its cancellation. Such a grant is released before its ttl ends.
+    // One of them may have been granted at the moment of its cancellation. Its lease is released before the ttl ends.
     let next = acquire(&name, "ivy")
         .wait(TIMEOUT)
         .expect_granted(&*leases)

@@ -155,8 +155,11 @@ impl Remote {
         let Inner {
             url, host, pool, ..
         } = &*self.inner;
-        let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| Error::invalid("the token contains characters that are not allowed in a header: use a token of `leasehold token create`"))?;
+        let mut header = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+            Error::invalid(
+                "the token is not valid in a header: use a token of `leasehold token create`",
+            )
+        })?;
         header.set_sensitive(true);
         Ok(Self {
             inner: Arc::new(Inner {
