@@ -355,7 +355,7 @@ pub(super) fn acquire_all_request(names: &[&Name]) -> AcquireAllRequest {
 async fn several_leases_are_acquired_all_or_none(context: TestContext) {
     let leases = context.leases().await;
     let (a, b, c) = (context.name("a"), context.name("b"), context.name("c"));
-    let mine = acquire(&b, "ada").expect_granted(&*leases).await;
+    let held = acquire(&b, "ada").expect_granted(&*leases).await;
     let refused = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &a])).await;
     assert!(
         matches!(&refused, AcquiredAll::Held(name, held) if *name == b && &*held.owner == "ada"),
@@ -365,7 +365,7 @@ async fn several_leases_are_acquired_all_or_none(context: TestContext) {
     acquire(&a, "eve")
         .expect_granted(&*context.leases().await)
         .await;
-    assert!(release(&*leases, &b, mine.grant.fence).await);
+    assert!(release(&*leases, &b, held.grant.fence).await);
     let granted = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &c])).await;
     let AcquiredAll::Granted(granted) = granted else {
         panic!("both are free: {granted:?}");

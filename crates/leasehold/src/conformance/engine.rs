@@ -67,11 +67,11 @@ pub(super) async fn stored(context: &TestContext, name: &Name) -> Option<Record>
 async fn only_the_principal_can_act_on_its_lease(context: TestContext) {
     let (engine, name) = (context.engine().await, context.name("one"));
     let (nonce, ada): (_, Option<Text>) = (nonce_hash(), Some("ada".into()));
-    let mine = Acquire {
+    let own = Acquire {
         principal: ada.clone(),
         ..acquire_with(nonce)
     };
-    let outcome = perform(&engine, &name, Operation::Acquire(mine)).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(own)).await;
     let Outcome::Granted(grant) = outcome else {
         panic!("not granted: {outcome:?}");
     };
@@ -158,8 +158,8 @@ async fn undelivered_fresh_grant_is_released(context: TestContext) {
 
 async fn undelivered_repeated_grant_is_kept(context: TestContext) {
     let (engine, name) = (context.engine().await, context.name("one"));
-    let mine = nonce_hash();
-    let operation = Operation::Acquire(acquire_with(mine));
+    let nonce = nonce_hash();
+    let operation = Operation::Acquire(acquire_with(nonce));
     perform(&engine, &name, operation.clone()).await;
     drop(
         engine

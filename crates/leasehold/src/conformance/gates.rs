@@ -47,8 +47,8 @@ async fn gate_can_be_reopened(context: TestContext) {
         context.leases().await,
         context.name_of_kind(Kind::Gate, "device"),
     );
-    let (mine, years) = (nonce(), Duration::from_secs(3_000 * 24 * 60 * 60));
-    let first = acquire(&gate, "ada").nonce(&mine).ttl(years);
+    let (own_nonce, years) = (nonce(), Duration::from_secs(3_000 * 24 * 60 * 60));
+    let first = acquire(&gate, "ada").nonce(&own_nonce).ttl(years);
     let passed = first.clone().expect_granted(&*leases).await;
     // As after a lost answer: the same call passes again.
     let passed_again = first.expect_granted(&*leases).await;

@@ -53,9 +53,9 @@ async fn release_can_be_repeated(context: TestContext) {
 }
 
 async fn release_by_nonce_requires_no_fence(context: TestContext) {
-    let (leases, name, mine) = (context.leases().await, context.name("one"), nonce());
+    let (leases, name, own_nonce) = (context.leases().await, context.name("one"), nonce());
     acquire(&name, "ada")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await;
     assert_eq!(
@@ -63,7 +63,10 @@ async fn release_by_nonce_requires_no_fence(context: TestContext) {
         Ok(false)
     );
     acquire(&name, "bob").expect_refused(&*leases).await;
-    assert_eq!(leases.release(&name, Holding::Nonce(mine)).await, Ok(true));
+    assert_eq!(
+        leases.release(&name, Holding::Nonce(own_nonce)).await,
+        Ok(true)
+    );
     acquire(&name, "bob").expect_granted(&*leases).await;
 }
 
@@ -80,14 +83,14 @@ async fn releasing_a_free_name_is_no_error(context: TestContext) {
 }
 
 async fn breaking_an_own_lease_releases_it(context: TestContext) {
-    let (leases, name, mine) = (context.leases().await, context.name("one"), nonce());
-    let by_nonce = BreakRequest::Own(Holding::Nonce(mine.clone()));
+    let (leases, name, own_nonce) = (context.leases().await, context.name("one"), nonce());
+    let by_nonce = BreakRequest::Own(Holding::Nonce(own_nonce.clone()));
     assert_eq!(
         leases.break_lease(&name, by_nonce.clone()).await,
         Ok(Broke::NotHeld)
     );
     let first = acquire(&name, "ada")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await
         .grant
@@ -95,7 +98,7 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
     let by_fence = BreakRequest::Own(Holding::Fence(first));
     assert_eq!(leases.break_lease(&name, by_fence).await, Ok(Broke::Free));
     let second = acquire(&name, "ada")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await
         .grant
@@ -107,7 +110,7 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
 
 async fn breaking_the_lease_of_another_holder_is_refused(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    let theirs = acquire(&name, "ada")
+    let fence = acquire(&name, "ada")
         .expect_granted(&*leases)
         .await
         .grant
@@ -116,7 +119,7 @@ async fn breaking_the_lease_of_another_holder_is_refused(context: TestContext) {
         let answer = leases.break_lease(&name, BreakRequest::Own(holding)).await;
         assert_eq!(answer, Err(Error::Fenced));
     }
-    renew(&*leases, &name, theirs).await.expect("ada holds it");
+    renew(&*leases, &name, fence).await.expect("ada holds it");
 }
 
 async fn forced_break_stops_the_holder_but_blocks_until_expiry(context: TestContext) {

@@ -146,9 +146,9 @@ async fn each_sharer_has_its_own_fence(context: TestContext) {
     release(&*leases, &name, one).await;
     assert_eq!(renew(&*leases, &name, one).await, Err(Error::Fenced));
     renew(&*leases, &name, two).await.expect("b holds it");
-    let mine = nonce();
+    let own_nonce = nonce();
     let first = acquire(&name, "c")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .shared(Some(2))
         .expect_granted(&*leases)
         .await
@@ -156,7 +156,7 @@ async fn each_sharer_has_its_own_fence(context: TestContext) {
         .fence;
     // The limit is reached, but a repeated nonce replaces its own hold.
     let again = acquire(&name, "c")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .shared(Some(2))
         .expect_granted(&*leases)
         .await
@@ -192,9 +192,9 @@ async fn waiter_takes_the_place_of_a_released_sharer(context: TestContext) {
 }
 
 async fn only_reader_can_become_the_writer(context: TestContext) {
-    let (leases, name, mine) = (context.leases().await, context.name("index"), nonce());
+    let (leases, name, own_nonce) = (context.leases().await, context.name("index"), nonce());
     acquire(&name, "a")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .shared(None)
         .expect_granted(&*leases)
         .await;
@@ -205,12 +205,12 @@ async fn only_reader_can_become_the_writer(context: TestContext) {
         .grant
         .fence;
     acquire(&name, "a")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_refused(&*leases)
         .await;
     release(&*leases, &name, other).await;
     acquire(&name, "a")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await;
     acquire(&name, "b")

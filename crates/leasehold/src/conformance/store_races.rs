@@ -77,10 +77,10 @@ async fn one_of_many_writers_creates(context: TestContext) {
             let (name, start) = (name.clone(), start.clone());
             async move {
                 start.wait().await;
-                let mine = record(&format!("worker {worker}"));
+                let written = record(&format!("worker {worker}"));
                 (
-                    mine.body.clone(),
-                    swap(&*store, write(&name, None, &mine)).await,
+                    written.body.clone(),
+                    swap(&*store, write(&name, None, &written)).await,
                 )
             }
         });

@@ -145,9 +145,9 @@ async fn waiter_sees_the_body_of_the_last_holder(context: TestContext) {
 }
 
 async fn holder_reacquires_without_waiting(context: TestContext) {
-    let (leases, name, mine) = (context.leases().await, context.name("one"), nonce());
+    let (leases, name, own_nonce) = (context.leases().await, context.name("one"), nonce());
     let first = acquire(&name, "ada")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await
         .grant;
@@ -156,7 +156,7 @@ async fn holder_reacquires_without_waiting(context: TestContext) {
     tokio::time::sleep(Duration::from_millis(50)).await;
     // Another waiter is in the queue, but ada holds the lease.
     let again = acquire(&name, "ada")
-        .nonce(&mine)
+        .nonce(&own_nonce)
         .expect_granted(&*leases)
         .await
         .grant;

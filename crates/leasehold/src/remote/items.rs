@@ -47,7 +47,7 @@ impl Remote {
             }
         }
         let granted: NamedLeases = self.parse(&response)?;
-        self.into_claimed(granted.leases, &response)
+        self.to_claimed(granted.leases, &response)
             .map(AcquiredAll::Granted)
     }
 
@@ -61,7 +61,7 @@ impl Remote {
             })
             .await?;
         let claimed: Items = self.parse(&response)?;
-        self.into_claimed(claimed.items, &response)
+        self.to_claimed(claimed.items, &response)
     }
 
     /// Puts an item. Never retried, not even with a nonce: an item keeps only the nonce of its last put, so a late copy
@@ -118,7 +118,7 @@ impl Remote {
         }
     }
 
-    fn into_claimed(
+    fn to_claimed(
         &self,
         leases: Vec<NamedLease>,
         response: &ServiceResponse,
