@@ -1,4 +1,4 @@
-//! What one decision of the core costs.
+//! The cost of one decision of the core.
 //!
 //! ```sh
 //! cargo bench -p leasehold-core
@@ -27,7 +27,7 @@ fn clock() -> Clock {
     Clock::new(BOOT, BOOT, stamp, margin)
 }
 
-/// The record after these operations.
+/// Returns the record after these operations.
 fn after<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> Record {
     let (clock, seen) = (clock(), Observations::none());
     let mut record = None;
@@ -80,8 +80,8 @@ fn is_released(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Released)
 }
 
-/// What goes with a decision: hashing the nonce, and the stored form that most stores share.
-fn around(criterion: &mut Criterion) {
+/// The work around a decision: hashing the nonce, and serialising the record for most stores.
+fn supporting_work(criterion: &mut Criterion) {
     let secret = Nonce::new("0123456789abcdef0123456789abcdef").expect("a nonce");
     let name = Name::lock("nightly-report").expect("a name");
     criterion.bench_function("hash a nonce", |bencher| {
@@ -97,7 +97,7 @@ fn around(criterion: &mut Criterion) {
     });
 }
 
-/// Seconds instead of minutes: what is looked for are factors, and `bench/instructions` counts the rest.
+/// Takes seconds instead of minutes: it shows large factors only, and `bench/instructions` counts the rest.
 fn short() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(500))
@@ -107,6 +107,6 @@ fn short() -> Criterion {
 criterion_group! {
     name = benches;
     config = short();
-    targets = decisions, around
+    targets = decisions, supporting_work
 }
 criterion_main!(benches);

@@ -1,4 +1,4 @@
-//! Taking a lease: grants, grants again, keeping, refusals, reservations.
+//! Acquiring: grants, repeated grants, keeping, refusals, reservations.
 
 mod common;
 
@@ -10,7 +10,7 @@ use leasehold_core::{
 #[test]
 fn first_grant_starts_from_the_store_time() {
     let mut name = Name::default();
-    let grant = name.grants(acquire("a"));
+    let grant = name.expect_granted(acquire("a"));
     assert_eq!(grant.granted, GrantKind::Fresh);
     assert_eq!(grant.fence.get(), at(0).as_millis() * 1_000 + 1);
     assert_eq!((grant.acquired_at, grant.expires_at), (at(0), at(10)));
@@ -20,12 +20,12 @@ fn first_grant_starts_from_the_store_time() {
 #[test]
 fn next_holder_gets_a_higher_fence_the_body_and_the_last_end() {
     let mut name = Name::default();
-    let first = name.grants(acquire("a")).fence;
-    name.does(complete(first, "step 3"));
-    let grant = name.after(1).grants(acquire("b"));
+    let first = name.expect_granted(acquire("a")).fence;
+    name.perform(complete(first, "step 3"));
+    let grant = name.after(1).expect_granted(acquire("b"));
     assert_eq!(grant.fence.get(), first.get() + 1);
     assert_eq!(&*grant.body, "step 3");
-    let last = grant.last.expect("somebody held it before");
+    let last = grant.last.expect("the record keeps its last holder");
     assert_eq!((last.fence, &*last.owner), (first, "a"));
     assert!(matches!(last.how, EndReason::Completed(_)));
 }
@@ -33,15 +33,15 @@ fn next_holder_gets_a_higher_fence_the_body_and_the_last_end() {
 #[test]
 fn live_holder_blocks_grants_until_it_has_certainly_expired() {
     let mut name = Name::default();
-    let first = name.grants(acquire("a")).fence;
-    let held = name.after(4).is_held(acquire("b"));
+    let first = name.expect_granted(acquire("a")).fence;
+    let held = name.after(4).expect_held(acquire("b"));
     assert_eq!((&*held.owner, held.since), ("a", at(0)));
     assert_eq!(
         held.retry_after,
         secs(6) + std::time::Duration::from_micros(1)
     );
-    name.after(6).is_held(acquire("b"));
-    let grant = name.after(1).grants(acquire("b"));
+    name.after(6).expect_held(acquire("b"));
+    let grant = name.after(1).expect_granted(acquire("b"));
     let last = grant.last.expect("expired");
     assert_eq!(
         (last.fence, last.how, last.at),
@@ -53,13 +53,13 @@ fn live_holder_blocks_grants_until_it_has_certainly_expired() {
 #[test]
 fn same_nonce_is_granted_again_at_once_and_invalidates_the_older_fence() {
     let mut name = Name::default();
-    let old = name.grants(acquire("a")).fence;
-    let again = name.after(1).grants(acquire("a"));
+    let old = name.expect_granted(acquire("a")).fence;
+    let again = name.after(1).expect_granted(acquire("a"));
     assert_eq!((again.granted, again.fence > old), (GrantKind::Again, true));
     assert_eq!(name.stored().holders.len(), 1);
-    assert_eq!(name.refuses(renew(old)), Outcome::Fenced);
+    assert_eq!(name.expect_refused(renew(old)), Outcome::Fenced);
     assert_eq!(
-        name.refuses(Operation::Update(write(old, "zombie"))),
+        name.expect_refused(Operation::Update(write(old, "zombie"))),
         Outcome::Fenced
     );
 }
@@ -67,26 +67,26 @@ fn same_nonce_is_granted_again_at_once_and_invalidates_the_older_fence() {
 #[test]
 fn caller_that_presents_its_fence_keeps_it() {
     let mut name = Name::default();
-    let fence = name.grants(acquire("a")).fence;
+    let fence = name.expect_granted(acquire("a")).fence;
     let shown = Acquire {
         fence: Some(fence),
         ..acquire("a")
     };
-    let kept = name.after(4).grants(shown.clone());
+    let kept = name.after(4).expect_granted(shown.clone());
     assert_eq!((kept.granted, kept.fence), (GrantKind::Kept, fence));
     assert_eq!((kept.acquired_at, kept.expires_at), (at(0), at(14)));
-    // Once over, the fence is worth nothing: a new one.
-    assert!(name.after(20).grants(shown).fence > fence);
+    // After the expiry, the old fence is not kept.
+    assert!(name.after(20).expect_granted(shown).fence > fence);
 }
 
 #[test]
 fn same_nonce_of_another_principal_is_another_caller() {
     let mut name = Name::default();
-    name.grants(Acquire {
+    name.expect_granted(Acquire {
         principal: Some("alice".into()),
         ..acquire("a")
     });
-    name.is_held(Acquire {
+    name.expect_held(Acquire {
         principal: Some("bob".into()),
         ..acquire("a")
     });
@@ -99,24 +99,27 @@ fn shared_holders_are_granted_up_to_the_limit_and_block_exclusive_ones() {
         ..acquire(owner)
     };
     let mut name = Name::default();
-    let a = name.grants(shared("a")).fence;
-    let b = name.after(2).grants(shared("b")).fence;
+    let a = name.expect_granted(shared("a")).fence;
+    let b = name.after(2).expect_granted(shared("b")).fence;
     assert!(b > a);
-    let held = name.is_held(shared("c"));
+    let held = name.expect_held(shared("c"));
     assert!(
         held.retry_after < secs(9),
-        "a place comes free with the first"
+        "free when the first sharer expires"
     );
-    let held = name.is_held(acquire("alone"));
-    assert!(held.retry_after > secs(9), "alone only after the last");
-    name.does(release(a));
-    name.grants(shared("c"));
+    let held = name.expect_held(acquire("alone"));
+    assert!(
+        held.retry_after > secs(9),
+        "exclusive only after the last sharer expires"
+    );
+    name.perform(release(a));
+    name.expect_granted(shared("c"));
 }
 
 #[test]
 fn different_limit_is_an_error_and_never_waits() {
     let mut name = Name::default();
-    name.grants(Acquire {
+    name.expect_granted(Acquire {
         mode: TWO,
         ..acquire("a")
     });
@@ -125,11 +128,11 @@ fn different_limit_is_an_error_and_never_waits() {
         ..acquire("b")
     });
     assert_eq!(
-        name.refuses(unlimited),
+        name.expect_refused(unlimited),
         Outcome::LimitMismatch { limit: Some(2) }
     );
-    // Its own limit it may change.
-    name.grants(Acquire {
+    // The only holder may change its own limit.
+    name.expect_granted(Acquire {
         mode: SHARED,
         ..acquire("a")
     });
@@ -142,26 +145,26 @@ fn exclusive_holder_blocks_shared_ones_and_a_shared_holder_can_become_exclusive(
         mode: SHARED,
         ..acquire(owner)
     };
-    name.grants(shared("a"));
-    name.grants(shared("b"));
-    name.is_held(acquire("a"));
-    name.does(Operation::Release(by(leasehold_core::HolderRef::Nonce(
-        nonce("b"),
-    ))));
-    assert_eq!(name.grants(acquire("a")).granted, GrantKind::Again);
-    name.is_held(shared("b"));
+    name.expect_granted(shared("a"));
+    name.expect_granted(shared("b"));
+    name.expect_held(acquire("a"));
+    name.perform(Operation::Release(release_by(
+        leasehold_core::HolderRef::Nonce(nonce("b")),
+    )));
+    assert_eq!(name.expect_granted(acquire("a")).granted, GrantKind::Again);
+    name.expect_held(shared("b"));
 }
 
 #[test]
 fn record_has_a_maximum_number_of_holders() {
     let mut name = Name::default();
     for n in 0..limits::MAX_HOLDERS {
-        name.grants(Acquire {
+        name.expect_granted(Acquire {
             mode: SHARED,
             ..acquire(&n.to_string())
         });
     }
-    name.is_held(Acquire {
+    name.expect_held(Acquire {
         mode: SHARED,
         ..acquire("one more")
     });
@@ -174,13 +177,13 @@ fn item_is_granted_only_in_the_requested_state() {
         ..acquire("a")
     };
     let mut name = Name::default();
-    let refused = name.refuses(Operation::Acquire(claim("NEW")));
-    assert_eq!(refused, Outcome::StateMismatch, "there is none");
-    name.does(put("NEW", "work", None));
-    let refused = name.refuses(Operation::Acquire(claim("DONE")));
+    let refused = name.expect_refused(Operation::Acquire(claim("NEW")));
+    assert_eq!(refused, Outcome::StateMismatch, "there is no item");
+    name.perform(put("NEW", "work", None));
+    let refused = name.expect_refused(Operation::Acquire(claim("DONE")));
     assert_eq!(refused, Outcome::StateMismatch);
-    assert_eq!(&*name.grants(claim("NEW")).body, "work");
-    name.is_held(claim("NEW"));
+    assert_eq!(&*name.expect_granted(claim("NEW")).body, "work");
+    name.expect_held(claim("NEW"));
 }
 
 #[test]
@@ -190,43 +193,56 @@ fn fences_start_above_the_floor_and_can_be_exhausted() {
         floor: Fence::new(number).unwrap(),
         ..acquire("a")
     };
-    assert_eq!(name.grants(floor(1 << 52)).fence.get(), (1 << 52) + 1);
+    assert_eq!(
+        name.expect_granted(floor(1 << 52)).fence.get(),
+        (1 << 52) + 1
+    );
     let last = Operation::Acquire(floor(Fence::MAX.get()));
-    assert_eq!(name.refuses(last), Outcome::Exhausted);
+    assert_eq!(name.expect_refused(last), Outcome::Exhausted);
 }
 
 #[test]
 fn reservation_blocks_all_other_callers() {
     let mut name = Name::default();
-    assert_eq!(name.refuses(reserve("w")), Outcome::Free);
-    let fence = name.grants(acquire("a")).fence;
-    assert_eq!(name.does(reserve("w")), Outcome::Reserved { until: at(5) });
-    assert!(matches!(name.refuses(reserve("x")), Outcome::Held(_)));
-    name.does(release(fence));
-    let held = name.after(1).is_held(acquire("b"));
+    assert_eq!(name.expect_refused(reserve("w")), Outcome::Free);
+    let fence = name.expect_granted(acquire("a")).fence;
+    assert_eq!(
+        name.perform(reserve("w")),
+        Outcome::Reserved { until: at(5) }
+    );
+    assert!(matches!(
+        name.expect_refused(reserve("x")),
+        Outcome::Held(_)
+    ));
+    name.perform(release(fence));
+    let held = name.after(1).expect_held(acquire("b"));
     assert_eq!(&*held.owner, "");
-    name.grants(acquire("w"));
-    assert_eq!(name.stored().next, None, "its turn has come");
+    name.expect_granted(acquire("w"));
+    assert_eq!(
+        name.stored().next,
+        None,
+        "the grant uses up the reservation"
+    );
 }
 
 #[test]
 fn reservation_lapses_and_can_be_withdrawn() {
     let mut name = Name::default();
-    let fence = name.grants(acquire("a")).fence;
-    name.does(reserve("w"));
-    name.does(release(fence));
-    name.after(5).is_held(acquire("b"));
-    let fence = name.after(1).grants(acquire("b")).fence;
-    name.does(reserve("w"));
+    let fence = name.expect_granted(acquire("a")).fence;
+    name.perform(reserve("w"));
+    name.perform(release(fence));
+    name.after(5).expect_held(acquire("b"));
+    let fence = name.after(1).expect_granted(acquire("b")).fence;
+    name.perform(reserve("w"));
     let withdraw = Operation::Reserve(Reserve {
         nonce: nonce("w"),
         mode: Mode::Exclusive,
         span: secs(0),
     });
-    assert_eq!(name.does(withdraw.clone()), Outcome::Free);
-    assert_eq!(name.refuses(withdraw), Outcome::Free);
-    name.does(release(fence));
-    name.grants(acquire("c"));
+    assert_eq!(name.perform(withdraw.clone()), Outcome::Free);
+    assert_eq!(name.expect_refused(withdraw), Outcome::Free);
+    name.perform(release(fence));
+    name.expect_granted(acquire("c"));
 }
 
 #[test]
@@ -236,11 +252,11 @@ fn waiter_reserves_for_thirty_seconds_and_is_then_barred_for_as_long() {
         ttl: secs(1_000),
         ..acquire("a")
     };
-    name.grants(long);
+    name.expect_granted(long);
     let mut reserved = Vec::new();
     for second in 0..70 {
         name.second = second;
-        if let Outcome::Reserved { until } = name.does(reserve("w")) {
+        if let Outcome::Reserved { until } = name.perform(reserve("w")) {
             assert!(until <= at(second + 5));
             reserved.push(second);
         }

@@ -32,12 +32,12 @@ fn between(earliest: u64, latest: u64) -> Interval {
     }
 }
 
-/// Known exactly at boot second 0, which is second 100 of the store.
+/// Returns a clock that is known exactly at boot second 0, which is second 100 of the store.
 fn exact(margin: u64) -> Clock {
     Clock::new(boot(0), boot(0), stamp(100), secs(margin))
 }
 
-/// Does it at this boot second, with what was seen; returns the record as it would be written.
+/// Applies an operation at this boot second with these observations. Returns the record to write, if any.
 fn perform(
     record: Option<&Record>,
     operation: Operation,
@@ -52,16 +52,16 @@ fn perform(
     }
 }
 
-fn take(
+fn is_granted(
     record: Option<&Record>,
-    who: &str,
+    nonce: &str,
     clock: &Clock,
     second: u64,
     observations: &Observations,
 ) -> bool {
     perform(
         record,
-        Operation::Acquire(acquire(who)),
+        Operation::Acquire(acquire(nonce)),
         clock,
         second,
         observations,
@@ -123,7 +123,7 @@ fn shift_beyond_the_margin_is_a_step() {
 
 #[test]
 fn slow_answer_that_may_hide_a_step_widens_the_interval() {
-    // The clock has stepped back by 5 s; the answer took 6 s, so it might be right either way.
+    // The clock has stepped back by 5 s. The answer took 6 s, so it is consistent with and without the step.
     let mut clock = exact(0);
     assert_eq!(
         clock.observe(boot(0), boot(6), stamp(101)),
@@ -131,7 +131,7 @@ fn slow_answer_that_may_hide_a_step_widens_the_interval() {
     );
     assert!(
         clock.interval(boot(6)).earliest <= at(101),
-        "only this is sure"
+        "only these bounds are certain"
     );
     assert_eq!(
         clock.observe(boot(7), boot(7), stamp(102)),
@@ -168,21 +168,21 @@ fn deadline_counts_from_the_send_and_ends_a_margin_early() {
     assert_eq!(margin, secs(2) + Duration::from_millis(10));
     let until = deadline(boot(50), TTL, at(110), stamp(100), secs(2));
     assert_eq!(until, boot(50) + TTL - margin);
-    // The request was late: less is left than the ttl.
+    // The request arrived late: less than the ttl remains.
     let until = deadline(boot(50), TTL, at(110), stamp(104), secs(0));
     assert_eq!(until, boot(56) - Duration::from_millis(10));
-    // A coarse answer may be older than it says.
+    // A coarse time may be older than it shows.
     let until = deadline(boot(50), TTL, at(110), coarse(104, 1), secs(0));
     assert_eq!(until, boot(55) - Duration::from_millis(10));
-    // Nothing left: ask again.
+    // No time remains: the caller must acquire again.
     assert_eq!(
         deadline(boot(50), TTL, at(110), stamp(999), secs(0)),
         boot(50)
     );
 }
 
-/// Observes an answer that took no time.
-fn hear(clock: &mut Clock, second: u64, store: u64) -> ClockChange {
+/// Observes an answer without a round-trip time.
+fn observe_at(clock: &mut Clock, second: u64, store: u64) -> ClockChange {
     clock.observe(boot(second), boot(second), stamp(store))
 }
 
@@ -190,52 +190,52 @@ fn hear(clock: &mut Clock, second: u64, store: u64) -> ClockChange {
 fn holder_keeps_its_remaining_time_after_a_step_forward() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 500), ClockChange::Stepped);
+    assert_eq!(observe_at(&mut clock, 1, 500), ClockChange::Stepped);
     let none = Observations::none();
-    assert!(!take(Some(&record), "b", &clock, 1, &none));
-    assert!(!take(Some(&record), "b", &clock, 10, &none));
-    assert!(take(Some(&record), "b", &clock, 11, &none));
+    assert!(!is_granted(Some(&record), "b", &clock, 1, &none));
+    assert!(!is_granted(Some(&record), "b", &clock, 10, &none));
+    assert!(is_granted(Some(&record), "b", &clock, 11, &none));
 }
 
 #[test]
 fn holder_expires_later_by_at_most_the_step_after_a_step_back() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 98), ClockChange::Stepped);
+    assert_eq!(observe_at(&mut clock, 1, 98), ClockChange::Stepped);
     let none = Observations::none();
-    assert!(!take(Some(&record), "b", &clock, 13, &none));
-    assert!(take(Some(&record), "b", &clock, 14, &none));
+    assert!(!is_granted(Some(&record), "b", &clock, 13, &none));
+    assert!(is_granted(Some(&record), "b", &clock, 14, &none));
 }
 
 #[test]
 fn holder_expires_by_observation_after_a_long_step_back() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    assert_eq!(hear(&mut clock, 1, 50), ClockChange::Stepped);
+    assert_eq!(observe_at(&mut clock, 1, 50), ClockChange::Stepped);
     let mut observations = Observations::none();
     assert!(
-        !take(Some(&record), "b", &clock, 59, &observations),
-        "never seen"
+        !is_granted(Some(&record), "b", &clock, 59, &observations),
+        "never observed"
     );
     observations.update(Some(&record), &clock, boot(1));
-    assert!(!take(Some(&record), "b", &clock, 11, &observations));
+    assert!(!is_granted(Some(&record), "b", &clock, 11, &observations));
     observations.update(Some(&record), &clock, boot(11));
-    assert!(take(Some(&record), "b", &clock, 12, &observations));
+    assert!(is_granted(Some(&record), "b", &clock, 12, &observations));
 }
 
 #[test]
 fn renewal_restarts_the_observation() {
     let mut clock = exact(0);
     let record = granted(&clock, 0);
-    hear(&mut clock, 1, 50);
+    observe_at(&mut clock, 1, 50);
     let mut observations = Observations::none();
     observations.update(Some(&record), &clock, boot(1));
     let fence = record.holders[0].fence;
-    // Its engine has not noticed the step.
+    // The engine of the renewal has not noticed the step.
     let renewed = perform(Some(&record), renew(fence), &exact(0), 8, &observations).expect("live");
     observations.update(Some(&renewed), &clock, boot(8));
-    assert!(!take(Some(&renewed), "b", &clock, 12, &observations));
-    assert!(take(Some(&renewed), "b", &clock, 19, &observations));
+    assert!(!is_granted(Some(&renewed), "b", &clock, 12, &observations));
+    assert!(is_granted(Some(&renewed), "b", &clock, 19, &observations));
 }
 
 #[test]
@@ -254,11 +254,23 @@ fn lease_of_a_day_is_not_doubled_by_a_small_step() {
             0,
             &Observations::none(),
         );
-        assert_eq!(hear(&mut clock, 1, after + 1), ClockChange::Stepped);
-        // By 500 ppm the clocks may have drifted apart by 43 s meanwhile.
+        assert_eq!(observe_at(&mut clock, 1, after + 1), ClockChange::Stepped);
+        // At 500 ppm, the clocks may have drifted apart by 43 s meanwhile.
         let none = Observations::none();
-        assert!(!take(record.as_ref(), "b", &clock, day + over / 2, &none));
-        assert!(take(record.as_ref(), "b", &clock, day + over + 44, &none));
+        assert!(!is_granted(
+            record.as_ref(),
+            "b",
+            &clock,
+            day + over / 2,
+            &none
+        ));
+        assert!(is_granted(
+            record.as_ref(),
+            "b",
+            &clock,
+            day + over + 44,
+            &none
+        ));
     }
 }
 
@@ -266,15 +278,15 @@ fn lease_of_a_day_is_not_doubled_by_a_small_step() {
 fn holder_is_judged_by_the_slowest_clock_after_several_steps() {
     let mut clock = exact(0);
     let before = granted(&clock, 0);
-    hear(&mut clock, 1, 95);
+    observe_at(&mut clock, 1, 95);
     let between = granted(&clock, 2);
-    hear(&mut clock, 3, 120);
+    observe_at(&mut clock, 3, 120);
     let none = Observations::none();
-    // Written as 110 by a clock that showed 94 then, and as 106 by the same that showed 96.
-    assert!(!take(Some(&before), "b", &clock, 15, &none));
-    assert!(take(Some(&before), "b", &clock, 17, &none));
-    assert!(!take(Some(&between), "b", &clock, 12, &none));
-    assert!(take(Some(&between), "b", &clock, 13, &none));
+    // The expiry is 110 by a clock that would show 94 now, and 106 by one that would show 96.
+    assert!(!is_granted(Some(&before), "b", &clock, 15, &none));
+    assert!(is_granted(Some(&before), "b", &clock, 17, &none));
+    assert!(!is_granted(Some(&between), "b", &clock, 12, &none));
+    assert!(is_granted(Some(&between), "b", &clock, 13, &none));
 }
 
 #[test]
@@ -282,17 +294,41 @@ fn lease_granted_after_a_step_is_judged_by_the_clock_again() {
     let mut clock = exact(0);
     clock.observe(boot(1), boot(1), stamp(500));
     let record = granted(&clock, 2);
-    assert!(!take(Some(&record), "b", &clock, 12, &Observations::none()));
-    assert!(take(Some(&record), "b", &clock, 13, &Observations::none()));
+    assert!(!is_granted(
+        Some(&record),
+        "b",
+        &clock,
+        12,
+        &Observations::none()
+    ));
+    assert!(is_granted(
+        Some(&record),
+        "b",
+        &clock,
+        13,
+        &Observations::none()
+    ));
 }
 
 #[test]
 fn lease_granted_after_a_step_back_is_judged_by_the_present_clock() {
     let mut clock = exact(0);
-    hear(&mut clock, 1, 50);
+    observe_at(&mut clock, 1, 50);
     let record = granted(&clock, 2);
-    assert!(!take(Some(&record), "b", &clock, 12, &Observations::none()));
-    assert!(take(Some(&record), "b", &clock, 13, &Observations::none()));
+    assert!(!is_granted(
+        Some(&record),
+        "b",
+        &clock,
+        12,
+        &Observations::none()
+    ));
+    assert!(is_granted(
+        Some(&record),
+        "b",
+        &clock,
+        13,
+        &Observations::none()
+    ));
 }
 
 #[test]
@@ -303,7 +339,7 @@ fn shifts_below_the_margin_accumulate_to_a_step() {
         let heard: Vec<_> = (1..=3)
             .map(|second| {
                 shown += 1 + 4 * direction;
-                hear(
+                observe_at(
                     &mut clock,
                     second,
                     shown.try_into().expect("after the epoch"),
@@ -324,9 +360,9 @@ fn shifts_below_the_margin_accumulate_to_a_step() {
 #[test]
 fn shift_back_and_forth_beyond_the_margin_is_a_step() {
     let mut clock = exact(10);
-    assert_eq!(hear(&mut clock, 1, 101 - 8), ClockChange::Widened);
-    assert_eq!(hear(&mut clock, 2, 102 + 1), ClockChange::Widened);
-    assert_eq!(hear(&mut clock, 3, 103 + 8), ClockChange::Stepped);
+    assert_eq!(observe_at(&mut clock, 1, 101 - 8), ClockChange::Widened);
+    assert_eq!(observe_at(&mut clock, 2, 102 + 1), ClockChange::Widened);
+    assert_eq!(observe_at(&mut clock, 3, 103 + 8), ClockChange::Stepped);
 }
 
 #[test]
@@ -338,11 +374,17 @@ fn expiry_written_by_a_clock_years_ahead_does_not_block_the_name() {
     let clock = exact(0);
     let mut observations = Observations::none();
     observations.update(Some(&record), &clock, boot(0));
-    assert!(!take(Some(&record), "b", &clock, 10, &observations));
-    assert!(take(Some(&record), "b", &clock, 11, &observations));
-    // It stays over while the clock comes near that expiry.
-    assert!(take(Some(&record), "b", &clock, year - 101, &observations));
-    // A renewal mends the expiry.
+    assert!(!is_granted(Some(&record), "b", &clock, 10, &observations));
+    assert!(is_granted(Some(&record), "b", &clock, 11, &observations));
+    // It stays expired while the clock approaches that expiry.
+    assert!(is_granted(
+        Some(&record),
+        "b",
+        &clock,
+        year - 101,
+        &observations
+    ));
+    // A renewal corrects the expiry.
     let fence = record.holders[0].fence;
     let mended = perform(Some(&record), renew(fence), &clock, 5, &observations).expect("live");
     assert_eq!(
@@ -356,12 +398,12 @@ fn holder_with_a_wide_interval_keeps_its_whole_ttl() {
     let mut clock = Clock::new(boot(0), boot(2), stamp(100), secs(0));
     let record = granted(&clock, 2);
     assert_eq!(record.holders[0].expires_at, at(112));
-    // The answer to the write was quick: the time is known exactly, and two seconds behind what was written.
+    // The answer to the write was fast: the time is now known exactly, two seconds before the written one.
     clock.observe(boot(2), boot(2), stamp(100));
     let mut observations = Observations::none();
     observations.update(Some(&record), &clock, boot(2));
-    assert!(!take(Some(&record), "b", &clock, 14, &observations));
-    assert!(take(Some(&record), "b", &clock, 15, &observations));
+    assert!(!is_granted(Some(&record), "b", &clock, 14, &observations));
+    assert!(is_granted(Some(&record), "b", &clock, 15, &observations));
 }
 
 #[test]
@@ -393,6 +435,6 @@ fn reservation_written_by_a_clock_ahead_is_ignored() {
     let held = granted(&ahead, 0);
     let mut record = perform(Some(&held), common::reserve("w"), &ahead, 0, &none).expect("held");
     record.holders.clear();
-    assert!(!take(Some(&record), "b", &ahead, 1, &none));
-    assert!(take(Some(&record), "b", &exact(0), 1, &none));
+    assert!(!is_granted(Some(&record), "b", &ahead, 1, &none));
+    assert!(is_granted(Some(&record), "b", &exact(0), 1, &none));
 }

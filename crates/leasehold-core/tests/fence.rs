@@ -1,4 +1,4 @@
-//! A fence can be checked by looking for a text: what `leasehold::fence` does in every database.
+//! A fence can be checked by a text search, as `leasehold::fence` does in every database.
 
 mod common;
 
@@ -9,14 +9,14 @@ use leasehold_core::{
     Acquire, Fence, GrantKind, Hash, Holder, HolderRef, Mode, Operation, Outcome, Record,
 };
 
-/// Whether a resource that finds these holders lets this fence write.
-fn passes(name: &Name, fence: Fence) -> bool {
+/// Returns whether a resource that searches the stored holders accepts this fence.
+fn is_accepted(name: &Name, fence: Fence) -> bool {
     let holders = name.record.as_ref().map(|record| &record.holders);
     let holders = serde_json::to_string(&holders).unwrap();
     holders.contains(&format!("{{\"fence\":{fence},"))
 }
 
-/// What has become of every fence that was ever granted.
+/// The expected state of a granted fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
     Holds(Mode, Hash),
@@ -24,7 +24,7 @@ enum Expected {
     Ended,
 }
 
-/// Numbers that a seed repeats.
+/// Reproducible random numbers.
 struct Random(u64);
 
 impl Random {
@@ -45,28 +45,29 @@ fn text_search_for_a_fence_agrees_with_the_core() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let mut name = Name::default();
-        let mut fates = BTreeMap::new();
+        let mut expectations = BTreeMap::new();
         for step in 0..60 {
             name.after(random.below(6));
-            let fences: Vec<Fence> = fates.keys().copied().collect();
+            let fences: Vec<Fence> = expectations.keys().copied().collect();
             let operation = any_operation(&mut random, &fences);
-            let outcome = name.does(operation.clone());
-            follow(&mut fates, &name, &operation, &outcome);
-            for (&fence, &fate) in &fates {
+            let outcome = name.perform(operation.clone());
+            update_expectations(&mut expectations, &name, &operation, &outcome);
+            for (&fence, &expected) in &expectations {
                 let may_renew = matches!(decide(&name, renew(fence)), Outcome::Renewed(_));
-                let passes = passes(&name, fence);
+                let is_accepted = is_accepted(&name, fence);
                 let has_holder = |record: &Record| record.has_holder(fence);
-                assert_eq!(passes, name.record.as_ref().is_some_and(has_holder));
-                let told = format!("seed {seed}, step {step}, {operation:?}: {fence} {fate:?}");
-                match (may_renew, fate) {
-                    (true, _) => assert!(passes, "a live holder is refused: {told}"),
-                    (false, Expected::Ended) => assert!(!passes, "a zombie passes: {told}"),
+                assert_eq!(is_accepted, name.record.as_ref().is_some_and(has_holder));
+                let context =
+                    format!("seed {seed}, step {step}, {operation:?}: {fence} {expected:?}");
+                match (may_renew, expected) {
+                    (true, _) => assert!(is_accepted, "a live holder is refused: {context}"),
+                    (false, Expected::Ended) => assert!(!is_accepted, "a zombie passes: {context}"),
                     (false, Expected::Holds(..)) => {}
                 }
                 checked[if may_renew {
                     0
                 } else {
-                    1 + usize::from(fate == Expected::Ended)
+                    1 + usize::from(expected == Expected::Ended)
                 }] += 1;
             }
         }
@@ -74,14 +75,14 @@ fn text_search_for_a_fence_agrees_with_the_core() {
     assert!(checked.iter().all(|count| *count > 500), "{checked:?}");
 }
 
-/// The outcome alone.
+/// Returns the outcome of an operation without performing it.
 fn decide(name: &Name, operation: Operation) -> Outcome {
     let mut copy = Name {
         record: name.record.clone(),
         second: name.second,
         high_water: name.high_water,
     };
-    copy.does(operation)
+    copy.perform(operation)
 }
 
 fn any_operation(random: &mut Random, fences: &[Fence]) -> Operation {
@@ -91,7 +92,7 @@ fn any_operation(random: &mut Random, fences: &[Fence]) -> Operation {
         0..=5 => {
             let nonce = ["a", "b", "c"][random.below(3) as usize];
             Operation::Acquire(Acquire {
-                // A text that would deceive a careless search.
+                // An owner that a careless search would mistake for a holder entry.
                 owner: format!("[{{\"fence\":{fence},\"").into(),
                 mode: [Mode::Exclusive, TWO, SHARED][random.below(3) as usize],
                 ..acquire(nonce)
@@ -105,17 +106,17 @@ fn any_operation(random: &mut Random, fences: &[Fence]) -> Operation {
     }
 }
 
-/// Notes what a change means to those who hold, or held.
-fn follow(
-    fates: &mut BTreeMap<Fence, Expected>,
+/// Updates the expected states after an operation.
+fn update_expectations(
+    expectations: &mut BTreeMap<Fence, Expected>,
     name: &Name,
     operation: &Operation,
     outcome: &Outcome,
 ) {
     match (operation, outcome) {
         (Operation::Acquire(acquire), Outcome::Granted(grant)) => {
-            for fate in fates.values_mut() {
-                let stays = match *fate {
+            for expected in expectations.values_mut() {
+                let stays = match *expected {
                     Expected::Holds(mode, nonce) => {
                         mode == acquire.mode
                             && mode != Mode::Exclusive
@@ -124,28 +125,28 @@ fn follow(
                     Expected::Ended => false,
                 };
                 if !stays {
-                    *fate = Expected::Ended;
+                    *expected = Expected::Ended;
                 }
             }
-            fates.insert(grant.fence, Expected::Holds(acquire.mode, acquire.nonce));
+            expectations.insert(grant.fence, Expected::Holds(acquire.mode, acquire.nonce));
         }
         (_, Outcome::Released | Outcome::Completed) => {
             let own = match operation {
                 Operation::Release(release) => match release.holder {
                     HolderRef::Fence(fence) => fence,
-                    HolderRef::Nonce(_) => unreachable!("nothing here releases by nonce"),
+                    HolderRef::Nonce(_) => unreachable!("no operation here releases by nonce"),
                 },
                 Operation::Update(update) => update.fence,
                 other => unreachable!("{other:?}"),
             };
-            fates.insert(own, Expected::Ended);
+            expectations.insert(own, Expected::Ended);
         }
         (Operation::Break(_), Outcome::Broken { .. }) => {
-            let record = name.record.as_ref().expect("it was broken");
-            for (fence, fate) in fates.iter_mut() {
+            let record = name.record.as_ref().expect("a broken lease has a record");
+            for (fence, expected) in expectations.iter_mut() {
                 let acting = |holder: &Holder| holder.fence == *fence && holder.broken.is_none();
                 if !record.holders.iter().any(acting) {
-                    *fate = Expected::Ended;
+                    *expected = Expected::Ended;
                 }
             }
         }

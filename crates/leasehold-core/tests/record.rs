@@ -1,4 +1,4 @@
-//! Names, nonces, limits, events, and how a record is written down.
+//! Names, nonces, limits, events, and the serialised form of a record.
 
 mod common;
 
@@ -129,41 +129,45 @@ fn limits_are_checked_before_anything_is_queued() {
     assert!(!ok(unexplained) && ok(force(None, true)));
 }
 
-/// What happens between the record before and after an operation.
-fn told(name: &mut Name, operation: impl Into<Operation>) -> Vec<Event> {
+/// Performs an operation and returns the events between the two versions of the record.
+fn events_of(name: &mut Name, operation: impl Into<Operation>) -> Vec<Event> {
     let before = name.record.clone();
-    name.does(operation);
+    name.perform(operation);
     events(before.as_ref(), name.record.as_ref())
 }
 
 #[test]
 fn events_follow_from_two_versions_of_a_record() {
     let mut name = Name::default();
-    let granted = told(&mut name, Operation::Acquire(acquire("a")));
+    let granted = events_of(&mut name, Operation::Acquire(acquire("a")));
     let holder = |name: &Name| name.stored().holders[0].clone();
     let first = holder(&name);
     let fence = first.fence;
     assert_eq!(granted, [Event::Granted(first.clone())]);
-    let renewed = told(&mut name, renew(fence));
+    let renewed = events_of(&mut name, renew(fence));
     assert_eq!(renewed, [Event::Renewed(holder(&name))]);
-    let updated = told(&mut name, Operation::Update(write(fence, "x")));
+    let updated = events_of(&mut name, Operation::Update(write(fence, "x")));
     let state = None;
     assert_eq!(
         updated,
         [Event::Renewed(holder(&name)), Event::Updated { state }]
     );
     let broken = Event::ended(&first, Some(EndReason::Broken));
-    assert_eq!(told(&mut name, force(None, false)), [broken]);
-    assert_eq!(told(&mut name, release(fence)), [], "it had ended already");
-    assert_eq!(told(&mut name, release(fence)), []);
+    assert_eq!(events_of(&mut name, force(None, false)), [broken]);
+    assert_eq!(
+        events_of(&mut name, release(fence)),
+        [],
+        "the hold had ended before"
+    );
+    assert_eq!(events_of(&mut name, release(fence)), []);
 }
 
 #[test]
 fn events_include_an_expired_holder_and_its_successor() {
     let mut name = Name::default();
-    name.grants(acquire("a"));
+    name.expect_granted(acquire("a"));
     let expired = Event::ended(&name.stored().holders[0], Some(EndReason::Expired));
-    let next = told(name.after(11), Operation::Acquire(acquire("b")));
+    let next = events_of(name.after(11), Operation::Acquire(acquire("b")));
     let granted = Event::Granted(name.stored().holders[0].clone());
     assert_eq!(next, [expired, granted]);
     assert_eq!(
@@ -178,8 +182,8 @@ fn hold_between_two_versions_is_reported_by_its_end() {
     let mut name = Name::default();
     let mut before = None;
     for _ in 0..2 {
-        let fence = name.grants(acquire("a")).fence;
-        name.after(1).does(release(fence));
+        let fence = name.expect_granted(acquire("a")).fence;
+        name.after(1).perform(release(fence));
         let ended = Event::Ended {
             fence,
             owner: "a".into(),
@@ -195,38 +199,38 @@ fn hold_between_two_versions_is_reported_by_its_end() {
 #[test]
 fn latest_event_follows_from_a_record_alone() {
     let mut name = Name::default();
-    let told = |name: &Name| latest(name.record.as_ref());
-    assert_eq!(told(&name), Some(Event::Purged));
-    let fence = name.grants(acquire("a")).fence;
+    let events_of = |name: &Name| latest(name.record.as_ref());
+    assert_eq!(events_of(&name), Some(Event::Purged));
+    let fence = name.expect_granted(acquire("a")).fence;
     let holder = |name: &Name| name.stored().holders[0].clone();
-    assert_eq!(told(&name), Some(Event::Granted(holder(&name))));
-    name.after(1).does(renew(fence));
-    assert_eq!(told(&name), Some(Event::Renewed(holder(&name))));
-    name.after(1).does(release(fence));
+    assert_eq!(events_of(&name), Some(Event::Granted(holder(&name))));
+    name.after(1).perform(renew(fence));
+    assert_eq!(events_of(&name), Some(Event::Renewed(holder(&name))));
+    name.after(1).perform(release(fence));
     let released = Event::Ended {
         fence,
         owner: "a".into(),
         since: None,
         how: Some(EndReason::Released),
     };
-    assert_eq!(told(&name), Some(released));
-    name.after(1).does(Operation::Put(Put {
+    assert_eq!(events_of(&name), Some(released));
+    name.after(1).perform(Operation::Put(Put {
         state: "NEW".into(),
         body: None,
         nonce: None,
     }));
     let state = Some("NEW".into());
-    assert_eq!(told(&name), Some(Event::Updated { state }));
+    assert_eq!(events_of(&name), Some(Event::Updated { state }));
 }
 
 #[test]
 fn view_shows_holders_and_their_remaining_time() {
     let mut name = Name::default();
-    name.grants(Acquire {
+    name.expect_granted(Acquire {
         mode: SHARED,
         ..acquire("a")
     });
-    name.after(5).grants(Acquire {
+    name.after(5).expect_granted(Acquire {
         mode: SHARED,
         ..acquire("b")
     });
@@ -252,21 +256,21 @@ fn view_shows_holders_and_their_remaining_time() {
 #[test]
 fn record_survives_serialisation() {
     let mut name = Name::default();
-    name.does(put("NEW", "body \u{1f512}", Some("p")));
+    name.perform(put("NEW", "body \u{1f512}", Some("p")));
     let fence = name
-        .grants(Acquire {
+        .expect_granted(Acquire {
             principal: Some("alice".into()),
             ..acquire("a")
         })
         .fence;
-    name.does(reserve("w"));
-    name.does(force(Some(fence), false));
+    name.perform(reserve("w"));
+    name.perform(force(Some(fence), false));
     for seconds in [0, 11] {
         let shared = Acquire {
             mode: TWO,
             ..acquire("w")
         };
-        name.after(seconds).does(Operation::Acquire(shared));
+        name.after(seconds).perform(Operation::Acquire(shared));
         let json = serde_json::to_string(name.stored()).unwrap();
         let back: Record = serde_json::from_str(&json).unwrap();
         assert_eq!(&back, name.stored(), "{json}");

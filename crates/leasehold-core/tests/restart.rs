@@ -14,7 +14,7 @@ fn boot(second: u64) -> BootTime {
     BootTime::from_micros(0) + secs(second)
 }
 
-/// A clock that shows this second of the store's time at boot second 0.
+/// Returns a clock that shows this second of the store's time at boot second 0.
 fn clock(second: u64) -> Clock {
     let stamp = Stamp {
         time: at(second),
@@ -23,12 +23,12 @@ fn clock(second: u64) -> Clock {
     Clock::new(boot(0), boot(0), stamp, secs(0))
 }
 
-/// The same after a restart at that moment.
+/// Returns the same clock after a restart at that second.
 fn restarted(second: u64) -> Clock {
     clock(second).restarted(Some(at(second)))
 }
 
-/// Applies it at this boot second.
+/// Applies an operation at this boot second.
 fn perform(
     record: Option<&Record>,
     operation: &Operation,
@@ -44,7 +44,7 @@ fn perform(
     )
 }
 
-/// Granted at second 100, for ten seconds.
+/// Returns a record that was granted at second 100 for ten seconds.
 fn granted() -> Record {
     let acquire = Operation::Acquire(acquire("a"));
     match perform(None, &acquire, &clock(100), 0, Kind::Lock).change {

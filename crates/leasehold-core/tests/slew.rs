@@ -1,4 +1,4 @@
-//! A store's clock that is slewed: a shift that no single answer shows.
+//! A slewed store clock: no single answer shows the shift.
 
 mod common;
 
@@ -11,12 +11,12 @@ use leasehold_core::{
 
 const START: BootTime = BootTime::from_micros(0);
 
-/// The stamp of a store whose clock runs at another rate from boot second 0 on.
+/// Returns the stamp of a store whose clock runs at another rate from boot second 0 on.
 fn slewed(millis: u64, per_million: i64) -> Stamp {
     let elapsed = i64::try_from(millis * 1_000).expect("short");
     let shown = elapsed + elapsed * per_million / 1_000_000;
     Stamp {
-        time: at(100) + Duration::from_micros(shown.try_into().expect("it runs on")),
+        time: at(100) + Duration::from_micros(shown.try_into().expect("the clock runs forward")),
         resolution: Duration::from_micros(1),
     }
 }
@@ -57,11 +57,11 @@ fn obeying_holder_is_not_overlapped_while_the_clock_is_slewed() {
         let none = Observations::none();
         let granted = apply(None, &Operation::Acquire(long), &clock.now(START, &none));
         let Change::Write(record) = granted.change else {
-            panic!("it is free: {granted:?}");
+            panic!("the name is free: {granted:?}");
         };
         let expires_at = record.holders[0].expires_at;
         let until = deadline(START, ttl, expires_at, slewed(0, per_million), margin);
-        // The contender asks all the time, and is 5 ms away.
+        // The contender retries continuously; its round trip takes 5 ms.
         let mut observations = Observations::none();
         let taken = (5..60_000).step_by(5).find(|millis| {
             let (sent, now) = (boot_millis(*millis - 5), boot_millis(*millis));

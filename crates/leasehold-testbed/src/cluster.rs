@@ -50,8 +50,8 @@ impl Cluster {
                 .and(leader)
                 .ok_or_else(|| io::Error::other("the cluster has no leader"))
         });
-        let index = finding.await.expect("it does not panic");
-        &self.nodes[index.expect("a majority is up")]
+        let index = finding.await.expect("the search does not panic");
+        &self.nodes[index.expect("the cluster has a leader")]
     }
 
     /// Kills the leader with `kill -9`, and returns it, so that it can be restarted.

@@ -104,27 +104,27 @@ async fn serve(listener: TcpListener, base: Url, mode: WriteMode, consistency: C
     }
 }
 
-type Answered = Result<hyper::Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>>;
+type AnswerResult = Result<hyper::Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Passes a request to the emulator, with the emulator's own host, because a proxy has another port.
 async fn answer(
     emulator: Arc<InMemoryEmulatorHttpClient>,
     base: Url,
     request: hyper::Request<Incoming>,
-) -> Answered {
+) -> AnswerResult {
     let (head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let method: Method = head.method.as_str().parse()?;
-    let mut question = Request::new(base.join(path)?, method);
+    let mut forwarded = Request::new(base.join(path)?, method);
     for (name, value) in &head.headers {
-        question.insert_header(
+        forwarded.insert_header(
             HeaderName::from(name.as_str().to_owned()),
             HeaderValue::from(value.to_str()?.to_owned()),
         );
     }
-    question.set_body(body.collect().await?.to_bytes());
+    forwarded.set_body(body.collect().await?.to_bytes());
 
-    let answer = emulator.execute_request(&question).await?;
+    let answer = emulator.execute_request(&forwarded).await?;
     let (status, headers, body) = answer.deconstruct();
     let mut response = hyper::Response::builder().status(u16::from(status));
     for (name, value) in headers.iter() {

@@ -30,7 +30,7 @@ impl Keeper {
             .stdout(Stdio::piped())
             .spawn()?;
         let commands = shell.stdin.take();
-        let answers = BufReader::new(shell.stdout.take().expect("it is piped"));
+        let answers = BufReader::new(shell.stdout.take().expect("the pipe was requested"));
         Ok(Self {
             shell,
             commands,
@@ -40,37 +40,40 @@ impl Keeper {
 
     /// Starts the server, which may not be ready yet.
     pub(crate) fn start(&mut self) {
-        self.ask("start");
+        self.send_command("start");
     }
 
     /// Kills all processes of the server at once with `kill -9`.
     pub(crate) fn crash(&mut self) {
-        self.ask("crash");
+        self.send_command("crash");
     }
 
     /// Stops the server, and waits until it has ended.
     pub(crate) fn stop(&mut self) {
-        self.ask("stop");
+        self.send_command("stop");
     }
 
     /// Freezes all processes of the server.
     pub(crate) fn pause(&mut self) {
-        self.ask("pause");
+        self.send_command("pause");
     }
 
     /// Resumes all processes of the server.
     pub(crate) fn resume(&mut self) {
-        self.ask("resume");
+        self.send_command("resume");
     }
 
     /// Returns whether the server is running.
     pub(crate) fn is_up(&mut self) -> bool {
-        self.ask("look") == "up"
+        self.send_command("look") == "up"
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    fn send_command(&mut self, command: &str) -> String {
         let mut answer = String::new();
-        let shell = self.commands.as_mut().expect("open until the drop");
+        let shell = self
+            .commands
+            .as_mut()
+            .expect("the pipe is open until the drop");
         writeln!(shell, "{command}")
             .and_then(|()| self.answers.read_line(&mut answer))
             .expect("the keeper's shell is running");

@@ -37,8 +37,11 @@ pub(crate) fn to(member: Member) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Sends a request, and returns the first bytes of the answer.
-pub(crate) fn ask<const N: usize>(mut stream: impl Stream, question: &[u8]) -> io::Result<[u8; N]> {
-    stream.write_all(question)?;
+pub(crate) fn exchange<const N: usize>(
+    mut stream: impl Stream,
+    request: &[u8],
+) -> io::Result<[u8; N]> {
+    stream.write_all(request)?;
     let mut answer = [0; N];
     stream.read_exact(&mut answer)?;
     Ok(answer)

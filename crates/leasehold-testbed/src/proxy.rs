@@ -16,7 +16,7 @@ use crate::ports::Port;
 pub struct Proxy {
     port: Port,
     state: watch::Sender<State>,
-    counted: Arc<Counters>,
+    counters: Arc<Counters>,
 }
 
 /// The traffic through a proxy.
@@ -81,19 +81,19 @@ impl Proxy {
     /// Starts a proxy to this port on loopback.
     pub async fn to(target: u16) -> Self {
         let port = Port::free();
-        let (state, watched) = watch::channel(State {
+        let (state, receiver) = watch::channel(State {
             mode: Mode::Forward,
             delay: Duration::ZERO,
             generation: 0,
             stale: 0,
         });
-        let counted = Arc::<Counters>::default();
+        let counters = Arc::<Counters>::default();
         let (ready, opened) = oneshot::channel();
-        let front = Listener {
+        let listener = Listener {
             port: port.number(),
             target,
-            state: watched,
-            counted: counted.clone(),
+            state: receiver,
+            counters: counters.clone(),
         };
         // A separate thread, because a test's runtime may be paused, busy or gone while others use the proxy.
         std::thread::spawn(move || {
@@ -101,13 +101,13 @@ impl Proxy {
                 .enable_all()
                 .build()
                 .expect("a runtime for the proxy")
-                .block_on(front.serve(ready));
+                .block_on(listener.serve(ready));
         });
         opened.await.expect("the proxy's port is free");
         Self {
             port,
             state,
-            counted,
+            counters,
         }
     }
 
@@ -135,12 +135,12 @@ impl Proxy {
         });
     }
 
-    /// Cuts all present connections. New ones are accepted.
+    /// Cuts all current connections. New ones are accepted.
     pub fn cut(&self) {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Cuts each present connection when its client next sends something, like a server that has just closed an idle
+    /// Cuts each current connection when its client next sends something, like a server that has just closed an idle
     /// one. New connections are accepted.
     pub fn cut_on_next_use(&self) {
         let stale = self.traffic().connections;
@@ -162,12 +162,12 @@ impl Proxy {
 
     /// Returns the traffic so far.
     pub fn traffic(&self) -> Traffic {
-        let counted = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        let load = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         Traffic {
-            connections: counted(&self.counted.connections),
-            round_trips: counted(&self.counted.round_trips),
-            sent: counted(&self.counted.sent),
-            received: counted(&self.counted.received),
+            connections: load(&self.counters.connections),
+            round_trips: load(&self.counters.round_trips),
+            sent: load(&self.counters.sent),
+            received: load(&self.counters.received),
         }
     }
 }
@@ -178,7 +178,7 @@ struct Listener {
     port: u16,
     target: u16,
     state: watch::Receiver<State>,
-    counted: Arc<Counters>,
+    counters: Arc<Counters>,
 }
 
 impl Listener {
@@ -187,7 +187,7 @@ impl Listener {
         loop {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
                 .await
-                .expect("the proxy's port is its own");
+                .expect("the proxy's port is reserved");
             if let Some(ready) = ready.take() {
                 let _ = ready.send(());
             }
@@ -207,7 +207,7 @@ impl Listener {
 
     async fn accept(&self, listener: &TcpListener) {
         while let Ok((client, _)) = listener.accept().await {
-            let before = self.counted.connections.fetch_add(1, Ordering::SeqCst);
+            let before = self.counters.connections.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(self.clone().relay(client, before + 1));
         }
     }
@@ -238,8 +238,8 @@ impl Listener {
             to_server,
             begins_trip,
             |bytes, begins_trip| {
-                self.counted.sent.fetch_add(bytes, Ordering::SeqCst);
-                self.counted
+                self.counters.sent.fetch_add(bytes, Ordering::SeqCst);
+                self.counters
                     .round_trips
                     .fetch_add(begins_trip.into(), Ordering::SeqCst);
                 match self.state.borrow().stale < number {
@@ -255,7 +255,7 @@ impl Listener {
             to_client,
             begins_none,
             |bytes, _| {
-                self.counted.received.fetch_add(bytes, Ordering::SeqCst);
+                self.counters.received.fetch_add(bytes, Ordering::SeqCst);
                 has_answer.store(true, Ordering::SeqCst);
                 Ok(())
             },

@@ -119,7 +119,7 @@ pub(crate) fn run(command: &[OsString], folder: &Path, input: &str) -> io::Resul
     child
         .stdin
         .take()
-        .expect("it is piped")
+        .expect("the pipe was requested")
         .write_all(input.as_bytes())?;
     let output = child.wait_with_output()?;
     if output.status.success() {
@@ -152,7 +152,7 @@ pub(crate) fn from_template(
 
 /// Saves a template. If other tests do the same, the first rename wins, and a partial template is never visible.
 fn keep_template(data: &Path, template: &Path) -> io::Result<()> {
-    let parent = template.parent().expect("it was joined");
+    let parent = template.parent().expect("the template has a parent folder");
     std::fs::create_dir_all(parent)?;
     let draft = tempfile::Builder::new().prefix(".").tempdir_in(parent)?;
     let inside: PathBuf = draft.path().join("data");

@@ -110,8 +110,8 @@ impl Server {
     pub(crate) async fn blocking(&self, act: impl FnOnce(&Inner) + Send + 'static) {
         let inner = self.inner.clone();
         let acting = tokio::task::spawn_blocking(move || act(&inner));
-        if let Err(died) = acting.await {
-            std::panic::resume_unwind(died.into_panic());
+        if let Err(panicked) = acting.await {
+            std::panic::resume_unwind(panicked.into_panic());
         }
     }
 }
@@ -237,7 +237,7 @@ impl Builder {
         let starting = tokio::task::spawn_blocking(move || start::start(&recipe, nodes, &self));
         match starting.await {
             Ok(servers) => servers,
-            Err(died) => std::panic::resume_unwind(died.into_panic()),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
 }

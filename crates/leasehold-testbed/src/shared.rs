@@ -27,7 +27,7 @@ pub async fn shared(scheme: &str) -> Result<Arc<Server>, Missing> {
 
 /// Returns a store URL to test on: `LEASEHOLD_TEST_<SCHEME>` if that is set, otherwise that of the [`shared`] server.
 pub async fn url(scheme: &str) -> Result<String, Missing> {
-    match given(scheme) {
+    match configured_url(scheme) {
         Some(url) => Ok(url),
         None if scheme == "cosmos" => cosmos().await,
         None => Ok(shared(scheme).await?.url()),
@@ -36,7 +36,7 @@ pub async fn url(scheme: &str) -> Result<String, Missing> {
 
 /// Checks what [`url()`] requires, without starting anything.
 pub fn installed(scheme: &str) -> Result<(), Missing> {
-    match given(scheme) {
+    match configured_url(scheme) {
         Some(_) => Ok(()),
         None if scheme == "cosmos" && cfg!(feature = "cosmos") => Ok(()),
         None if scheme == "cosmos" => Err(Missing::Feature("cosmos")),
@@ -44,7 +44,7 @@ pub fn installed(scheme: &str) -> Result<(), Missing> {
     }
 }
 
-fn given(scheme: &str) -> Option<String> {
+fn configured_url(scheme: &str) -> Option<String> {
     std::env::var(format!("LEASEHOLD_TEST_{}", scheme.to_uppercase())).ok()
 }
 

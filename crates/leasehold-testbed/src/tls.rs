@@ -61,22 +61,24 @@ pub fn self_signed() -> &'static str {
 /// Starts a listener that only supports TLS, on loopback, for the lifetime of this process, and returns its port.
 pub fn tls_only() -> u16 {
     let own = identity();
-    let chain =
-        CertificateDer::from_pem_slice(own.certificate.as_bytes()).expect("it was just made");
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("it was just made");
+    let chain = CertificateDer::from_pem_slice(own.certificate.as_bytes())
+        .expect("it was created just now");
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("it was created just now");
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring has them all")
+        .expect("ring supports the default versions")
         .with_no_client_auth()
         .with_single_cert(vec![chain], key)
-        .expect("they belong together");
+        .expect("the key matches the certificate");
     let config = Arc::new(config);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let session = ServerConnection::new(config.clone());
-            let _ = session.expect("a good config").complete_io(&mut stream);
+            let _ = session
+                .expect("a valid configuration")
+                .complete_io(&mut stream);
         }
     });
     port
@@ -132,7 +134,7 @@ fn client_of_any_server() -> Arc<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .expect("ring has them all")
+        .expect("ring supports the default versions")
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
     Arc::new(config.with_no_client_auth())

@@ -1,4 +1,4 @@
-//! The basis of fault tests: a kill loses no acknowledged write, clocks step, proxies hold back and count traffic.
+//! The basis of fault tests: a kill loses no acknowledged write, clocks step, proxies hold, cut and count traffic.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -51,7 +51,7 @@ async fn own_clock_can_be_stepped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn proxy_counts_holds_back_and_cuts() {
+async fn proxy_counts_holds_and_cuts_traffic() {
     let server = Server::start("redis").await.unwrap();
     let proxy = Proxy::to(server.port()).await;
     assert!(

@@ -27,19 +27,27 @@ fn main() {
         runtime().block_on(is_reachable_through_pgbouncer());
     }));
     for name in ["cosmos", "redis"] {
-        trials.push(trial("is_started_manually", name, is_started_manually));
+        trials.push(trial(
+            "can_be_started_manually",
+            name,
+            can_be_started_manually,
+        ));
     }
     trials.push(trial("ends_with_a_killed_test", "postgres", |_| {
         ends_with_a_killed_test();
     }));
-    trials.push(trial("reports_what_is_missing", "redis", |_| {
-        assert!(
-            installed("teapot")
-                .unwrap_err()
-                .to_string()
-                .contains("teapot")
-        );
-    }));
+    trials.push(trial(
+        "unknown_server_is_reported_as_missing",
+        "redis",
+        |_| {
+            assert!(
+                installed("teapot")
+                    .unwrap_err()
+                    .to_string()
+                    .contains("teapot")
+            );
+        },
+    ));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
@@ -70,17 +78,17 @@ fn starts_restarts_and_ends(name: &str) {
         server.kill().await;
         assert!(!is_open(server.port()), "killed");
         server.restart().await;
-        assert!(is_open(server.port()), "back again");
+        assert!(is_open(server.port()), "restarted");
         server.stop().await;
         assert!(!is_open(server.port()), "stopped");
         server.restart().await;
         server
     });
     let (port, folder) = (server.port(), server.folder().to_owned());
-    assert!(is_open(port), "outlives the runtime that started it");
+    assert!(is_open(port), "runs on after the runtime that started it");
     drop(server);
-    assert!(!is_open(port), "gone with its handle");
-    assert!(!folder.exists(), "and its folder with it");
+    assert!(!is_open(port), "ends with its handle");
+    assert!(!folder.exists(), "the folder is removed with the server");
 }
 
 fn replaces_its_leader(name: &str) {
@@ -104,7 +112,7 @@ async fn is_reachable_through_pgbouncer() {
 }
 
 /// Checks that the program prints the store URL of a server, which serves until the program ends.
-fn is_started_manually(name: &str) {
+fn can_be_started_manually(name: &str) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_leasehold-testbed"))
         .arg(name)
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Small builders: a name whose record is kept at hand, and a clock that is set.
+//! Builders of operations, and a name with its record and a settable clock.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The store's time, so many seconds after the tests begin.
+/// Returns the store's time this many seconds after the start of a test.
 pub(crate) fn at(seconds: u64) -> Time {
     Time::from_micros(1_700_000_000_000_000) + secs(seconds)
 }
@@ -64,7 +64,7 @@ pub(crate) fn complete(fence: Fence, body: &str) -> Operation {
     })
 }
 
-pub(crate) fn by(holder: HolderRef) -> Release {
+pub(crate) fn release_by(holder: HolderRef) -> Release {
     Release {
         holder,
         principal: None,
@@ -72,7 +72,7 @@ pub(crate) fn by(holder: HolderRef) -> Release {
 }
 
 pub(crate) fn release(fence: Fence) -> Operation {
-    Operation::Release(by(HolderRef::Fence(fence)))
+    Operation::Release(release_by(HolderRef::Fence(fence)))
 }
 
 pub(crate) fn force(fence: Option<Fence>, now: bool) -> Operation {
@@ -104,18 +104,18 @@ pub(crate) fn put(state: &str, body: &str, name: Option<&str>) -> Operation {
 pub(crate) struct Name {
     pub(crate) record: Option<Record>,
     pub(crate) second: u64,
-    /// The high-water mark of the process that does it.
+    /// The high-water mark of the process that performs the operations.
     pub(crate) high_water: Time,
 }
 
 impl Name {
-    /// Does it at this second, as a store would. Returns what came of it; whether it was written shows in the record.
-    pub(crate) fn does(&mut self, operation: impl Into<Operation>) -> Outcome {
-        self.does_within(Duration::ZERO, operation)
+    /// Performs an operation at the current second and updates the record. Returns the outcome.
+    pub(crate) fn perform(&mut self, operation: impl Into<Operation>) -> Outcome {
+        self.perform_within(Duration::ZERO, operation)
     }
 
-    /// Does it by a clock that is known to this width only: the store's time is this second, or up to `width` later.
-    pub(crate) fn does_within(
+    /// Performs an operation with an uncertain clock: the store's time is the current second or up to `width` later.
+    pub(crate) fn perform_within(
         &mut self,
         width: Duration,
         operation: impl Into<Operation>,
@@ -144,42 +144,42 @@ impl Name {
         decision.outcome
     }
 
-    /// Does it so many seconds later.
+    /// Advances the clock.
     pub(crate) fn after(&mut self, seconds: u64) -> &mut Self {
         self.second += seconds;
         self
     }
 
-    /// Does what must be refused: nothing is written.
-    pub(crate) fn refuses(&mut self, operation: impl Into<Operation>) -> Outcome {
+    /// Performs an operation that must not change the record.
+    pub(crate) fn expect_refused(&mut self, operation: impl Into<Operation>) -> Outcome {
         let before = self.record.clone();
-        let outcome = self.does(operation);
+        let outcome = self.perform(operation);
         assert_eq!(self.record, before, "a refusal writes nothing");
         outcome
     }
 
-    pub(crate) fn grants(&mut self, acquire: Acquire) -> Grant {
-        match self.does(Operation::Acquire(acquire)) {
+    pub(crate) fn expect_granted(&mut self, acquire: Acquire) -> Grant {
+        match self.perform(Operation::Acquire(acquire)) {
             Outcome::Granted(grant) => grant,
             other => panic!("not granted: {other:?}"),
         }
     }
 
-    pub(crate) fn renews(&mut self, operation: impl Into<Operation>) -> Renewal {
-        match self.does(operation) {
+    pub(crate) fn expect_renewed(&mut self, operation: impl Into<Operation>) -> Renewal {
+        match self.perform(operation) {
             Outcome::Renewed(renewal) => renewal,
             other => panic!("not renewed: {other:?}"),
         }
     }
 
-    pub(crate) fn is_held(&mut self, acquire: Acquire) -> leasehold_core::Held {
-        match self.refuses(Operation::Acquire(acquire)) {
+    pub(crate) fn expect_held(&mut self, acquire: Acquire) -> leasehold_core::Held {
+        match self.expect_refused(Operation::Acquire(acquire)) {
             Outcome::Held(held) => held,
             other => panic!("not held: {other:?}"),
         }
     }
 
     pub(crate) fn stored(&self) -> &Record {
-        self.record.as_ref().expect("there is a record")
+        self.record.as_ref().expect("the record exists")
     }
 }

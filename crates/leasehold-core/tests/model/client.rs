@@ -1,4 +1,4 @@
-//! What a client does: load, decide, swap, believe. This is the engine's way in small.
+//! The behaviour of a client: load, decide, swap, rely on the lease. A small model of the engine.
 
 use std::rc::Rc;
 
@@ -10,53 +10,55 @@ use leasehold_core::{
 use crate::model::{Leases, Pause};
 use crate::witness::{self, Witness};
 use crate::world::{
-    Act, Answered, Belief, CLIENTS, Client, Flight, Phase, Snapshot, Told, Unsure, World,
+    Action, AmbiguousSwap, Belief, CLIENTS, Client, DeadlineInputs, InFlightSwap, Phase, Snapshot,
+    SwapOutcome, World,
 };
 
 impl Leases {
-    /// A client asks for the record, and the store reads it. The request was `slow` ticks on its way.
+    /// A client requests the record, and the store reads it. The request took `request_ticks` ticks.
     pub(crate) fn load(
         &self,
         mut world: World,
         client: usize,
-        act: Act,
-        slow: u64,
+        action: Action,
+        request_ticks: u64,
         pause: Pause,
     ) -> World {
-        let sent = self.boot(client, &world) - self.span(slow);
+        let sent = self.boot(client, &world) - self.span(request_ticks);
         let me = &mut world.clients[client];
-        let unsure = match std::mem::replace(&mut me.phase, Phase::Idle) {
+        let ambiguous = match std::mem::replace(&mut me.phase, Phase::Idle) {
             Phase::Sent {
                 id, sent, outcome, ..
             } => {
-                world.lost -= 1;
-                Some(Unsure { id, sent, outcome })
+                world.lost_answers -= 1;
+                Some(AmbiguousSwap { id, sent, outcome })
             }
             _ => {
-                me.begun = true;
-                world.begins -= 1;
+                me.has_started = true;
+                world.operations -= 1;
                 None
             }
         };
         // A client stops working before it releases.
-        if let (Act::Release | Act::Complete, Some(belief)) = (act, &mut me.belief) {
+        if let (Action::Release | Action::Complete, Some(belief)) = (action, &mut me.belief) {
             belief.until = BootTime::default();
         }
         let found = world.stored.clone();
         let stamp = self.stamp(client, &world);
-        world.clients[client].phase = Phase::Answered {
-            act,
+        world.clients[client].phase = Phase::AnswerInFlight {
+            action,
             sent,
-            unsure,
+            ambiguous,
             found,
             stamp,
         };
-        self.go_on(world, client, pause)
+        self.proceed(world, client, pause)
     }
 
-    /// Goes on from an answer of the store to the next swap, as far as the pause allows.
-    pub(crate) fn go_on(&self, mut world: World, client: usize, pause: Pause) -> World {
-        if matches!(world.clients[client].phase, Phase::Answered { .. }) && pause != Pause::OnTheWay
+    /// Continues from an answer of the store to the next swap, as far as the pause allows.
+    pub(crate) fn proceed(&self, mut world: World, client: usize, pause: Pause) -> World {
+        if matches!(world.clients[client].phase, Phase::AnswerInFlight { .. })
+            && pause != Pause::BeforeReceipt
         {
             world = self.receive(world, client);
         }
@@ -70,33 +72,40 @@ impl Leases {
         let (received, restarted) = (self.boot(client, &world), world.restarted);
         let me = &mut world.clients[client];
         let phase = std::mem::replace(&mut me.phase, Phase::Idle);
-        let Phase::Answered {
-            act,
+        let Phase::AnswerInFlight {
+            action,
             sent,
-            unsure,
+            ambiguous,
             found,
             stamp,
         } = phase
         else {
-            unreachable!("only an answer is received")
+            unreachable!("only an answer can be received")
         };
-        self.learn(me, sent, received, stamp, restarted);
+        self.observe_clock(me, sent, received, stamp, restarted);
         if let Some(clock) = &me.clock {
             let record = found.as_ref().map(|found| &*found.record);
             me.observations.update(record, clock, received);
         }
         let version = found.as_ref().map(|found| found.version);
-        match unsure {
-            Some(unsure) if version == Some(unsure.id) => {
-                self.saw(Witness::LostButLanded);
-                self.told(me, act, &unsure.outcome, unsure.sent, received, stamp);
+        match ambiguous {
+            Some(ambiguous) if version == Some(ambiguous.id) => {
+                self.record_witness(Witness::LandedAfterLostAnswer);
+                self.deliver(
+                    me,
+                    action,
+                    &ambiguous.outcome,
+                    ambiguous.sent,
+                    received,
+                    stamp,
+                );
             }
-            _ => me.phase = Phase::Ready { act, found },
+            _ => me.phase = Phase::Ready { action, found },
         }
         world
     }
 
-    fn learn(
+    fn observe_clock(
         &self,
         me: &mut Client,
         sent: BootTime,
@@ -112,13 +121,13 @@ impl Leases {
             }
             Some(clock) => match (self.config.rules.observe)(clock, sent, received, stamp) {
                 ClockChange::None => {}
-                ClockChange::Widened => self.saw(Witness::Widened),
-                ClockChange::Stepped => self.saw(Witness::Stepped),
+                ClockChange::Widened => self.record_witness(Witness::Widened),
+                ClockChange::Stepped => self.record_witness(Witness::Stepped),
             },
         }
     }
 
-    /// Steps the store's clock. Connected clients have had an answer from it before.
+    /// Steps the store's clock. Connected clients observe it immediately before.
     pub(crate) fn step_clock(&self, mut world: World, by: i64) -> World {
         if self.config.connected {
             for client in 0..CLIENTS {
@@ -142,16 +151,21 @@ impl Leases {
     fn decide(&self, mut world: World, client: usize) -> World {
         let boot = self.boot(client, &world);
         let phase = std::mem::replace(&mut world.clients[client].phase, Phase::Idle);
-        let Phase::Ready { act, found } = phase else {
-            unreachable!("only who is ready decides")
+        let Phase::Ready { action, found } = phase else {
+            unreachable!("only a ready client decides")
         };
-        let operation = self.operation(client, act, &world);
+        let operation = self.operation(client, action, &world);
         let me = &world.clients[client];
-        let clock = me.clock.as_ref().expect("known since the first answer");
+        let clock = me
+            .clock
+            .as_ref()
+            .expect("the clock is known since the first answer");
         let now = clock.now(boot, &me.observations);
         let record = found.as_ref().map(|found| &*found.record);
         let decision = (self.config.rules.apply)(record, &operation, &now);
-        witness::outcome(&decision.outcome, record, &now, |it| self.saw(it));
+        witness::outcome(&decision.outcome, record, &now, |it| {
+            self.record_witness(it)
+        });
         let put = match decision.change {
             Change::None => return world,
             Change::Write(record) => Some(Rc::new(record)),
@@ -159,32 +173,32 @@ impl Leases {
         };
         let writer = me.belief.as_ref().map(|belief| belief.fence);
         let id = world.fresh_id();
-        world.flights.push(Flight {
+        world.swaps.push(InFlightSwap {
             client,
             sent: world.tick,
             id,
             expect: found.map(|found| found.version),
             put,
-            by: writer.filter(|_| matches!(act, Act::Update | Act::Complete)),
+            writer: writer.filter(|_| matches!(action, Action::Update | Action::Complete)),
         });
         world.clients[client].phase = Phase::Sent {
-            act,
+            action,
             id,
             sent: boot,
-            outcome: Told::from(&decision.outcome),
+            outcome: SwapOutcome::from(&decision.outcome),
             landed: None,
         };
         world
     }
 
-    /// The store has dealt with a client's swap: here is its answer.
-    pub(crate) fn answer(&self, world: &mut World, flight: &Flight, landed: bool) {
-        let stamp = self.stamp(flight.client, world);
+    /// Answers a client's swap after the store has processed it.
+    pub(crate) fn answer(&self, world: &mut World, swap: &InFlightSwap, landed: bool) {
+        let stamp = self.stamp(swap.client, world);
         let found: Option<Snapshot> = world.stored.clone();
-        let now = self.boot(flight.client, world);
-        let phase = &mut world.clients[flight.client].phase;
+        let now = self.boot(swap.client, world);
+        let phase = &mut world.clients[swap.client].phase;
         if let Phase::Sent { id, sent, .. } = phase
-            && *id == flight.id
+            && *id == swap.id
             && self.config.sent_late
         {
             *sent = now;
@@ -194,12 +208,14 @@ impl Leases {
                 id,
                 landed: at @ None,
                 ..
-            } if *id == flight.id && landed => *at = Some(stamp),
-            Phase::Sent { act, id, sent, .. } if *id == flight.id && !landed => {
-                *phase = Phase::Answered {
-                    act: *act,
+            } if *id == swap.id && landed => *at = Some(stamp),
+            Phase::Sent {
+                action, id, sent, ..
+            } if *id == swap.id && !landed => {
+                *phase = Phase::AnswerInFlight {
+                    action: *action,
                     sent: *sent,
-                    unsure: None,
+                    ambiguous: None,
                     found,
                     stamp,
                 };
@@ -208,42 +224,42 @@ impl Leases {
         }
     }
 
-    /// A client gets the answer that its swap has landed.
+    /// A client receives the confirmation that its swap has landed.
     pub(crate) fn confirm(&self, mut world: World, client: usize) -> World {
         let (received, restarted) = (self.boot(client, &world), world.restarted);
         let me = &mut world.clients[client];
         let phase = std::mem::replace(&mut me.phase, Phase::Idle);
         if let Phase::Sent {
-            act,
+            action,
             sent,
             outcome,
             landed: Some(stamp),
             ..
         } = phase
         {
-            self.learn(me, sent, received, stamp, restarted);
-            self.told(me, act, &outcome, sent, received, stamp);
+            self.observe_clock(me, sent, received, stamp, restarted);
+            self.deliver(me, action, &outcome, sent, received, stamp);
         }
         world
     }
 
     /// Delivers an operation's outcome to a client, which from then on relies on its lease or has released it.
-    fn told(
+    fn deliver(
         &self,
         me: &mut Client,
-        act: Act,
-        told: &Told,
+        action: Action,
+        outcome: &SwapOutcome,
         sent: BootTime,
         received: BootTime,
         stamp: Stamp,
     ) {
-        match told {
-            &Told::Holds {
+        match outcome {
+            &SwapOutcome::Holds {
                 fence,
                 ttl,
                 expires_at,
             } => {
-                let until = (self.config.rules.deadline)(&Answered {
+                let until = (self.config.rules.deadline)(&DeadlineInputs {
                     sent,
                     received,
                     ttl,
@@ -251,15 +267,17 @@ impl Leases {
                     stamp,
                     margin: self.span(self.config.margin),
                 });
-                // The worst client: it trusts every deadline that it was ever given.
+                // The worst case: a client that relies on the latest deadline that it ever received.
                 let before = me.belief.as_ref().map_or(until, |belief| belief.until);
                 me.belief = Some(Belief {
                     fence,
                     until: until.max(before),
                 });
             }
-            Told::Else if matches!(act, Act::Release | Act::Complete) => me.belief = None,
-            Told::Else => {}
+            SwapOutcome::Other if matches!(action, Action::Release | Action::Complete) => {
+                me.belief = None
+            }
+            SwapOutcome::Other => {}
         }
     }
 
@@ -274,7 +292,7 @@ impl Leases {
         };
         *me = Client {
             nonce,
-            begun: true,
+            has_started: true,
             clock: None,
             observations: Observations::none(),
             belief: None,
@@ -283,11 +301,11 @@ impl Leases {
         world
     }
 
-    /// The machine that serves the clients reboots: what was under way there is gone, and nothing is known any more. The
-    /// clients run elsewhere, and believe on.
+    /// The machine that serves the clients reboots and loses its requests and its knowledge of the clock. The clients
+    /// run elsewhere and still rely on their leases.
     pub(crate) fn reboot(&self, mut world: World) -> World {
         world.restarted = Some(self.store_time(&world, 0));
-        world.flights.clear();
+        world.swaps.clear();
         for me in &mut world.clients {
             me.clock = None;
             me.observations = Observations::none();
@@ -296,48 +314,48 @@ impl Leases {
         world
     }
 
-    fn operation(&self, client: usize, act: Act, world: &World) -> Operation {
+    fn operation(&self, client: usize, action: Action, world: &World) -> Operation {
         let (config, me) = (&self.config, &world.clients[client]);
         let nonce = self.nonces[usize::from(me.nonce)];
         let belief = me.belief.as_ref();
         let fence = belief.map_or(Fence::default(), |belief| belief.fence);
         let principal = None;
-        match act {
-            Act::Acquire | Act::Keep => Operation::Acquire(Acquire {
+        match action {
+            Action::Acquire | Action::Keep => Operation::Acquire(Acquire {
                 nonce,
                 owner: self.text.clone(),
                 principal,
                 ttl: self.span(config.ttl),
                 mode: config.modes[client],
-                fence: (act == Act::Keep).then_some(fence),
+                fence: (action == Action::Keep).then_some(fence),
                 floor: Fence::default(),
                 in_state: None,
             }),
-            Act::Renew => Operation::Renew(Renew {
+            Action::Renew => Operation::Renew(Renew {
                 fence,
                 principal,
                 ttl: Some(self.span(config.renewed_ttl)),
             }),
-            Act::Update | Act::Complete => Operation::Update(Update {
+            Action::Update | Action::Complete => Operation::Update(Update {
                 fence,
                 principal,
                 body: Some(self.text.clone()),
                 state: None,
-                then_release: act == Act::Complete,
+                then_release: action == Action::Complete,
             }),
-            Act::Release => Operation::Release(Release {
+            Action::Release => Operation::Release(Release {
                 holder: HolderRef::Fence(fence),
                 principal,
             }),
-            Act::Reserve => Operation::Reserve(Reserve {
+            Action::Reserve => Operation::Reserve(Reserve {
                 nonce,
                 mode: config.modes[client],
                 span: limits::MAX_RESERVATION,
             }),
-            Act::Purge => Operation::Purge {
+            Action::Purge => Operation::Purge {
                 retention: self.span(config.retention),
             },
-            Act::Break => Operation::Break(Break::Force {
+            Action::Break => Operation::Break(Break::Force {
                 fence: None,
                 reason: self.text.clone(),
                 now: false,

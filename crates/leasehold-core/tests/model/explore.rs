@@ -8,31 +8,30 @@ pub(crate) trait Model {
     type State: Hash;
     type Step: Debug;
 
-    /// Where everything starts.
+    /// Returns the initial state.
     fn start(&self) -> Self::State;
 
-    /// Every step that can be taken from a state, with the state that it leads to, or with the property that it
-    /// breaks.
-    fn steps(&self, state: &Self::State) -> Vec<Taken<Self>>;
+    /// Returns every possible step from a state, with the next state or the violated property.
+    fn steps(&self, state: &Self::State) -> Vec<Transition<Self>>;
 }
 
-/// A step, and where it leads to.
-pub(crate) type Taken<M> = (<M as Model>::Step, Result<<M as Model>::State, Broken>);
+/// A step and its result.
+pub(crate) type Transition<M> = (<M as Model>::Step, Result<<M as Model>::State, Violation>);
 
-/// A property that does not hold, in words.
-pub(crate) type Broken = String;
+/// The description of a violated property.
+pub(crate) type Violation = String;
 
-/// How much was explored.
+/// The size of an exploration.
 #[derive(Debug)]
-pub(crate) struct Explored {
+pub(crate) struct Exploration {
     pub(crate) states: usize,
     pub(crate) steps: usize,
     pub(crate) depth: usize,
 }
 
-/// The steps that lead to a broken property.
+/// The steps that lead to a violation.
 pub(crate) struct Counterexample {
-    pub(crate) broken: Broken,
+    pub(crate) broken: Violation,
     steps: Vec<String>,
 }
 
@@ -45,11 +44,11 @@ impl Debug for Counterexample {
     }
 }
 
-/// A fingerprint is as good as random: hashing it again would only cost time.
+/// Returns a fingerprint unchanged, because it is a hash already.
 #[derive(Default)]
-struct AsIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsIs {
+impl Hasher for IdentityHasher {
     fn write(&mut self, _: &[u8]) {
         unreachable!("only fingerprints are hashed")
     }
@@ -61,23 +60,23 @@ impl Hasher for AsIs {
     }
 }
 
-/// Only ever asked whether it holds a fingerprint: its order, which is random, shows nowhere.
+/// A set of fingerprints. Its random order has no effect, because it is never iterated.
 #[allow(clippy::disallowed_types)]
-type Visited = std::collections::HashSet<u64, BuildHasherDefault<AsIs>>;
+type Visited = std::collections::HashSet<u64, BuildHasherDefault<IdentityHasher>>;
 
 /// Folds its input into 64 bits by multiplication. It is much faster than the standard library's hasher, and no attacker
 /// chooses the input.
 #[derive(Default)]
-struct Folding(u64);
+struct FoldingHasher(u64);
 
-impl Folding {
+impl FoldingHasher {
     fn fold(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = (product >> 64) as u64 ^ product as u64 ^ word.rotate_left(32);
     }
 }
 
-impl Hasher for Folding {
+impl Hasher for FoldingHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -108,22 +107,22 @@ impl Hasher for Folding {
 }
 
 fn fingerprint(state: &impl Hash) -> u64 {
-    let mut hasher = Folding(0x1234_5678_9abc_def0);
+    let mut hasher = FoldingHasher(0x1234_5678_9abc_def0);
     state.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Visits every reachable state, depth first, until a property breaks. The model must be finite.
-pub(crate) fn explore<M: Model>(model: &M) -> Result<Explored, Counterexample> {
+/// Visits every reachable state, depth first, until a property is violated. The model must be finite.
+pub(crate) fn explore<M: Model>(model: &M) -> Result<Exploration, Counterexample> {
     let start = model.start();
     let mut visited = Visited::default();
     visited.insert(fingerprint(&start));
-    let mut explored = Explored {
+    let mut explored = Exploration {
         states: 1,
         steps: 0,
         depth: 0,
     };
-    // Each level: what is yet to be tried there. `path[n]` led to level n + 1.
+    // The untried steps of each level. `path[n]` led to level n + 1.
     let mut levels = vec![model.steps(&start)];
     let mut path: Vec<M::Step> = Vec::new();
     while let Some(level) = levels.last_mut() {

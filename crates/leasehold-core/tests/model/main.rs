@@ -1,8 +1,16 @@
-//! Exhaustive model check of the core: three clients, one name, and everything that can go wrong.
+//! Exhaustive model check of the core: three clients, one name, and every kind of failure.
 //!
-//! `world` is a state, `client` what a client does, `model` what can happen, `properties` what must hold, `witness`
-//! what an exploration must have met, `explore` visits every state. Here are the configurations, each explored to its
-//! end; `mutants` are rules that are broken on purpose, which the checker has to catch.
+//! | module | content |
+//! |---|---|
+//! | `world` | the state |
+//! | `client` | the behaviour of a client |
+//! | `model` | the transitions |
+//! | `properties` | the properties of every state |
+//! | `witness` | situations that an exploration must reach |
+//! | `explore` | the search through all states |
+//! | `mutants` | deliberately broken rules, which the checker must detect |
+//!
+//! This file has the configurations. Each is explored exhaustively.
 //!
 //! See `docs/decisions/0001-a-pure-function-decides.md`.
 
@@ -21,17 +29,17 @@ use leasehold_core::{BootTime, Clock, Mode, apply, deadline};
 use explore::explore;
 use model::Leases;
 use witness::Witness::{self, *};
-use world::{Act, Answered, Config, Rules};
+use world::{Action, Config, DeadlineInputs, Rules};
 
-/// The rules as they are.
+/// The correct rules.
 const RULES: Rules = Rules {
     apply,
-    deadline: counted_from_the_send,
+    deadline: deadline_from_send,
     observe: Clock::observe,
     versions_return: false,
 };
 
-fn counted_from_the_send(answered: &Answered) -> BootTime {
+fn deadline_from_send(answered: &DeadlineInputs) -> BootTime {
     deadline(
         answered.sent,
         answered.ttl,
@@ -43,8 +51,8 @@ fn counted_from_the_send(answered: &Answered) -> BootTime {
 
 const TWO: Mode = Mode::Shared { limit: Some(2) };
 
-/// Three clients that are alike on a perfect store; what goes wrong is added to it.
-const CALM: Config = Config {
+/// Three identical clients on a perfect store. The other configurations add failures.
+const BASELINE: Config = Config {
     tick: Duration::from_secs(1),
     horizon: 6,
     ttl: 2,
@@ -55,15 +63,15 @@ const CALM: Config = Config {
     nonces: [0, 1, 2],
     ahead: [0; 3],
     fast_ppm: [0; 3],
-    menu: &[Act::Acquire, Act::Renew, Act::Release],
-    begins: 4,
+    actions: &[Action::Acquire, Action::Renew, Action::Release],
+    operations: 4,
     pauses: 1,
     crashes: 0,
-    lost: 0,
+    lost_answers: 0,
     duplicates: 0,
-    slow: 0,
+    request_ticks: 0,
     sent_late: false,
-    life: 6,
+    swap_lifetime: 6,
     retention: 3,
     steps: &[],
     step_count: 0,
@@ -72,105 +80,105 @@ const CALM: Config = Config {
     rules: RULES,
 };
 
-/// A client dies anywhere and comes back, with its nonce or a new one.
+/// A client crashes at any point and restarts, with its nonce or a new one.
 const CRASH: Config = Config {
     crashes: 1,
-    begins: 3,
-    ..CALM
+    operations: 3,
+    ..BASELINE
 };
 
-/// Answers are lost, requests arrive twice and late.
+/// Answers are lost, and requests arrive twice and late.
 const LOST: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
-    lost: 1,
+    actions: &[Action::Acquire, Action::Renew],
+    lost_answers: 1,
     duplicates: 1,
-    begins: 3,
+    operations: 3,
     pauses: 2,
     horizon: 5,
-    ..CALM
+    ..BASELINE
 };
 
-/// A client pauses between deciding and sending, and counts from the send.
+/// A client pauses between deciding and sending. Its deadline counts from the send.
 const SENT_LATE: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     sent_late: true,
-    begins: 3,
+    operations: 3,
     pauses: 2,
-    ..CALM
+    ..BASELINE
 };
 
 /// Answers are slow and their times are coarse, so the interval of the store's time is wide.
 const SLOW: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     resolution: 2,
-    slow: 1,
+    request_ticks: 1,
     pauses: 3,
-    begins: 3,
-    ..CALM
+    operations: 3,
+    ..BASELINE
 };
 
-/// A renewal asks for a shorter ttl than before, and its answer is lost.
+/// A renewal requests a shorter ttl than before, and its answer is lost.
 const SHORTER: Config = Config {
     ttl: 4,
     renewed_ttl: 1,
-    lost: 1,
-    begins: 3,
-    ..CALM
+    lost_answers: 1,
+    operations: 3,
+    ..BASELINE
 };
 
-/// Holders write, expired ones too. Two clients use the same nonce.
+/// Holders write, including expired ones. Two clients use the same nonce.
 const ZOMBIE: Config = Config {
-    menu: &[Act::Acquire, Act::Update, Act::Complete],
+    actions: &[Action::Acquire, Action::Update, Action::Complete],
     nonces: [0, 0, 1],
-    ..CALM
+    ..BASELINE
 };
 
-/// A leader asks again, showing its fence.
+/// A leader acquires again with its fence.
 const LEADER: Config = Config {
-    menu: &[Act::Acquire, Act::Keep],
-    ..CALM
+    actions: &[Action::Acquire, Action::Keep],
+    ..BASELINE
 };
 
 /// An admin breaks leases by force.
 const BREAK: Config = Config {
-    menu: &[Act::Acquire, Act::Update, Act::Break],
-    ..CALM
+    actions: &[Action::Acquire, Action::Update, Action::Break],
+    ..BASELINE
 };
 
-/// Three clients share two places.
+/// Three clients share a lease with a limit of two.
 const SHARED: Config = Config {
     modes: [TWO; 3],
-    ..CALM
+    ..BASELINE
 };
 
-/// Two share what the third wants for itself.
+/// Two clients share the lease, and a third acquires it exclusively.
 const READERS: Config = Config {
     modes: [TWO, TWO, Mode::Exclusive],
     horizon: 5,
-    ..CALM
+    ..BASELINE
 };
 
 /// Waiters reserve.
 const RESERVE: Config = Config {
     tick: Duration::from_millis(2_500),
-    menu: &[Act::Acquire, Act::Release, Act::Reserve],
-    ..CALM
+    actions: &[Action::Acquire, Action::Release, Action::Reserve],
+    ..BASELINE
 };
 
-/// The record is purged, and comes back. Requests live shorter than the retention.
+/// The record is purged and recreated. Requests live shorter than the retention.
 const PURGE: Config = Config {
-    menu: &[Act::Acquire, Act::Purge],
+    actions: &[Action::Acquire, Action::Purge],
     ttl: 1,
     horizon: 8,
-    begins: 3,
+    operations: 3,
     pauses: 2,
-    life: 2,
-    ..CALM
+    swap_lifetime: 2,
+    ..BASELINE
 };
 
-/// Each client is answered by another node of the store, and has a clock of its own speed.
+/// Each client is served by a different node of the store, and its clock has its own rate.
 const AHEAD: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     ttl: 4,
     renewed_ttl: 4,
     horizon: 7,
@@ -178,13 +186,13 @@ const AHEAD: Config = Config {
     ahead: [0, 2, 1],
     fast_ppm: [-400, 400, 0],
     crashes: 1,
-    begins: 3,
-    ..CALM
+    operations: 3,
+    ..BASELINE
 };
 
-/// The store's clock steps by no more than the margin; clients come and go.
+/// The store's clock steps by no more than the margin, and clients restart.
 const SMALL_STEP: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     ttl: 4,
     renewed_ttl: 4,
     horizon: 7,
@@ -192,24 +200,24 @@ const SMALL_STEP: Config = Config {
     steps: &[-2, 2],
     step_count: 1,
     crashes: 1,
-    begins: 3,
-    ..CALM
+    operations: 3,
+    ..BASELINE
 };
 
 /// The store's clock steps by more than the margin; clients were connected before.
 const BIG_STEP: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     ttl: 2,
     horizon: 7,
     steps: &[-5, 5],
     step_count: 1,
     connected: true,
-    ..CALM
+    ..BASELINE
 };
 
-/// The store's clock is slewed: several small steps, each within the margin, their sum beyond it.
+/// The store's clock is slewed: several small steps within the margin, whose sum is beyond it.
 const SLEW: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     ttl: 4,
     renewed_ttl: 4,
     horizon: 7,
@@ -217,59 +225,63 @@ const SLEW: Config = Config {
     steps: &[-1, 1],
     step_count: 3,
     connected: true,
-    begins: 2,
-    ..CALM
+    operations: 2,
+    ..BASELINE
 };
 
 /// The machine of an embedded store reboots, and the store resumes its time from a wall clock that may be ahead.
 const REBOOT: Config = Config {
-    menu: &[Act::Acquire, Act::Renew],
+    actions: &[Action::Acquire, Action::Renew],
     steps: &[0, 1, 5],
     step_count: 1,
     reboots: true,
-    begins: 3,
+    operations: 3,
     horizon: 7,
-    ..CALM
+    ..BASELINE
 };
 
-/// Explores a configuration to its end: no property breaks, at least so many states, and everything met.
-fn holds(name: &str, config: Config, floor: usize, met: &[Witness]) {
+/// Explores a configuration exhaustively. Fails if a property is violated, if there are fewer states than `floor`, or
+/// if an expected situation is never reached.
+fn check_exploration(name: &str, config: Config, floor: usize, expected: &[Witness]) {
     let model = Leases::new(config);
     let explored = explore(&model).unwrap_or_else(|broken| panic!("{name}: {broken:?}"));
-    let missed: Vec<_> = met.iter().filter(|it| !model.has_seen(**it)).collect();
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|it| !model.has_witness(**it))
+        .collect();
     println!("{name}: {explored:?}");
-    assert!(missed.is_empty(), "{name} never met {missed:?}");
+    assert!(missing.is_empty(), "{name} never reached {missing:?}");
     assert!(explored.states >= floor, "{name}: only {explored:?}");
 }
 
 macro_rules! explorations {
-    ($($(#[$doc:meta])* $test:ident: $config:expr, $floor:expr, [$($met:expr),*];)*) => {
+    ($($(#[$doc:meta])* $test:ident: $config:expr, $floor:expr, [$($expected:expr),*];)*) => {
         $(
             $(#[$doc])*
             #[test]
             fn $test() {
-                holds(stringify!($test), $config, $floor, &[$($met),*]);
+                check_exploration(stringify!($test), $config, $floor, &[$($expected),*]);
             }
         )*
     };
 }
 
 explorations! {
-    crash: CRASH, 70_000, [Granted, GrantedAgain, TookOver, Held, Renewed, Conflict, LandedLate];
-    lost: LOST, 800_000, [TookOver, LostButLanded, Conflict, LandedLate, Renewed];
-    sent_late: SENT_LATE, 100_000, [TookOver, LandedLate, Renewed];
-    slow: SLOW, 700_000, [TookOver, Renewed];
-    shorter_ttl: SHORTER, 60_000, [TookOver, Renewed, LostButLanded];
-    zombie: ZOMBIE, 550_000, [TookOver, GrantedAgain, Fenced, Expired, Completed];
-    leader: LEADER, 60_000, [Kept, TookOver, Held];
+    crash: CRASH, 70_000, [Granted, GrantedAgain, Takeover, Held, Renewed, Conflict, LandedLate];
+    lost: LOST, 800_000, [Takeover, LandedAfterLostAnswer, Conflict, LandedLate, Renewed];
+    sent_late: SENT_LATE, 100_000, [Takeover, LandedLate, Renewed];
+    slow: SLOW, 700_000, [Takeover, Renewed];
+    shorter_ttl: SHORTER, 60_000, [Takeover, Renewed, LandedAfterLostAnswer];
+    zombie: ZOMBIE, 550_000, [Takeover, GrantedAgain, Fenced, Expired, Completed];
+    leader: LEADER, 60_000, [Kept, Takeover, Held];
     broken: BREAK, 300_000, [Broken, Fenced, Held];
     shared: SHARED, 200_000, [Granted, Held, Renewed];
     readers: READERS, 300_000, [Granted, Held];
-    reserve: RESERVE, 300_000, [Reserved, Turn, Held];
-    purge: PURGE, 550_000, [Purged, CameBack, LandedLate, Conflict];
-    ahead: AHEAD, 250_000, [TookOver, Renewed];
-    small_step: SMALL_STEP, 550_000, [TookOver, Widened];
-    big_step: BIG_STEP, 1_200_000, [Stepped, Observed];
-    slew: SLEW, 600_000, [TookOver, Widened, Stepped];
-    reboot: REBOOT, 200_000, [TookOver, Renewed, Held];
+    reserve: RESERVE, 300_000, [Reserved, GrantedToWaiter, Held];
+    purge: PURGE, 550_000, [Purged, Recreated, LandedLate, Conflict];
+    ahead: AHEAD, 250_000, [Takeover, Renewed];
+    small_step: SMALL_STEP, 550_000, [Takeover, Widened];
+    big_step: BIG_STEP, 1_200_000, [Stepped, GrantedByObservation];
+    slew: SLEW, 600_000, [Takeover, Widened, Stepped];
+    reboot: REBOOT, 200_000, [Takeover, Renewed, Held];
 }

@@ -1,49 +1,49 @@
 //! The transitions of the model: time passes, messages arrive late, twice or never, clients pause and crash, and the
 //! store's clock steps.
 //!
-//! The local steps of a client do not affect other clients. So within a tick they are explored only at one moment: at
-//! once, or at the start of the tick after a pause. Reads and writes of the store are explored in every order.
+//! The local steps of a client do not affect other clients. So within a tick they are explored at one moment only:
+//! immediately, or at the start of the tick after a pause. Reads and writes of the store are explored in every order.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use leasehold_core::{BootTime, Clock, Fence, Hash, Observations, Stamp, Text, Time};
 
-use crate::explore::{Broken, Model};
+use crate::explore::{Model, Violation};
 use crate::properties;
 use crate::witness::{self, Witness};
-use crate::world::{Act, CLIENTS, Client, Config, Flight, Phase, Snapshot, World};
+use crate::world::{Action, CLIENTS, Client, Config, InFlightSwap, Phase, Snapshot, World};
 
 /// The store's time at tick 0, in ticks.
 const BASE: i64 = 1_000_000;
 
-/// One thing that happens.
+/// A transition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Tick,
     /// The store's clock steps.
     ClockSteps(i64),
-    /// A client begins: the store reads the record, to a request sent so many ticks ago.
+    /// A client starts an operation: the store reads the record for a request that was sent `request_ticks` ago.
     Load {
         client: usize,
-        act: Act,
-        slow: u64,
+        action: Action,
+        request_ticks: u64,
         pause: Pause,
     },
-    /// A client gives up waiting for the answer to its swap, and looks what became of it.
-    LookAgain {
+    /// A client stops waiting for the answer to its swap, and loads the record to learn the result.
+    Reload {
         client: usize,
-        act: Act,
+        action: Action,
         pause: Pause,
     },
     /// A paused client or a delayed answer continues.
-    GoOn {
+    Proceed {
         client: usize,
         pause: Pause,
     },
-    /// A swap reaches the store; `again`: and will once more.
+    /// A swap reaches the store. With `again`, it will arrive once more.
     Land {
-        flight: usize,
+        swap: usize,
         again: bool,
         pause: Pause,
     },
@@ -57,17 +57,17 @@ pub(crate) enum Step {
     },
 }
 
-/// Where a client stops for at least a tick.
+/// Where a client pauses for at least a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
     None,
     /// The answer is still on its way.
-    OnTheWay,
-    /// It has the answer, but not yet decided.
-    BeforeDeciding,
+    BeforeReceipt,
+    /// The client has the answer but has not decided yet.
+    BeforeDecision,
 }
 
-const PAUSES: [Pause; 3] = [Pause::None, Pause::OnTheWay, Pause::BeforeDeciding];
+const PAUSES: [Pause; 3] = [Pause::None, Pause::BeforeReceipt, Pause::BeforeDecision];
 
 pub(crate) struct Leases {
     pub(crate) config: Config,
@@ -76,7 +76,7 @@ pub(crate) struct Leases {
     pub(crate) witnessed: Cell<u32>,
 }
 
-type Next = Result<World, Broken>;
+type Next = Result<World, Violation>;
 
 impl Leases {
     pub(crate) fn new(config: Config) -> Self {
@@ -89,12 +89,12 @@ impl Leases {
         }
     }
 
-    pub(crate) fn saw(&self, witness: Witness) {
+    pub(crate) fn record_witness(&self, witness: Witness) {
         let bits = self.witnessed.get() | witness::bit(witness);
         self.witnessed.set(bits);
     }
 
-    pub(crate) fn has_seen(&self, witness: Witness) -> bool {
+    pub(crate) fn has_witness(&self, witness: Witness) -> bool {
         self.witnessed.get() & witness::bit(witness) != 0
     }
 
@@ -114,7 +114,7 @@ impl Leases {
         Time::from_micros(0) + self.span(ticks as u64)
     }
 
-    /// What the store answers this client about its time.
+    /// Returns the store's time in an answer to this client.
     pub(crate) fn stamp(&self, client: usize, world: &World) -> Stamp {
         let time = self.store_time(world, self.config.ahead[client]);
         let resolution = self.span(self.config.resolution);
@@ -129,35 +129,35 @@ impl Leases {
     }
 
     fn land(&self, mut world: World, index: usize, again: bool, pause: Pause) -> Next {
-        let flight = world.flights[index].clone();
+        let swap = world.swaps[index].clone();
         if again {
             world.duplicates -= 1;
         } else {
-            world.flights.remove(index);
+            world.swaps.remove(index);
         }
         let current = world.stored.as_ref().map(|stored| stored.version);
-        let landed = flight.expect == current;
+        let landed = swap.expect == current;
         if landed {
-            properties::landing(self, &mut world, &flight)?;
-            if flight.sent < world.tick {
-                self.saw(Witness::LandedLate);
+            properties::landing(self, &mut world, &swap)?;
+            if swap.sent < world.tick {
+                self.record_witness(Witness::LandedLate);
             }
             let version = if self.config.rules.versions_return {
                 current.unwrap_or(0) + 1
             } else {
-                flight.id
+                swap.id
             };
-            let put = flight.put.clone();
+            let put = swap.put.clone();
             world.stored = put.map(|record| Snapshot { version, record });
         } else {
-            self.saw(Witness::Conflict);
+            self.record_witness(Witness::Conflict);
         }
-        self.answer(&mut world, &flight, landed);
-        Ok(match world.clients[flight.client].phase {
+        self.answer(&mut world, &swap, landed);
+        Ok(match world.clients[swap.client].phase {
             Phase::Sent {
                 landed: Some(_), ..
-            } if landed && pause == Pause::None => self.confirm(world, flight.client),
-            _ => self.go_on(world, flight.client, pause),
+            } if landed && pause == Pause::None => self.confirm(world, swap.client),
+            _ => self.proceed(world, swap.client, pause),
         })
     }
 
@@ -165,35 +165,41 @@ impl Leases {
         let me = &world.clients[client];
         let in_turn = client >= world.turn;
         match &me.phase {
-            Phase::Idle if world.begins > 0 && self.may_begin(world, client) => {
-                for act in self.config.menu.iter().filter(|act| fits(me, **act)) {
-                    for slow in 0..=self.config.slow {
+            Phase::Idle if world.operations > 0 && self.may_start(world, client) => {
+                for action in self
+                    .config
+                    .actions
+                    .iter()
+                    .filter(|action| can_start(me, **action))
+                {
+                    for request_ticks in 0..=self.config.request_ticks {
                         steps.extend(PAUSES.map(|pause| Step::Load {
                             client,
-                            act: *act,
-                            slow,
+                            action: *action,
+                            request_ticks,
                             pause,
                         }));
                     }
                 }
             }
-            Phase::Answered { .. } if in_turn => {
+            Phase::AnswerInFlight { .. } if in_turn => {
                 steps.extend(
-                    [Pause::None, Pause::BeforeDeciding].map(|pause| Step::GoOn { client, pause }),
+                    [Pause::None, Pause::BeforeDecision]
+                        .map(|pause| Step::Proceed { client, pause }),
                 );
             }
-            Phase::Ready { .. } if in_turn => steps.push(Step::GoOn {
+            Phase::Ready { .. } if in_turn => steps.push(Step::Proceed {
                 client,
                 pause: Pause::None,
             }),
-            Phase::Sent { landed, act, .. } => {
+            Phase::Sent { landed, action, .. } => {
                 if landed.is_some() && in_turn {
                     steps.push(Step::Confirm { client });
                 }
-                if world.lost > 0 {
-                    steps.extend(PAUSES.map(|pause| Step::LookAgain {
+                if world.lost_answers > 0 {
+                    steps.extend(PAUSES.map(|pause| Step::Reload {
                         client,
-                        act: *act,
+                        action: *action,
                         pause,
                     }));
                 }
@@ -205,37 +211,41 @@ impl Leases {
         }
     }
 
-    /// Clients that are all alike begin in order: the other orders are the same histories under other names.
-    fn may_begin(&self, world: &World, client: usize) -> bool {
+    /// Returns whether a client may start. Identical clients start in order, because other orders are equivalent.
+    fn may_start(&self, world: &World, client: usize) -> bool {
         let config = &self.config;
         let alike = config.modes == [config.modes[0]; CLIENTS]
             && config.ahead == [config.ahead[0]; CLIENTS]
             && config.fast_ppm == [config.fast_ppm[0]; CLIENTS]
             && config.nonces == [0, 1, 2];
-        client == 0 || !alike || world.clients[client - 1].begun
+        client == 0 || !alike || world.clients[client - 1].has_started
     }
 
-    /// How many pauses a step takes.
+    /// Returns how many pauses a step uses.
     fn pauses(&self, world: &World, step: Step) -> u8 {
         match step {
-            Step::Load { slow, pause, .. } => u8::from(slow > 0) + u8::from(pause != Pause::None),
-            Step::LookAgain { pause, .. } | Step::GoOn { pause, .. } | Step::Land { pause, .. } => {
+            Step::Load {
+                request_ticks,
+                pause,
+                ..
+            } => u8::from(request_ticks > 0) + u8::from(pause != Pause::None),
+            Step::Reload { pause, .. } | Step::Proceed { pause, .. } | Step::Land { pause, .. } => {
                 u8::from(pause != Pause::None)
             }
             // Swaps that were sent in this tick are now late.
             Step::Tick => {
-                let late = |flight: &&Flight| flight.sent == world.tick;
-                world.flights.iter().filter(late).count() as u8
+                let late = |swap: &&InFlightSwap| swap.sent == world.tick;
+                world.swaps.iter().filter(late).count() as u8
             }
             Step::ClockSteps(_) | Step::Confirm { .. } | Step::Crash { .. } => 0,
         }
     }
 
-    fn take(&self, mut world: World, step: Step) -> Next {
+    fn apply_step(&self, mut world: World, step: Step) -> Next {
         world.pauses -= self.pauses(&world, step);
         let turn = match step {
             Step::Tick => 0,
-            Step::GoOn { client, .. } | Step::Confirm { client } => client,
+            Step::Proceed { client, .. } | Step::Confirm { client } => client,
             _ => CLIENTS,
         };
         world.turn = turn;
@@ -247,21 +257,21 @@ impl Leases {
             Step::ClockSteps(by) => self.step_clock(world, by),
             Step::Load {
                 client,
-                act,
-                slow,
+                action,
+                request_ticks,
                 pause,
-            } => self.load(world, client, act, slow, pause),
-            Step::LookAgain { client, act, pause } => self.load(world, client, act, 0, pause),
-            Step::GoOn { client, pause } => self.go_on(world, client, pause),
-            Step::Land {
-                flight,
-                again,
+            } => self.load(world, client, action, request_ticks, pause),
+            Step::Reload {
+                client,
+                action,
                 pause,
-            } => self.land(world, flight, again, pause)?,
+            } => self.load(world, client, action, 0, pause),
+            Step::Proceed { client, pause } => self.proceed(world, client, pause),
+            Step::Land { swap, again, pause } => self.land(world, swap, again, pause)?,
             Step::Confirm { client } => self.confirm(world, client),
             Step::Crash { client, same_nonce } => self.crash(world, client, same_nonce),
         };
-        let next = self.tidied(next);
+        let next = self.normalized(next);
         properties::state(self, &next)?;
         if matches!(step, Step::Tick | Step::ClockSteps(_) | Step::Land { .. }) {
             properties::stored(self, &next)?;
@@ -269,12 +279,12 @@ impl Leases {
         Ok(next)
     }
 
-    /// Forgets what can make no difference any more, so that equal futures are one state.
-    fn tidied(&self, mut world: World) -> World {
+    /// Removes details that cannot affect the future any more, so that equivalent states are equal.
+    fn normalized(&self, mut world: World) -> World {
         for client in 0..CLIENTS {
             let boot = self.boot(client, &world);
             let me = &mut world.clients[client];
-            let retired = me.phase == Phase::Idle && world.begins == 0;
+            let retired = me.phase == Phase::Idle && world.operations == 0;
             if let Some(belief) = &mut me.belief
                 && belief.until <= boot
             {
@@ -288,20 +298,17 @@ impl Leases {
                 me.observations = Observations::none();
             }
         }
-        let purges = self.config.menu.contains(&Act::Purge);
+        let purges = self.config.actions.contains(&Action::Purge);
         let returns = self.config.rules.versions_return;
         let current = world.stored.as_ref().map(|stored| stored.version);
         let (tick, clients) = (world.tick, &world.clients);
-        world.flights.retain(|flight| {
+        world.swaps.retain(|swap| {
             let awaited =
-                matches!(&clients[flight.client].phase, Phase::Sent { id, .. } if *id == flight.id);
-            let may_match =
-                flight.expect == current || returns || (purges && flight.expect.is_none());
-            flight.sent + self.config.life >= tick && (awaited || may_match)
+                matches!(&clients[swap.client].phase, Phase::Sent { id, .. } if *id == swap.id);
+            let may_match = swap.expect == current || returns || (purges && swap.expect.is_none());
+            swap.sent + self.config.swap_lifetime >= tick && (awaited || may_match)
         });
-        world
-            .flights
-            .sort_by_key(|flight| (flight.client, flight.sent));
+        world.swaps.sort_by_key(|swap| (swap.client, swap.sent));
         if !returns {
             world.renumber();
         }
@@ -309,14 +316,14 @@ impl Leases {
     }
 }
 
-/// Whether a client in this situation would do that.
-fn fits(me: &Client, act: Act) -> bool {
+/// Returns whether a client in this state would perform an action.
+fn can_start(me: &Client, action: Action) -> bool {
     let holds = me.belief.is_some();
     let believes = |belief: &crate::world::Belief| belief.until > BootTime::default();
-    match act {
-        Act::Acquire | Act::Reserve => !me.belief.as_ref().is_some_and(believes),
-        Act::Keep | Act::Renew | Act::Update | Act::Complete | Act::Release => holds,
-        Act::Purge | Act::Break => true,
+    match action {
+        Action::Acquire | Action::Reserve => !me.belief.as_ref().is_some_and(believes),
+        Action::Keep | Action::Renew | Action::Update | Action::Complete | Action::Release => holds,
+        Action::Purge | Action::Break => true,
     }
 }
 
@@ -328,7 +335,7 @@ impl Model for Leases {
         let config = &self.config;
         let client = |client: usize| Client {
             nonce: config.nonces[client],
-            begun: false,
+            has_started: false,
             clock: None,
             observations: Observations::none(),
             belief: None,
@@ -343,11 +350,11 @@ impl Model for Leases {
             stored: None,
             highest: Fence::default(),
             clients: std::array::from_fn(client),
-            flights: Vec::new(),
-            begins: config.begins,
+            swaps: Vec::new(),
+            operations: config.operations,
             pauses: config.pauses,
             crashes: config.crashes,
-            lost: config.lost,
+            lost_answers: config.lost_answers,
             duplicates: config.duplicates,
         };
         if config.connected {
@@ -365,29 +372,25 @@ impl Model for Leases {
         for client in 0..CLIENTS {
             self.client_steps(world, client, &mut steps);
         }
-        for flight in 0..world.flights.len() {
+        for swap in 0..world.swaps.len() {
             for again in [false, true] {
                 if !again || world.duplicates > 0 {
-                    steps.extend(PAUSES.map(|pause| Step::Land {
-                        flight,
-                        again,
-                        pause,
-                    }));
+                    steps.extend(PAUSES.map(|pause| Step::Land { swap, again, pause }));
                 }
             }
         }
-        let paused = |client: &Client| client.phase != Phase::Idle || world.begins > 0;
+        let paused = |client: &Client| client.phase != Phase::Idle || world.operations > 0;
         let over = steps.is_empty() && !world.clients.iter().any(paused);
         if world.steps_left > 0 && !over {
             steps.extend(self.config.steps.iter().map(|by| Step::ClockSteps(*by)));
         }
-        // Waiting before anything has begun would only shift everything.
-        let begun = world.clients.iter().any(|client| client.begun);
-        if world.tick < self.config.horizon && begun && !over {
+        // Waiting before the first operation would only shift every later step.
+        let has_started = world.clients.iter().any(|client| client.has_started);
+        if world.tick < self.config.horizon && has_started && !over {
             steps.push(Step::Tick);
         }
         steps.retain(|step| self.pauses(world, *step) <= world.pauses);
-        let next = |step| (step, self.take(world.clone(), step));
+        let next = |step| (step, self.apply_step(world.clone(), step));
         steps.into_iter().map(next).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Rules that are broken on purpose. Each must be caught: that is how we know that the checker can fail.
+//! Deliberately broken rules. The checker must detect each of them, which shows that it can fail.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use leasehold_core::{
 
 use super::*;
 
-/// Explores a configuration with these rules: they must break that property.
-fn caught(config: Config, rules: Rules, property: &str) {
+/// Explores a configuration with these rules, which must violate that property.
+fn expect_violation(config: Config, rules: Rules, property: &str) {
     match explore(&Leases::new(Config { rules, ..config })) {
-        Ok(explored) => panic!("not caught: {explored:?}"),
+        Ok(explored) => panic!("not detected: {explored:?}"),
         Err(found) => assert!(found.broken.contains(property), "{found:?}"),
     }
 }
 
 type Apply = fn(Option<&Record>, &Operation, &Now<'_>) -> Decision;
 
-fn applying(apply: Apply) -> Rules {
+fn rules_with_apply(apply: Apply) -> Rules {
     Rules { apply, ..RULES }
 }
 
-fn counting(deadline: fn(&Answered) -> BootTime) -> Rules {
+fn rules_with_deadline(deadline: fn(&DeadlineInputs) -> BootTime) -> Rules {
     Rules { deadline, ..RULES }
 }
 
-/// What the record would become, changed.
+/// Changes the record of a decision.
 fn rewritten(mut decision: Decision, change: impl FnOnce(&mut Record)) -> Decision {
     if let Change::Write(record) = &mut decision.change {
         change(record);
@@ -43,7 +43,7 @@ fn expiry_judged_by_the_latest_time() {
         let interval = Interval::exactly(now.interval.latest);
         apply(record, operation, &Now { interval, ..*now })
     };
-    caught(SLOW, applying(hurried), TWO_BELIEVE);
+    expect_violation(SLOW, rules_with_apply(hurried), TWO_BELIEVE);
 }
 
 #[test]
@@ -57,19 +57,19 @@ fn expiry_counted_from_the_earliest_time() {
             }
         })
     };
-    let trusting = |answered: &Answered| answered.sent + answered.ttl;
+    let trusting = |answered: &DeadlineInputs| answered.sent + answered.ttl;
     let rules = Rules {
         apply: short,
         deadline: trusting,
         ..RULES
     };
-    caught(SLOW, rules, TWO_BELIEVE);
+    expect_violation(SLOW, rules, TWO_BELIEVE);
 }
 
 #[test]
 fn deadline_counted_from_the_receipt() {
-    let late = |answered: &Answered| {
-        let Answered { received, ttl, .. } = *answered;
+    let late = |answered: &DeadlineInputs| {
+        let DeadlineInputs { received, ttl, .. } = *answered;
         deadline(
             received,
             ttl,
@@ -78,19 +78,19 @@ fn deadline_counted_from_the_receipt() {
             answered.margin,
         )
     };
-    caught(LOST, counting(late), TWO_BELIEVE);
+    expect_violation(LOST, rules_with_deadline(late), TWO_BELIEVE);
 }
 
 #[test]
 fn deadline_that_ignores_how_late_the_write_landed() {
-    let trusting = |answered: &Answered| answered.sent + answered.ttl;
-    caught(SENT_LATE, counting(trusting), TWO_BELIEVE);
+    let trusting = |answered: &DeadlineInputs| answered.sent + answered.ttl;
+    expect_violation(SENT_LATE, rules_with_deadline(trusting), TWO_BELIEVE);
 }
 
 #[test]
 fn deadline_without_the_margin() {
-    let greedy = |answered: &Answered| {
-        let Answered { sent, ttl, .. } = *answered;
+    let greedy = |answered: &DeadlineInputs| {
+        let DeadlineInputs { sent, ttl, .. } = *answered;
         deadline(
             sent,
             ttl,
@@ -99,8 +99,8 @@ fn deadline_without_the_margin() {
             Duration::ZERO,
         )
     };
-    caught(AHEAD, counting(greedy), TWO_BELIEVE);
-    caught(SMALL_STEP, counting(greedy), TWO_BELIEVE);
+    expect_violation(AHEAD, rules_with_deadline(greedy), TWO_BELIEVE);
+    expect_violation(SMALL_STEP, rules_with_deadline(greedy), TWO_BELIEVE);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn steps_ignored() {
         let earlier = None;
         apply(record, operation, &Now { earlier, ..*now })
     };
-    caught(BIG_STEP, applying(trusting), TWO_BELIEVE);
+    expect_violation(BIG_STEP, rules_with_apply(trusting), TWO_BELIEVE);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn restarts_ignored() {
         let restarted = None;
         apply(record, operation, &Now { restarted, ..*now })
     };
-    caught(REBOOT, applying(trusting), TWO_BELIEVE);
+    expect_violation(REBOOT, rules_with_apply(trusting), TWO_BELIEVE);
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn shifts_compared_with_the_last_answer_only() {
         observe: following,
         ..RULES
     };
-    caught(SLEW, rules, TWO_BELIEVE);
+    expect_violation(SLEW, rules, TWO_BELIEVE);
 }
 
 #[test]
-fn renewals_that_leave_no_trace() {
+fn renewals_without_a_trace() {
     let silent: Apply = |record, operation, now| {
         let decision = apply(record, operation, now);
         let Operation::Renew(renew) = operation else {
@@ -151,7 +151,7 @@ fn renewals_that_leave_no_trace() {
             }
         })
     };
-    caught(BIG_STEP, applying(silent), TWO_BELIEVE);
+    expect_violation(BIG_STEP, rules_with_apply(silent), TWO_BELIEVE);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn shorter_ttl_at_once() {
             }
         })
     };
-    caught(SHORTER, applying(short), TWO_BELIEVE);
+    expect_violation(SHORTER, rules_with_apply(short), TWO_BELIEVE);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn broken_holders_removed_at_once() {
         }
         _ => apply(record, operation, now),
     };
-    caught(BREAK, applying(unsafe_break), TWO_BELIEVE);
+    expect_violation(BREAK, rules_with_apply(unsafe_break), TWO_BELIEVE);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn fence_not_incremented() {
         }
         decision
     };
-    caught(CRASH, applying(same), "granted after");
+    expect_violation(CRASH, rules_with_apply(same), "granted after");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn fences_that_start_from_one() {
         }
         decision
     };
-    caught(PURGE, applying(counter), "granted after");
+    expect_violation(PURGE, rules_with_apply(counter), "granted after");
 }
 
 #[test]
@@ -233,21 +233,24 @@ fn purge_without_retention() {
         }
         _ => apply(record, operation, now),
     };
-    caught(PURGE, applying(hasty), "granted after");
+    expect_violation(PURGE, rules_with_apply(hasty), "granted after");
 }
 
 #[test]
-fn versions_that_count_from_one_again() {
+fn versions_restart_from_one() {
     let rules = Rules {
         versions_return: true,
         ..RULES
     };
-    let config = Config { begins: 4, ..PURGE };
-    caught(config, rules, "granted after");
+    let config = Config {
+        operations: 4,
+        ..PURGE
+    };
+    expect_violation(config, rules, "granted after");
 }
 
 #[test]
-fn limit_not_kept() {
+fn limit_not_enforced() {
     let generous: Apply = |record, operation, now| match operation {
         Operation::Acquire(acquire) => {
             let mut acquire = acquire.clone();
@@ -256,7 +259,7 @@ fn limit_not_kept() {
         }
         _ => apply(record, operation, now),
     };
-    caught(SHARED, applying(generous), "above the limit");
+    expect_violation(SHARED, rules_with_apply(generous), "above the limit");
 }
 
 #[test]
@@ -272,9 +275,9 @@ fn sharers_ignored() {
         }
         apply(alone.as_ref(), operation, now)
     };
-    caught(
+    expect_violation(
         READERS,
-        applying(pushy),
+        rules_with_apply(pushy),
         "an exclusive and a shared holder believe",
     );
 }
@@ -289,7 +292,7 @@ fn any_fence_writes() {
         }
         _ => apply(record, operation, now),
     };
-    caught(ZOMBIE, applying(lax), "has written");
+    expect_violation(ZOMBIE, rules_with_apply(lax), "has written");
 }
 
 #[test]
@@ -301,11 +304,11 @@ fn reservations_ignored() {
         }
         apply(unreserved.as_ref(), operation, now)
     };
-    caught(RESERVE, applying(rude), "reserved");
+    expect_violation(RESERVE, rules_with_apply(rude), "reserved");
 }
 
 #[test]
-fn expired_holders_stay_in_the_way() {
+fn expired_holders_block_grants() {
     let stuck: Apply = |record, operation, now| {
         let mut immortal = record.cloned();
         for holder in immortal.iter_mut().flat_map(|record| &mut record.holders) {
@@ -313,5 +316,5 @@ fn expired_holders_stay_in_the_way() {
         }
         apply(immortal.as_ref(), operation, now)
     };
-    caught(CRASH, applying(stuck), "free");
+    expect_violation(CRASH, rules_with_apply(stuck), "free");
 }

@@ -1,17 +1,17 @@
-//! What must hold, whatever happens.
+//! The properties that must hold in every state.
 
 use leasehold_core::{
     Acquire, BootTime, Clock, Fence, Interval, Mode, Now, Observations, Operation, Outcome, Record,
     Stamp, limits,
 };
 
-use crate::explore::Broken;
+use crate::explore::Violation;
 use crate::model::Leases;
 use crate::witness::Witness;
-use crate::world::{CLIENTS, Flight, World};
+use crate::world::{CLIENTS, InFlightSwap, World};
 
 /// In every state, a client that relies on a lease is its only holder, or shares it within the limit.
-pub(crate) fn state(model: &Leases, world: &World) -> Result<(), Broken> {
+pub(crate) fn state(model: &Leases, world: &World) -> Result<(), Violation> {
     let believes = |client: usize| {
         let belief = world.clients[client].belief.as_ref();
         belief.is_some_and(|belief| belief.until > model.boot(client, world))
@@ -55,8 +55,12 @@ fn nonce_used_elsewhere(world: &World, client: usize) -> bool {
 }
 
 /// When a write lands, fences grow, no contender overtakes a reservation, and a stale fence writes nothing.
-pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Result<(), Broken> {
-    let Some(new) = &flight.put else {
+pub(crate) fn landing(
+    model: &Leases,
+    world: &mut World,
+    swap: &InFlightSwap,
+) -> Result<(), Violation> {
+    let Some(new) = &swap.put else {
         return Ok(());
     };
     let old = world.stored.as_ref().map(|stored| stored.record.clone());
@@ -73,7 +77,7 @@ pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Res
             ));
         }
         if old.is_none() && world.highest > Fence::default() {
-            model.saw(Witness::CameBack);
+            model.record_witness(Witness::Recreated);
         }
         world.highest = granted.fence;
         if let Some(reserved) =
@@ -82,9 +86,9 @@ pub(crate) fn landing(model: &Leases, world: &mut World, flight: &Flight) -> Res
             return Err(format!("fence {} granted while {reserved}", granted.fence));
         }
     }
-    if let Some(fence) = flight.by {
+    if let Some(fence) = swap.writer {
         let live = held(fence).is_some_and(|holder| holder.broken.is_none());
-        let exclusive = model.config.modes[flight.client] == Mode::Exclusive;
+        let exclusive = model.config.modes[swap.client] == Mode::Exclusive;
         let latest = old.is_some_and(|old| old.fence == fence);
         if !live || (exclusive && !latest) {
             return Err(format!("stale fence {fence} has written"));
@@ -108,7 +112,7 @@ fn reserved_by_another(
 }
 
 /// For the stored record: a free lease can be acquired, a waiter with a reservation is next, and no hold lasts for ever.
-pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
+pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Violation> {
     let Some(stored) = &world.stored else {
         return Ok(());
     };
@@ -141,7 +145,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
         .as_ref()
         .filter(|next| next.until >= time && next.until <= time + limits::MAX_RESERVATION);
     if !held && reserved.is_none() && !granted(record, &newcomer, &exactly) {
-        return Err("free and unreserved, but cannot be taken".to_owned());
+        return Err("free and unreserved, but cannot be acquired".to_owned());
     }
 
     if let Some(next) = reserved {
@@ -156,7 +160,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
             return Err("the waiter that has reserved is not granted".to_owned());
         }
         if granted(&free, &newcomer, &exactly) {
-            return Err("granted past the waiter that has reserved".to_owned());
+            return Err("granted ahead of the waiter that has reserved".to_owned());
         }
     }
 
@@ -174,7 +178,7 @@ pub(crate) fn stored(model: &Leases, world: &World) -> Result<(), Broken> {
     let later =
         boot + (ttl.max(limits::MAX_RESERVATION) + margin + model.span(model.config.horizon + 1));
     if !granted(record, &newcomer, &clock.now(later, &observations)) {
-        return Err("still not free after everything must have ended".to_owned());
+        return Err("still not free after every hold must have ended".to_owned());
     }
     Ok(())
 }

@@ -1,19 +1,19 @@
-//! What an exploration must have met, so that it cannot pass by seeing nothing.
+//! Situations that an exploration must reach, so that it cannot pass without testing anything.
 
 use leasehold_core::{EndReason, GrantKind, Now, Outcome, Record};
 
-/// Something that was met on the way.
+/// A situation that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Witness {
     Granted,
     GrantedAgain,
     Kept,
-    /// Granted although a holder had not released.
-    TookOver,
-    /// Granted although a holder's expiry was yet to come: judged by observation.
-    Observed,
-    /// Granted under a name that had been purged.
-    CameBack,
+    /// Granted after a holder expired without a release.
+    Takeover,
+    /// Granted by observation, before a holder's written expiry.
+    GrantedByObservation,
+    /// Granted for a name that had been purged.
+    Recreated,
     Held,
     Renewed,
     Fenced,
@@ -21,12 +21,12 @@ pub(crate) enum Witness {
     Completed,
     Reserved,
     /// Granted to the waiter that had reserved.
-    Turn,
+    GrantedToWaiter,
     Purged,
     Broken,
     Conflict,
     LandedLate,
-    LostButLanded,
+    LandedAfterLostAnswer,
     Widened,
     Stepped,
 }
@@ -35,16 +35,16 @@ pub(crate) fn bit(witness: Witness) -> u32 {
     1 << witness as u32
 }
 
-/// What an outcome is a witness of.
+/// Records the situations that an outcome shows.
 pub(crate) fn outcome(
     outcome: &Outcome,
     record: Option<&Record>,
     now: &Now<'_>,
-    mut saw: impl FnMut(Witness),
+    mut record_witness: impl FnMut(Witness),
 ) {
     match outcome {
         Outcome::Granted(grant) => {
-            saw(match grant.granted {
+            record_witness(match grant.granted {
                 GrantKind::Fresh => Witness::Granted,
                 GrantKind::Again => Witness::GrantedAgain,
                 GrantKind::Kept => Witness::Kept,
@@ -55,28 +55,28 @@ pub(crate) fn outcome(
                     .as_ref()
                     .is_some_and(|last| last.how == EndReason::Expired)
                 {
-                    saw(Witness::TookOver);
+                    record_witness(Witness::Takeover);
                 }
                 let unexpired = |record: &Record| {
                     let mut holders = record.holders.iter();
                     holders.any(|holder| holder.expires_at >= now.interval.earliest)
                 };
                 if grant.last.is_some() && record.is_some_and(unexpired) {
-                    saw(Witness::Observed);
+                    record_witness(Witness::GrantedByObservation);
                 }
                 if record.is_some_and(|record| record.next.is_some()) {
-                    saw(Witness::Turn);
+                    record_witness(Witness::GrantedToWaiter);
                 }
             }
         }
-        Outcome::Held(_) => saw(Witness::Held),
-        Outcome::Renewed(_) => saw(Witness::Renewed),
-        Outcome::Fenced => saw(Witness::Fenced),
-        Outcome::Expired => saw(Witness::Expired),
-        Outcome::Completed => saw(Witness::Completed),
-        Outcome::Reserved { .. } => saw(Witness::Reserved),
-        Outcome::Purged if record.is_some() => saw(Witness::Purged),
-        Outcome::Broken { .. } => saw(Witness::Broken),
+        Outcome::Held(_) => record_witness(Witness::Held),
+        Outcome::Renewed(_) => record_witness(Witness::Renewed),
+        Outcome::Fenced => record_witness(Witness::Fenced),
+        Outcome::Expired => record_witness(Witness::Expired),
+        Outcome::Completed => record_witness(Witness::Completed),
+        Outcome::Reserved { .. } => record_witness(Witness::Reserved),
+        Outcome::Purged if record.is_some() => record_witness(Witness::Purged),
+        Outcome::Broken { .. } => record_witness(Witness::Broken),
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Three clients and one name: what a state is made of.
+//! The state of the model: three clients and one name.
 
 use std::hash::Hash;
 use std::rc::Rc;
@@ -11,17 +11,17 @@ use leasehold_core::{
 
 pub(crate) const CLIENTS: usize = 3;
 
-/// Which version of the record: the id of the write that made it.
+/// A version of the record: the id of the write that created it.
 pub(crate) type Version = u32;
 
 /// The bounds of one exploration. Times are in ticks.
 pub(crate) struct Config {
-    /// Real time that a tick stands for.
+    /// The real time of a tick.
     pub(crate) tick: Duration,
-    /// Time stops here.
+    /// The last tick.
     pub(crate) horizon: u64,
     pub(crate) ttl: u64,
-    /// The ttl that a renewal asks for.
+    /// The ttl that a renewal requests.
     pub(crate) renewed_ttl: u64,
     pub(crate) margin: u64,
     /// The resolution of the store's time.
@@ -29,50 +29,50 @@ pub(crate) struct Config {
     pub(crate) modes: [Mode; CLIENTS],
     /// Clients with the same number share a nonce.
     pub(crate) nonces: [u8; CLIENTS],
-    /// By how much the node that answers each client is ahead.
+    /// How far the clock of each client's node is ahead.
     pub(crate) ahead: [i64; CLIENTS],
-    /// By how many parts per million each client's boot clock is fast.
+    /// How fast each client's boot clock runs, in parts per million above the real rate.
     pub(crate) fast_ppm: [i64; CLIENTS],
-    /// What clients do.
-    pub(crate) menu: &'static [Act],
-    /// How many operations they begin in all.
-    pub(crate) begins: u8,
-    /// How often an answer, a swap or a client may be held up, for any number of ticks each time.
+    /// The actions of clients.
+    pub(crate) actions: &'static [Action],
+    /// The total number of operations.
+    pub(crate) operations: u8,
+    /// How often an answer, a swap or a client may pause, for any number of ticks each time.
     pub(crate) pauses: u8,
     pub(crate) crashes: u8,
-    /// Answers given up on.
-    pub(crate) lost: u8,
+    /// The number of lost answers.
+    pub(crate) lost_answers: u8,
     pub(crate) duplicates: u8,
-    /// How long a request for the record may have been under way.
-    pub(crate) slow: u64,
-    /// Whether a swap that is held up has not even been sent, rather than being on its way.
+    /// How long a request for the record may take.
+    pub(crate) request_ticks: u64,
+    /// Whether a paused swap has not been sent yet, instead of being in flight.
     pub(crate) sent_late: bool,
-    /// How long a swap may be held up.
-    pub(crate) life: u64,
+    /// How long a swap may be in flight.
+    pub(crate) swap_lifetime: u64,
     pub(crate) retention: u64,
-    /// By how much the store's clock may step each time.
+    /// The possible steps of the store's clock.
     pub(crate) steps: &'static [i64],
-    /// How often it steps.
+    /// The number of steps.
     pub(crate) step_count: u8,
-    /// Whether clients know the store's clock from the start, and hear from it before every step.
+    /// Whether clients know the store's clock from the start, and observe it before every step.
     pub(crate) connected: bool,
     /// Whether the clock steps because the machine that serves the clients, and keeps the store's time, reboots.
     pub(crate) reboots: bool,
     pub(crate) rules: Rules,
 }
 
-/// What is being checked; a mutant replaces one of these.
+/// The rules to check. A mutant replaces one of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) apply: fn(Option<&Record>, &Operation, &Now<'_>) -> Decision,
-    pub(crate) deadline: fn(&Answered) -> BootTime,
+    pub(crate) deadline: fn(&DeadlineInputs) -> BootTime,
     pub(crate) observe: fn(&mut Clock, BootTime, BootTime, Stamp) -> ClockChange,
-    /// Versions that count from 1 again after a delete.
+    /// Whether versions restart from 1 after a delete.
     pub(crate) versions_return: bool,
 }
 
-/// All that a deadline could be counted from.
-pub(crate) struct Answered {
+/// The times that a deadline could be computed from.
+pub(crate) struct DeadlineInputs {
     pub(crate) sent: BootTime,
     pub(crate) received: BootTime,
     pub(crate) ttl: Duration,
@@ -81,11 +81,11 @@ pub(crate) struct Answered {
     pub(crate) margin: Duration,
 }
 
-/// Something that a client sets out to do.
+/// An operation that a client can perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Acquire,
-    /// Acquire, showing the fence that it holds.
+    /// Acquire with the fence that it holds.
     Keep,
     Renew,
     Update,
@@ -98,7 +98,7 @@ pub(crate) enum Act {
     Break,
 }
 
-/// A record as it was read.
+/// A record and its version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Snapshot {
     pub(crate) version: Version,
@@ -109,35 +109,35 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Belief {
     pub(crate) fence: Fence,
-    /// Until when it believes, by its own boot clock; zero once that has passed.
+    /// When it stops relying on the lease, by its own boot clock; zero once that has passed.
     pub(crate) until: BootTime,
 }
 
-/// A swap whose answer was given up on.
+/// A swap whose answer was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Unsure {
+pub(crate) struct AmbiguousSwap {
     pub(crate) id: Version,
     pub(crate) sent: BootTime,
-    pub(crate) outcome: Told,
+    pub(crate) outcome: SwapOutcome,
 }
 
-/// The outcome that a client gets once its write is confirmed.
+/// The outcome for a client once its write is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Told {
+pub(crate) enum SwapOutcome {
     Holds {
         fence: Fence,
         ttl: Duration,
         expires_at: Time,
     },
-    Else,
+    Other,
 }
 
-impl From<&Outcome> for Told {
+impl From<&Outcome> for SwapOutcome {
     fn from(outcome: &Outcome) -> Self {
         let (fence, ttl, expires_at) = match outcome {
             Outcome::Granted(grant) => (grant.fence, grant.ttl, grant.expires_at),
             Outcome::Renewed(renewal) => (renewal.fence, renewal.ttl, renewal.expires_at),
-            _ => return Self::Else,
+            _ => return Self::Other,
         };
         Self::Holds {
             fence,
@@ -147,29 +147,29 @@ impl From<&Outcome> for Told {
     }
 }
 
-/// How far a client has come with an operation.
+/// The progress of a client's operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Idle,
-    /// The record that it asked for is under way to it. A swap that lost is answered with the record, too.
-    Answered {
-        act: Act,
+    /// The record is on its way to the client, as the answer to a load or to a swap that conflicted.
+    AnswerInFlight {
+        action: Action,
         sent: BootTime,
-        unsure: Option<Unsure>,
+        ambiguous: Option<AmbiguousSwap>,
         found: Option<Snapshot>,
         stamp: Stamp,
     },
-    /// It has the record, and is about to decide.
+    /// The client has the record and will decide.
     Ready {
-        act: Act,
+        action: Action,
         found: Option<Snapshot>,
     },
-    /// Its swap is under way, or landed as `stamp` says.
+    /// The swap is in flight, or landed at the time in `landed`.
     Sent {
-        act: Act,
+        action: Action,
         id: Version,
         sent: BootTime,
-        outcome: Told,
+        outcome: SwapOutcome,
         landed: Option<Stamp>,
     },
 }
@@ -177,58 +177,58 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Client {
     pub(crate) nonce: u8,
-    /// Whether it has ever begun anything.
-    pub(crate) begun: bool,
+    /// Whether the client has ever started an operation.
+    pub(crate) has_started: bool,
     pub(crate) clock: Option<Clock>,
     pub(crate) observations: Observations,
     pub(crate) belief: Option<Belief>,
     pub(crate) phase: Phase,
 }
 
-/// A swap under way.
+/// A swap in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flight {
+pub(crate) struct InFlightSwap {
     pub(crate) client: usize,
     pub(crate) sent: u64,
     pub(crate) id: Version,
     pub(crate) expect: Option<Version>,
     pub(crate) put: Option<Rc<Record>>,
-    /// The fence that wrote the body, if this changes it.
-    pub(crate) by: Option<Fence>,
+    /// The fence that writes the body, if the swap changes it.
+    pub(crate) writer: Option<Fence>,
 }
 
-/// One state of everything.
+/// The whole state.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct World {
     pub(crate) tick: u64,
-    /// Who comes before this client has gone on already in this tick, or waits for the next.
+    /// The first client that may still proceed in this tick. Earlier clients wait for the next tick.
     pub(crate) turn: usize,
-    /// By how much the store's clock has stepped.
+    /// How far the store's clock has stepped in total.
     pub(crate) stepped: i64,
     pub(crate) steps_left: u8,
-    /// The store's time when it was resumed after a reboot.
+    /// The store's time at its resumption after a reboot.
     pub(crate) restarted: Option<Time>,
     pub(crate) stored: Option<Snapshot>,
     /// The highest fence ever granted.
     pub(crate) highest: Fence,
     pub(crate) clients: [Client; CLIENTS],
-    pub(crate) flights: Vec<Flight>,
-    pub(crate) begins: u8,
+    pub(crate) swaps: Vec<InFlightSwap>,
+    pub(crate) operations: u8,
     pub(crate) pauses: u8,
     pub(crate) crashes: u8,
-    pub(crate) lost: u8,
+    pub(crate) lost_answers: u8,
     pub(crate) duplicates: u8,
 }
 
 impl World {
-    /// An id that nothing in this state refers to.
+    /// Returns an id that is unused in this state.
     pub(crate) fn fresh_id(&mut self) -> Version {
         let mut highest = 0;
         self.each_version(|version| highest = highest.max(*version));
         highest + 1
     }
 
-    /// Numbers versions in the order in which they appear: which number a version has means nothing.
+    /// Renumbers versions in order of appearance, because their numbers have no meaning.
     pub(crate) fn renumber(&mut self) {
         let mut known = Vec::with_capacity(16);
         self.each_version(|version| {
@@ -250,23 +250,25 @@ impl World {
         visit_found(&mut self.stored);
         for client in &mut self.clients {
             match &mut client.phase {
-                Phase::Answered { found, .. } | Phase::Ready { found, .. } => visit_found(found),
+                Phase::AnswerInFlight { found, .. } | Phase::Ready { found, .. } => {
+                    visit_found(found)
+                }
                 Phase::Idle | Phase::Sent { .. } => {}
             }
         }
         for client in &mut self.clients {
             match &mut client.phase {
-                Phase::Answered {
-                    unsure: Some(unsure),
+                Phase::AnswerInFlight {
+                    ambiguous: Some(ambiguous),
                     ..
-                } => visit(&mut unsure.id),
+                } => visit(&mut ambiguous.id),
                 Phase::Sent { id, .. } => visit(id),
                 _ => {}
             }
         }
-        for flight in &mut self.flights {
-            visit(&mut flight.id);
-            if let Some(expect) = &mut flight.expect {
+        for swap in &mut self.swaps {
+            visit(&mut swap.id);
+            if let Some(expect) = &mut swap.expect {
                 visit(expect);
             }
         }

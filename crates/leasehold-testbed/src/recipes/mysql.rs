@@ -82,7 +82,7 @@ impl Recipe for Mysql {
 
     /// The first packet announces protocol version 10.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let greeting: [u8; 5] = probe::ask(probe::plain(member.port)?, b"")?;
+        let greeting: [u8; 5] = probe::exchange(probe::plain(member.port)?, b"")?;
         Ok(greeting[4] == 10)
     }
 

@@ -122,7 +122,7 @@ impl Recipe for Postgres {
         let length = i32::try_from(hello.len() + 4).expect("a few bytes");
         let packet = [&length.to_be_bytes()[..], &hello].concat();
         // The answer is `E` during recovery.
-        Ok(probe::ask(probe::plain(member.port)?, &packet)? == *b"R")
+        Ok(probe::exchange(probe::plain(member.port)?, &packet)? == *b"R")
     }
 
     fn url(&self, ports: &[u16]) -> String {

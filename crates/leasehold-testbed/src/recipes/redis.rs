@@ -75,7 +75,7 @@ impl Recipe for Redis {
 
     /// A refusal for lack of a password counts as ready; a refusal while loading data does not.
     fn is_ready(&self, member: Member) -> io::Result<bool> {
-        let answer: [u8; 5] = probe::ask(probe::to(member)?, b"PING\r\n")?;
+        let answer: [u8; 5] = probe::exchange(probe::to(member)?, b"PING\r\n")?;
         Ok(matches!(&answer, b"+PONG" | b"-NOAU"))
     }
 

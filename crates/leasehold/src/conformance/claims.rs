@@ -1,39 +1,41 @@
-//! Work items leased by their state, and several leases at once.
+//! Claims of work items by state, and acquisition of several leases in one call.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::{Name, Text, View};
 
-use super::bench::{Bench, LONG, PATIENT, ask, complete, nonce, release, shown, side_by_side};
+use super::context::{
+    LONG_TTL, TIMEOUT, TestContext, acquire, complete, nonce, release, run_concurrently, show,
+};
 use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, Leases, PutRequest};
 use crate::{Error, ListRequest, UpdateRequest, Updated};
 
-super::promises!(Leases:
-    the_oldest_items_are_claimed_first,
-    items_put_one_after_the_other_keep_that_order,
-    a_put_without_a_body_keeps_it,
-    a_claimed_item_moves_on_in_one_write,
-    a_claim_keeps_to_its_state_and_prefix,
-    an_item_of_a_dead_worker_returns,
-    a_claim_waits_for_work,
-    claims_at_once_never_overlap,
-    a_wrong_claim_is_refused,
-    a_leased_item_stays_as_it_is,
-    several_are_taken_all_or_none,
+super::define_cases!(Leases:
+    oldest_items_are_claimed_first,
+    items_are_claimed_in_put_order,
+    put_without_a_body_keeps_the_body,
+    claimed_item_changes_state_in_one_write,
+    claim_respects_state_and_prefix,
+    item_of_a_dead_worker_can_be_claimed_again,
+    claim_waits_for_items,
+    concurrent_claims_never_overlap,
+    invalid_claim_is_refused,
+    leased_item_cannot_be_changed,
+    several_leases_are_acquired_all_or_none,
 );
 
-/// A state that no other case has.
-pub(super) fn state(bench: &Bench, label: &str) -> Text {
-    format!("{}{label}", bench.prefix()).into()
+/// Returns a state that no other case uses.
+pub(super) fn unique_state(context: &TestContext, label: &str) -> Text {
+    format!("{}{label}", context.prefix()).into()
 }
 
-pub(super) fn claim(state: &Text, limit: usize) -> ClaimRequest {
+pub(super) fn claim_request(state: &Text, limit: usize) -> ClaimRequest {
     ClaimRequest {
         state: state.clone(),
         prefix: String::new(),
         limit,
-        ttl: LONG,
+        ttl: LONG_TTL,
         owner: "worker".into(),
         nonce: nonce(),
         wait: Duration::ZERO,
@@ -47,14 +49,14 @@ pub(super) async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &s
         body: Some(body.into()),
         nonce: Some(nonce()),
     };
-    leases.put(request).await.expect("nobody has it");
+    leases.put(request).await.expect("the item is free");
 }
 
-pub(super) async fn claimed(leases: &dyn Leases, request: ClaimRequest) -> Vec<Claimed> {
+pub(super) async fn claim_now(leases: &dyn Leases, request: ClaimRequest) -> Vec<Claimed> {
     leases.claim(request).await.expect("the store answers")
 }
 
-fn names(claimed: &[Claimed]) -> Vec<Name> {
+fn names_of(claimed: &[Claimed]) -> Vec<Name> {
     claimed.iter().map(|item| item.name.clone()).collect()
 }
 
@@ -68,46 +70,46 @@ async fn in_state(leases: &dyn Leases, state: &Text) -> Vec<Name> {
     listing.leases.into_iter().map(|(name, _)| name).collect()
 }
 
-async fn the_oldest_items_are_claimed_first(bench: Bench) {
-    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
+async fn oldest_items_are_claimed_first(context: TestContext) {
+    let (leases, new) = (context.leases().await, unique_state(&context, "NEW"));
     for number in 0..5 {
-        put(&*leases, &bench.name(&format!("{number}")), &new, "work").await;
+        put(&*leases, &context.name(&format!("{number}")), &new, "work").await;
     }
     let oldest_first = in_state(&*leases, &new).await;
     assert_eq!(oldest_first.len(), 5);
-    let first = claimed(&*leases, claim(&new, 3)).await;
-    assert_eq!(names(&first), oldest_first[..3]);
+    let first = claim_now(&*leases, claim_request(&new, 3)).await;
+    assert_eq!(names_of(&first), oldest_first[..3]);
     for item in &first {
         let grant = &item.hold.grant;
         assert_eq!(&*grant.body, "work");
         assert_eq!(grant.state.as_ref().map(|state| &state.label), Some(&new));
     }
-    let rest = claimed(&*leases, claim(&new, 3)).await;
+    let rest = claim_now(&*leases, claim_request(&new, 3)).await;
     assert_eq!(
-        names(&rest),
+        names_of(&rest),
         oldest_first[3..],
-        "what is claimed is left out"
+        "claimed items are left out"
     );
-    assert_eq!(claimed(&*leases, claim(&new, 3)).await, []);
+    assert_eq!(claim_now(&*leases, claim_request(&new, 3)).await, []);
     for item in first {
         assert!(release(&*leases, &item.name, item.hold.grant.fence).await);
     }
-    let again = claimed(&*leases, claim(&new, 9)).await;
+    let again = claim_now(&*leases, claim_request(&new, 9)).await;
     assert_eq!(
-        names(&again),
+        names_of(&again),
         oldest_first[..3],
-        "what is free again is claimed"
+        "released items can be claimed again"
     );
 }
 
-/// One service dates what it writes in order, however well it knows the store's time.
-async fn items_put_one_after_the_other_keep_that_order(bench: Bench) {
+/// A service stamps its writes in order, whatever the error bound of its clock.
+async fn items_are_claimed_in_put_order(context: TestContext) {
     const ITEMS: usize = 40;
-    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
+    let (leases, new) = (context.leases().await, unique_state(&context, "NEW"));
     let mut put_order = Vec::new();
     for number in (0..ITEMS).rev() {
-        // Their names are in another order.
-        let item = bench.name(&format!("{number:03}"));
+        // Put order is the reverse of name order.
+        let item = context.name(&format!("{number:03}"));
         put(&*leases, &item, &new, "work").await;
         put_order.push(item);
     }
@@ -125,12 +127,12 @@ async fn items_put_one_after_the_other_keep_that_order(bench: Bench) {
     assert!(listed.is_sorted_by(|before, after| since(before) < since(after)));
     let listed: Vec<_> = listed.into_iter().map(|(name, _)| name).collect();
     assert_eq!(listed, put_order);
-    let first = claimed(&*leases, claim(&new, ITEMS / 2)).await;
-    assert_eq!(names(&first), put_order[..ITEMS / 2]);
+    let first = claim_now(&*leases, claim_request(&new, ITEMS / 2)).await;
+    assert_eq!(names_of(&first), put_order[..ITEMS / 2]);
 }
 
-async fn a_put_without_a_body_keeps_it(bench: Bench) {
-    let (leases, item) = (bench.leases().await, bench.name("item"));
+async fn put_without_a_body_keeps_the_body(context: TestContext) {
+    let (leases, item) = (context.leases().await, context.name("item"));
     for (label, body, kept) in [
         ("NEW", None, ""),
         ("REQUESTED", Some("3 apples"), "3 apples"),
@@ -143,22 +145,22 @@ async fn a_put_without_a_body_keeps_it(bench: Bench) {
             body: body.map(Into::into),
             nonce: None,
         };
-        leases.put(request).await.expect("nobody has it");
-        let record = shown(&*leases, &item).await.record;
-        let state = record.state.expect("it is an item");
+        leases.put(request).await.expect("the item is free");
+        let record = show(&*leases, &item).await.record;
+        let state = record.state.expect("an item has a state");
         assert_eq!((&*state.label, &*record.body), (label, kept));
     }
 }
 
-async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
-    let leases = bench.leases().await;
+async fn claimed_item_changes_state_in_one_write(context: TestContext) {
+    let leases = context.leases().await;
     let (new, done, item) = (
-        state(&bench, "NEW"),
-        state(&bench, "DONE"),
-        bench.name("item"),
+        unique_state(&context, "NEW"),
+        unique_state(&context, "DONE"),
+        context.name("item"),
     );
     put(&*leases, &item, &new, "work").await;
-    let taken = claimed(&*leases, claim(&new, 1)).await;
+    let taken = claim_now(&*leases, claim_request(&new, 1)).await;
     let fence = taken[0].hold.grant.fence;
     let finish = UpdateRequest {
         name: item.clone(),
@@ -169,8 +171,8 @@ async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
     };
     let updated = leases.update(finish.clone()).await;
     assert_eq!(updated, Ok(Updated::Completed));
-    assert_eq!(claimed(&*leases, claim(&new, 1)).await, []);
-    let next = claimed(&*leases, claim(&done, 1)).await;
+    assert_eq!(claim_now(&*leases, claim_request(&new, 1)).await, []);
+    let next = claim_now(&*leases, claim_request(&done, 1)).await;
     assert_eq!(&*next[0].hold.grant.body, "result");
     let late = UpdateRequest {
         body: Some("stale".into()),
@@ -181,50 +183,53 @@ async fn a_claimed_item_moves_on_in_one_write(bench: Bench) {
         matches!(refused, Err(Error::Fenced | Error::Expired)),
         "{refused:?}"
     );
-    assert_eq!(&*shown(&*leases, &item).await.record.body, "result");
+    assert_eq!(&*show(&*leases, &item).await.record.body, "result");
 }
 
-async fn a_claim_keeps_to_its_state_and_prefix(bench: Bench) {
-    let leases = bench.leases().await;
-    let (new, other) = (state(&bench, "NEW"), state(&bench, "OTHER"));
-    put(&*leases, &bench.name("a/1"), &new, "").await;
-    put(&*leases, &bench.name("b/1"), &new, "").await;
-    put(&*leases, &bench.name("a/2"), &other, "").await;
-    let prefix = format!("{}a/", bench.prefix());
-    let found = claimed(
+async fn claim_respects_state_and_prefix(context: TestContext) {
+    let leases = context.leases().await;
+    let (new, other) = (
+        unique_state(&context, "NEW"),
+        unique_state(&context, "OTHER"),
+    );
+    put(&*leases, &context.name("a/1"), &new, "").await;
+    put(&*leases, &context.name("b/1"), &new, "").await;
+    put(&*leases, &context.name("a/2"), &other, "").await;
+    let prefix = format!("{}a/", context.prefix());
+    let found = claim_now(
         &*leases,
         ClaimRequest {
             prefix,
-            ..claim(&new, 9)
+            ..claim_request(&new, 9)
         },
     )
     .await;
-    assert_eq!(names(&found), [bench.name("a/1")]);
+    assert_eq!(names_of(&found), [context.name("a/1")]);
 }
 
-async fn an_item_of_a_dead_worker_returns(bench: Bench) {
-    let (leases, other) = (bench.leases().await, bench.leases().await);
-    let (new, item) = (state(&bench, "NEW"), bench.name("item"));
+async fn item_of_a_dead_worker_can_be_claimed_again(context: TestContext) {
+    let (leases, other) = (context.leases().await, context.leases().await);
+    let (new, item) = (unique_state(&context, "NEW"), context.name("item"));
     put(&*leases, &item, &new, "work").await;
-    let ttl = bench.short().await;
-    let dead = claimed(
+    let ttl = context.short_ttl().await;
+    let dead = claim_now(
         &*leases,
         ClaimRequest {
             ttl,
-            ..claim(&new, 1)
+            ..claim_request(&new, 1)
         },
     )
     .await;
-    let wait = PATIENT;
-    let next = claimed(
+    let wait = TIMEOUT;
+    let next = claim_now(
         &*other,
         ClaimRequest {
             wait,
-            ..claim(&new, 1)
+            ..claim_request(&new, 1)
         },
     )
     .await;
-    assert_eq!(names(&next), std::slice::from_ref(&item));
+    assert_eq!(names_of(&next), std::slice::from_ref(&item));
     let (old, new) = (dead[0].hold.grant.fence, next[0].hold.grant.fence);
     assert!(new > old);
     let late = complete(&*leases, &item, old, "stale").await;
@@ -234,93 +239,93 @@ async fn an_item_of_a_dead_worker_returns(bench: Bench) {
     );
 }
 
-async fn a_claim_waits_for_work(bench: Bench) {
+async fn claim_waits_for_items(context: TestContext) {
     let (here, there, new) = (
-        bench.leases().await,
-        bench.leases().await,
-        state(&bench, "NEW"),
+        context.leases().await,
+        context.leases().await,
+        unique_state(&context, "NEW"),
     );
     let wait = Duration::from_millis(50);
     assert_eq!(
-        claimed(
+        claim_now(
             &*here,
             ClaimRequest {
                 wait,
-                ..claim(&new, 1)
+                ..claim_request(&new, 1)
             }
         )
         .await,
         []
     );
     for (number, putter) in [&here, &there].into_iter().enumerate() {
-        let patient = ClaimRequest {
-            wait: PATIENT,
-            ..claim(&new, 5)
+        let waiting = ClaimRequest {
+            wait: TIMEOUT,
+            ..claim_request(&new, 5)
         };
-        let item = bench.name(&format!("{number}"));
+        let item = context.name(&format!("{number}"));
         let put = put(&**putter, &item, &new, "work");
-        let (claimed, ()) = tokio::join!(claimed(&*here, patient), put);
-        assert_eq!(names(&claimed), [item]);
+        let (claimed, ()) = tokio::join!(claim_now(&*here, waiting), put);
+        assert_eq!(names_of(&claimed), [item]);
     }
 }
 
-async fn claims_at_once_never_overlap(bench: Bench) {
+async fn concurrent_claims_never_overlap(context: TestContext) {
     const ITEMS: usize = 200;
-    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
-    let items = (0..ITEMS).map(|number| bench.name(&format!("{number}")));
+    let (leases, new) = (context.leases().await, unique_state(&context, "NEW"));
+    let items = (0..ITEMS).map(|number| context.name(&format!("{number}")));
     let puts = items.map(|name| {
         let (leases, new) = (leases.clone(), new.clone());
         async move { put(&*leases, &name, &new, "").await }
     });
-    side_by_side(puts).await;
-    // Stores that tell the time by HTTP take a request for each item, and their emulators long for each request.
-    let by_http = bench.store().await.facts().margin >= Duration::from_secs(2);
-    let (fleet, share) = if by_http { (4, 5) } else { (8, 10) };
+    run_concurrently(puts).await;
+    // Stores that take their time from HTTP need a request for each item, and their emulators are slow.
+    let is_slow = context.store().await.facts().margin >= Duration::from_secs(2);
+    let (worker_count, limit) = if is_slow { (4, 5) } else { (8, 10) };
     let mut workers = Vec::new();
-    for _ in 0..fleet {
-        let (leases, request) = (bench.leases().await, claim(&new, share));
-        workers.push(async move { names(&claimed(&*leases, request).await) });
+    for _ in 0..worker_count {
+        let (leases, request) = (context.leases().await, claim_request(&new, limit));
+        workers.push(async move { names_of(&claim_now(&*leases, request).await) });
     }
-    let shares = side_by_side(workers).await;
-    assert!(shares.iter().all(|share| !share.is_empty()), "{shares:?}");
-    let all: Vec<_> = shares.iter().flatten().collect();
+    let batches = run_concurrently(workers).await;
+    assert!(batches.iter().all(|batch| !batch.is_empty()), "{batches:?}");
+    let all: Vec<_> = batches.iter().flatten().collect();
     let distinct: BTreeSet<_> = all.iter().collect();
     assert_eq!(distinct.len(), all.len(), "an item was claimed twice");
 }
 
-async fn a_wrong_claim_is_refused(bench: Bench) {
-    let (leases, new) = (bench.leases().await, state(&bench, "NEW"));
-    put(&*leases, &bench.name("item"), &new, "").await;
-    for wrong in [
-        claim(&new, 0),
-        claim(&new, 1_001),
-        claim(&Text::default(), 1),
+async fn invalid_claim_is_refused(context: TestContext) {
+    let (leases, new) = (context.leases().await, unique_state(&context, "NEW"));
+    put(&*leases, &context.name("item"), &new, "").await;
+    for invalid in [
+        claim_request(&new, 0),
+        claim_request(&new, 1_001),
+        claim_request(&Text::default(), 1),
         ClaimRequest {
             ttl: Duration::ZERO,
-            ..claim(&new, 1)
+            ..claim_request(&new, 1)
         },
     ] {
-        let refused = leases.claim(wrong).await;
+        let refused = leases.claim(invalid).await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(
-        claimed(&*leases, claim(&new, 1)).await.len(),
+        claim_now(&*leases, claim_request(&new, 1)).await.len(),
         1,
         "nothing changed"
     );
 }
 
-async fn a_leased_item_stays_as_it_is(bench: Bench) {
+async fn leased_item_cannot_be_changed(context: TestContext) {
     let (leases, new, item) = (
-        bench.leases().await,
-        state(&bench, "NEW"),
-        bench.name("item"),
+        context.leases().await,
+        unique_state(&context, "NEW"),
+        context.name("item"),
     );
     put(&*leases, &item, &new, "work").await;
-    let taken = claimed(&*leases, claim(&new, 1)).await;
+    let taken = claim_now(&*leases, claim_request(&new, 1)).await;
     let other = PutRequest {
         name: item.clone(),
-        state: state(&bench, "OTHER"),
+        state: unique_state(&context, "OTHER"),
         body: Some("other".into()),
         nonce: None,
     };
@@ -331,52 +336,61 @@ async fn a_leased_item_stays_as_it_is(bench: Bench) {
             "{refused:?}"
         );
     }
-    assert_eq!(&*shown(&*leases, &item).await.record.body, "work");
+    assert_eq!(&*show(&*leases, &item).await.record.body, "work");
     assert!(release(&*leases, &item, taken[0].hold.grant.fence).await);
     assert_eq!(leases.remove(&item).await, Ok(()));
-    assert_eq!(claimed(&*leases, claim(&new, 1)).await, []);
+    assert_eq!(claim_now(&*leases, claim_request(&new, 1)).await, []);
 }
 
-pub(super) fn all(names: &[&Name]) -> AcquireAllRequest {
+pub(super) fn acquire_all_request(names: &[&Name]) -> AcquireAllRequest {
     AcquireAllRequest {
         names: names.iter().copied().cloned().collect(),
         nonce: nonce(),
         owner: "both".into(),
-        ttl: LONG,
+        ttl: LONG_TTL,
         wait: Duration::ZERO,
     }
 }
 
-async fn several_are_taken_all_or_none(bench: Bench) {
-    let leases = bench.leases().await;
-    let (a, b, c) = (bench.name("a"), bench.name("b"), bench.name("c"));
-    let mine = ask(&b, "ada").granted(&*leases).await;
-    let refused = leases_all(&*leases, all(&[&c, &b, &a])).await;
+async fn several_leases_are_acquired_all_or_none(context: TestContext) {
+    let leases = context.leases().await;
+    let (a, b, c) = (context.name("a"), context.name("b"), context.name("c"));
+    let held = acquire(&b, "ada").expect_granted(&*leases).await;
+    let refused = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &a])).await;
     assert!(
         matches!(&refused, AcquiredAll::Held(name, held) if *name == b && &*held.owner == "ada"),
         "{refused:?}"
     );
-    // Another service finds it free at once.
-    ask(&a, "eve").granted(&*bench.leases().await).await;
-    assert!(release(&*leases, &b, mine.grant.fence).await);
-    let granted = leases_all(&*leases, all(&[&c, &b, &c])).await;
+    // The failed call has released it: another service can acquire it.
+    acquire(&a, "eve")
+        .expect_granted(&*context.leases().await)
+        .await;
+    assert!(release(&*leases, &b, held.grant.fence).await);
+    let granted = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &c])).await;
     let AcquiredAll::Granted(granted) = granted else {
         panic!("both are free: {granted:?}");
     };
-    assert_eq!(names(&granted), [b, c], "in order, each once");
-    for none in [
-        all(&[]),
+    assert_eq!(
+        names_of(&granted),
+        [b, c],
+        "in name order, without duplicates"
+    );
+    for invalid in [
+        acquire_all_request(&[]),
         AcquireAllRequest {
             ttl: Duration::ZERO,
-            ..all(&[&a])
+            ..acquire_all_request(&[&a])
         },
     ] {
-        let refused = leases.acquire_all(none).await;
+        let refused = leases.acquire_all(invalid).await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
 }
 
-pub(super) async fn leases_all(leases: &dyn Leases, request: AcquireAllRequest) -> AcquiredAll {
+pub(super) async fn acquire_all_now(
+    leases: &dyn Leases,
+    request: AcquireAllRequest,
+) -> AcquiredAll {
     leases
         .acquire_all(request)
         .await

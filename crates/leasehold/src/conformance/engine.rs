@@ -1,4 +1,4 @@
-//! What only an engine offers: work items, purging, principals, events.
+//! Features that only an engine offers: principals, events, closing, probes.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use leasehold_core::{
     Release, Renew, Text, limits,
 };
 
-use super::bench::{Bench, LONG, PATIENT, nonce_hash};
-use super::store_kit::{load, put, record};
+use super::context::{LONG_TTL, TIMEOUT, TestContext, nonce_hash};
+use super::store_helpers::{load, put, record};
 use crate::engine::{Engine, Patience};
 use crate::{Error, ListRequest};
 
-super::promises!(Engine:
-    only_the_principal_acts,
-    a_gate_may_be_shut_for_years,
-    a_grant_that_nobody_takes_is_released,
-    a_grant_again_that_nobody_takes_stays,
-    events_tell_what_happened,
-    a_corrupt_end_of_fences_is_refused,
-    a_closed_engine_answers,
-    a_probe_writes_and_leaves_nothing_behind,
+super::define_cases!(Engine:
+    only_the_principal_can_act_on_its_lease,
+    gate_can_stay_shut_for_years,
+    undelivered_fresh_grant_is_released,
+    undelivered_repeated_grant_is_kept,
+    events_report_grants_and_releases,
+    exhausted_fence_is_refused,
+    closed_engine_answers_its_waiters,
+    probe_writes_and_leaves_no_record,
 );
 
-/// Performs an operation and takes its outcome.
+/// Performs an operation without waiting, and returns its outcome.
 pub(super) async fn perform(engine: &Engine, name: &Name, operation: Operation) -> Outcome {
     let reply = engine.perform(name, operation, Patience::NONE).await;
     reply.expect("the store answers").take().0
 }
 
-pub(super) fn acquire(nonce: Hash) -> Acquire {
+pub(super) fn acquire_with(nonce: Hash) -> Acquire {
     Acquire {
         nonce,
         owner: "ada".into(),
         principal: None,
-        ttl: LONG,
+        ttl: LONG_TTL,
         mode: Mode::Exclusive,
         fence: None,
         floor: Fence::default(),
@@ -42,38 +42,38 @@ pub(super) fn acquire(nonce: Hash) -> Acquire {
     }
 }
 
-/// Acquires by a nonce of its own; the fence.
+/// Acquires with a random nonce and returns the fence.
 pub(super) async fn granted(engine: &Engine, name: &Name) -> Fence {
-    let operation = Operation::Acquire(acquire(nonce_hash()));
+    let operation = Operation::Acquire(acquire_with(nonce_hash()));
     match perform(engine, name, operation).await {
         Outcome::Granted(grant) => grant.fence,
         other => panic!("{name} was not granted: {other:?}"),
     }
 }
 
-pub(super) fn release_of(fence: Fence) -> Operation {
+pub(super) fn release_operation(fence: Fence) -> Operation {
     Operation::Release(Release {
         holder: HolderRef::Fence(fence),
         principal: None,
     })
 }
 
-pub(super) async fn stored(bench: &Bench, name: &Name) -> Option<Record> {
-    load(&*bench.store().await, name)
+pub(super) async fn stored(context: &TestContext, name: &Name) -> Option<Record> {
+    load(&*context.store().await, name)
         .await
         .map(|stored| Record::clone(&stored.record))
 }
 
-async fn only_the_principal_acts(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
+async fn only_the_principal_can_act_on_its_lease(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
     let (nonce, ada): (_, Option<Text>) = (nonce_hash(), Some("ada".into()));
-    let mine = Acquire {
+    let own = Acquire {
         principal: ada.clone(),
-        ..acquire(nonce)
+        ..acquire_with(nonce)
     };
-    let outcome = perform(&engine, &name, Operation::Acquire(mine)).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(own)).await;
     let Outcome::Granted(grant) = outcome else {
-        panic!("it was not granted: {outcome:?}");
+        panic!("not granted: {outcome:?}");
     };
     let renew = |principal| {
         Operation::Renew(Renew {
@@ -87,11 +87,11 @@ async fn only_the_principal_acts(bench: Bench) {
             perform(&engine, &name, renew(principal.clone())).await,
             Outcome::Denied
         );
-        let theft = Acquire {
+        let stolen = Acquire {
             principal: principal.clone(),
-            ..acquire(nonce)
+            ..acquire_with(nonce)
         };
-        let outcome = perform(&engine, &name, Operation::Acquire(theft)).await;
+        let outcome = perform(&engine, &name, Operation::Acquire(stolen)).await;
         assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");
         let release = Release {
             holder: HolderRef::Nonce(nonce),
@@ -108,23 +108,23 @@ async fn only_the_principal_acts(bench: Bench) {
     assert!(matches!(outcome, Outcome::Renewed(_)), "{outcome:?}");
 }
 
-async fn a_gate_may_be_shut_for_years(bench: Bench) {
-    let engine = bench.engine().await;
+async fn gate_can_stay_shut_for_years(context: TestContext) {
+    let engine = context.engine().await;
     let (gate, lock) = (
-        bench.of_kind(Kind::Gate, "device-42"),
-        bench.name("device-42"),
+        context.name_of_kind(Kind::Gate, "device-42"),
+        context.name("device-42"),
     );
     let years = |nonce| {
         Operation::Acquire(Acquire {
             ttl: limits::MAX_PERIOD,
-            ..acquire(nonce)
+            ..acquire_with(nonce)
         })
     };
     let outcome = perform(&engine, &gate, years(nonce_hash())).await;
     assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
     let outcome = perform(&engine, &gate, years(nonce_hash())).await;
     let Outcome::Held(held) = outcome else {
-        panic!("it is shut: {outcome:?}");
+        panic!("the gate is shut: {outcome:?}");
     };
     assert!(held.retry_after > limits::MAX_PERIOD / 2);
     granted(&engine, &lock).await;
@@ -134,56 +134,61 @@ async fn a_gate_may_be_shut_for_years(bench: Bench) {
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }
 
-async fn a_grant_that_nobody_takes_is_released(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
-    let operation = Operation::Acquire(acquire(nonce_hash()));
+async fn undelivered_fresh_grant_is_released(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
+    let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let reply = engine
         .perform(&name, operation, Patience::NONE)
         .await
-        .expect("an answer");
+        .expect("the store answers");
     assert!(matches!(reply.outcome(), Outcome::Granted(_)));
     drop(reply);
-    let patience = Patience {
-        wait: PATIENT,
+    let wait_limit = Patience {
+        wait: TIMEOUT,
         within: None,
     };
-    let operation = Operation::Acquire(acquire(nonce_hash()));
+    let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let (outcome, _) = engine
-        .perform(&name, operation, patience)
+        .perform(&name, operation, wait_limit)
         .await
-        .expect("an answer")
+        .expect("the store answers")
         .take();
     assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
 }
 
-async fn a_grant_again_that_nobody_takes_stays(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
-    let mine = nonce_hash();
-    let operation = Operation::Acquire(acquire(mine));
+async fn undelivered_repeated_grant_is_kept(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
+    let nonce = nonce_hash();
+    let operation = Operation::Acquire(acquire_with(nonce));
     perform(&engine, &name, operation.clone()).await;
     drop(
         engine
             .perform(&name, operation, Patience::NONE)
             .await
-            .expect("an answer"),
+            .expect("the store answers"),
     );
-    // Its owner may still be at work: it is left to expire. Long enough for a release to have come through.
+    // Its owner may still be at work, so the lease must be left to expire. A release would take effect in this time.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
+    let outcome = perform(
+        &engine,
+        &name,
+        Operation::Acquire(acquire_with(nonce_hash())),
+    )
+    .await;
     assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");
 }
 
-async fn events_tell_what_happened(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
+async fn events_report_grants_and_releases(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
     let mut events = engine.subscribe();
     let fence = granted(&engine, &name).await;
-    perform(&engine, &name, release_of(fence)).await;
+    perform(&engine, &name, release_operation(fence)).await;
     let mut seen = Vec::new();
     while seen.len() < 2 {
-        let told = events.next().await.expect("the engine is there");
-        let happened = told.expect("none missed");
-        if happened.name == name {
-            seen.push(happened.event);
+        let next = events.next().await.expect("the engine runs");
+        let event = next.expect("no event was missed");
+        if event.name == name {
+            seen.push(event.event);
         }
     }
     assert!(
@@ -196,54 +201,59 @@ async fn events_tell_what_happened(bench: Bench) {
     );
 }
 
-async fn a_corrupt_end_of_fences_is_refused(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("end"));
+async fn exhausted_fence_is_refused(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("end"));
     let end = Record {
         fence: Fence::MAX,
         ..record("")
     };
-    put(&*bench.store().await, &name, None, &end).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
+    put(&*context.store().await, &name, None, &end).await;
+    let outcome = perform(
+        &engine,
+        &name,
+        Operation::Acquire(acquire_with(nonce_hash())),
+    )
+    .await;
     assert_eq!(outcome, Outcome::Exhausted);
-    assert_eq!(stored(&bench, &name).await, Some(end));
+    assert_eq!(stored(&context, &name).await, Some(end));
 }
 
-async fn a_closed_engine_answers(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
+async fn closed_engine_answers_its_waiters(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
     granted(&engine, &name).await;
-    let (waiting, asked) = (engine.clone(), name.clone());
+    let (waiting, awaited) = (engine.clone(), name.clone());
     let waiter = tokio::spawn(async move {
-        let patience = Patience {
-            wait: PATIENT * 3,
+        let wait_limit = Patience {
+            wait: TIMEOUT * 3,
             within: None,
         };
-        let operation = Operation::Acquire(acquire(nonce_hash()));
+        let operation = Operation::Acquire(acquire_with(nonce_hash()));
         waiting
-            .perform(&asked, operation, patience)
+            .perform(&awaited, operation, wait_limit)
             .await
             .map(|reply| reply.take().0)
     });
-    super::engine_waiting::until_waiting(&engine, &name, 1).await;
+    super::engine_waiting::wait_for_waiters(&engine, &name, 1).await;
     engine.close().await;
-    let answer = waiter.await.expect("it does not fail");
+    let answer = waiter.await.expect("the task does not panic");
     assert!(
         matches!(answer, Ok(Outcome::Held(_)) | Err(Error::Unavailable(_))),
         "{answer:?}"
     );
 }
 
-async fn a_probe_writes_and_leaves_nothing_behind(bench: Bench) {
-    let engine = bench.engine().await;
+async fn probe_writes_and_leaves_no_record(context: TestContext) {
+    let engine = context.engine().await;
     let written = || engine.measures().swap.read().1;
     let before = written();
     for _ in 0..2 {
-        engine.probe().await.expect("the store takes writes");
+        engine.probe().await.expect("the store accepts writes");
     }
-    assert_eq!(written() - before, 4, "each inserts and deletes");
+    assert_eq!(written() - before, 4, "each probe inserts and deletes");
     let request = ListRequest {
         prefix: "leasehold/readyz/".into(),
         ..ListRequest::default()
     };
-    let left = engine.list(request).await.expect("the store answers");
-    assert!(left.leases.is_empty(), "{:?}", left.leases);
+    let remaining = engine.list(request).await.expect("the store answers");
+    assert!(remaining.leases.is_empty(), "{:?}", remaining.leases);
 }

@@ -1,4 +1,4 @@
-//! The line in front of a name, as only an engine shows it.
+//! The wait queue of a name, as seen at the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use leasehold_core::{Acquire, Fence, Mode, Name, Operation, Outcome, Reserve};
 use tokio::sync::Mutex;
 
-use super::bench::{Bench, PATIENT, boot, nonce_hash, side_by_side};
-use super::engine::{acquire, perform, release_of};
+use super::context::{TIMEOUT, TestContext, boot_time, nonce_hash, run_concurrently};
+use super::engine::{acquire_with, perform, release_operation};
 use crate::engine::{Engine, Patience};
 
-super::promises!(Engine:
-    waiters_are_served_in_order_of_arrival,
-    a_cancelled_waiter_leaves_the_line,
-    a_reservation_keeps_others_out,
-    a_reservation_is_withdrawn,
+super::define_cases!(Engine:
+    waiters_are_served_in_arrival_order,
+    cancelled_waiter_leaves_the_queue,
+    reservation_keeps_others_out,
+    reservation_can_be_withdrawn,
     two_engines_exclude_each_other,
 );
 
-const PATIENTLY: Patience = Patience {
-    wait: PATIENT,
+const LONG_WAIT: Patience = Patience {
+    wait: TIMEOUT,
     within: None,
 };
 
-/// Waits until so many are in line.
-pub(super) async fn until_waiting(engine: &Engine, name: &Name, count: usize) {
-    let give_up = boot() + PATIENT;
+/// Waits until `count` waiters are in the queue.
+pub(super) async fn wait_for_waiters(engine: &Engine, name: &Name, count: usize) {
+    let give_up = boot_time() + TIMEOUT;
     while engine.waiters(name) != count {
         assert!(
-            boot() < give_up,
+            boot_time() < give_up,
             "{} instead of {count} wait for {name}",
             engine.waiters(name)
         );
@@ -36,35 +36,35 @@ pub(super) async fn until_waiting(engine: &Engine, name: &Name, count: usize) {
     }
 }
 
-async fn granted(engine: &Engine, name: &Name, patience: Patience) -> Fence {
-    let operation = Operation::Acquire(acquire(nonce_hash()));
+async fn granted(engine: &Engine, name: &Name, wait_limit: Patience) -> Fence {
+    let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let reply = engine
-        .perform(name, operation, patience)
+        .perform(name, operation, wait_limit)
         .await
-        .expect("an answer");
+        .expect("the store answers");
     match reply.take().0 {
         Outcome::Granted(grant) => grant.fence,
         other => panic!("{name} was not granted: {other:?}"),
     }
 }
 
-async fn waiters_are_served_in_order_of_arrival(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
+async fn waiters_are_served_in_arrival_order(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
     let first = granted(&engine, &name, Patience::NONE).await;
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for arrival in 0..8 {
         let (engine_here, name_here, served) = (engine.clone(), name.clone(), served.clone());
         waiters.push(tokio::spawn(async move {
-            let fence = granted(&engine_here, &name_here, PATIENTLY).await;
+            let fence = granted(&engine_here, &name_here, LONG_WAIT).await;
             served.lock().await.push((arrival, fence));
-            perform(&engine_here, &name_here, release_of(fence)).await;
+            perform(&engine_here, &name_here, release_operation(fence)).await;
         }));
-        until_waiting(&engine, &name, arrival + 1).await;
+        wait_for_waiters(&engine, &name, arrival + 1).await;
     }
-    perform(&engine, &name, release_of(first)).await;
+    perform(&engine, &name, release_operation(first)).await;
     for waiter in waiters {
-        waiter.await.expect("it does not fail");
+        waiter.await.expect("the task does not panic");
     }
     let served = served.lock().await;
     let arrivals: Vec<_> = served.iter().map(|(arrival, _)| *arrival).collect();
@@ -73,51 +73,57 @@ async fn waiters_are_served_in_order_of_arrival(bench: Bench) {
     assert_eq!(engine.waiters(&name), 0);
 }
 
-async fn a_cancelled_waiter_leaves_the_line(bench: Bench) {
-    let (engine, name) = (bench.engine().await, bench.name("one"));
+async fn cancelled_waiter_leaves_the_queue(context: TestContext) {
+    let (engine, name) = (context.engine().await, context.name("one"));
     let first = granted(&engine, &name, Patience::NONE).await;
     let mut waiters = Vec::new();
     for arrival in 0..3 {
         let (engine_here, name_here) = (engine.clone(), name.clone());
         waiters.push(tokio::spawn(async move {
-            granted(&engine_here, &name_here, PATIENTLY).await
+            granted(&engine_here, &name_here, LONG_WAIT).await
         }));
-        until_waiting(&engine, &name, arrival + 1).await;
+        wait_for_waiters(&engine, &name, arrival + 1).await;
     }
     waiters.remove(0).abort();
-    until_waiting(&engine, &name, 2).await;
-    perform(&engine, &name, release_of(first)).await;
-    let second = waiters.remove(0).await.expect("it does not fail");
+    wait_for_waiters(&engine, &name, 2).await;
+    perform(&engine, &name, release_operation(first)).await;
+    let second = waiters.remove(0).await.expect("the task does not panic");
     assert!(second > first);
-    perform(&engine, &name, release_of(second)).await;
-    assert!(waiters.remove(0).await.expect("it does not fail") > second);
+    perform(&engine, &name, release_operation(second)).await;
+    assert!(waiters.remove(0).await.expect("the task does not panic") > second);
 }
 
-async fn a_reservation_keeps_others_out(bench: Bench) {
-    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce_hash());
+async fn reservation_keeps_others_out(context: TestContext) {
+    let (engine, name, waiter) = (context.engine().await, context.name("one"), nonce_hash());
     let fence = granted(&engine, &name, Patience::NONE).await;
     let reserve = Operation::Reserve(Reserve {
         nonce: waiter,
         mode: Mode::Exclusive,
-        // Less than the longest: one that ends later than any could, once the store's time is known better, is not believed.
+        // Less than the maximum: a better reading of the store's time may show that a longer one exceeds it, and it
+        // would be ignored.
         span: Duration::from_secs(4),
     });
     let outcome = perform(&engine, &name, reserve.clone()).await;
     assert!(matches!(outcome, Outcome::Reserved { .. }), "{outcome:?}");
-    perform(&engine, &name, release_of(fence)).await;
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(nonce_hash()))).await;
+    perform(&engine, &name, release_operation(fence)).await;
+    let outcome = perform(
+        &engine,
+        &name,
+        Operation::Acquire(acquire_with(nonce_hash())),
+    )
+    .await;
     assert!(
         matches!(&outcome, Outcome::Held(held) if held.owner.is_empty()),
         "{outcome:?}"
     );
-    let outcome = perform(&engine, &name, Operation::Acquire(acquire(waiter))).await;
+    let outcome = perform(&engine, &name, Operation::Acquire(acquire_with(waiter))).await;
     assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
-    let free = bench.name("free");
+    let free = context.name("free");
     assert_eq!(perform(&engine, &free, reserve).await, Outcome::Free);
 }
 
-async fn a_reservation_is_withdrawn(bench: Bench) {
-    let (engine, name, waiter) = (bench.engine().await, bench.name("one"), nonce_hash());
+async fn reservation_can_be_withdrawn(context: TestContext) {
+    let (engine, name, waiter) = (context.engine().await, context.name("one"), nonce_hash());
     let fence = granted(&engine, &name, Patience::NONE).await;
     for span in [Duration::from_secs(5), Duration::ZERO] {
         let reserve = Operation::Reserve(Reserve {
@@ -127,15 +133,15 @@ async fn a_reservation_is_withdrawn(bench: Bench) {
         });
         perform(&engine, &name, reserve).await;
     }
-    perform(&engine, &name, release_of(fence)).await;
+    perform(&engine, &name, release_operation(fence)).await;
     granted(&engine, &name, Patience::NONE).await;
 }
 
-async fn two_engines_exclude_each_other(bench: Bench) {
+async fn two_engines_exclude_each_other(context: TestContext) {
     let (one, other, name) = (
-        bench.engine().await,
-        bench.engine().await,
-        bench.name("one"),
+        context.engine().await,
+        context.engine().await,
+        context.name("one"),
     );
     let mut highest = Fence::default();
     for round in 0..6 {
@@ -147,14 +153,14 @@ async fn two_engines_exclude_each_other(bench: Bench) {
         let fence = granted(holder, &name, Patience::NONE).await;
         assert!(fence > highest);
         highest = fence;
-        let theirs = Operation::Acquire(Acquire {
+        let other_acquire = Operation::Acquire(Acquire {
             owner: "bob".into(),
-            ..acquire(nonce_hash())
+            ..acquire_with(nonce_hash())
         });
-        let outcome = perform(contender, &name, theirs).await;
+        let outcome = perform(contender, &name, other_acquire).await;
         assert!(matches!(outcome, Outcome::Held(_)), "{outcome:?}");
-        // Each may act for the holder: the fence is what counts, not the engine.
-        let outcome = perform(contender, &name, release_of(fence)).await;
+        // Either engine may act for the holder: the fence decides.
+        let outcome = perform(contender, &name, release_operation(fence)).await;
         assert_eq!(outcome, Outcome::Released);
     }
     let tasks = [one, other].map(|engine| {
@@ -162,17 +168,17 @@ async fn two_engines_exclude_each_other(bench: Bench) {
         async move {
             let mut fences = Vec::new();
             for _ in 0..5 {
-                let fence = granted(&engine, &name, PATIENTLY).await;
+                let fence = granted(&engine, &name, LONG_WAIT).await;
                 fences.push(fence);
-                perform(&engine, &name, release_of(fence)).await;
+                perform(&engine, &name, release_operation(fence)).await;
             }
             fences
         }
     });
-    let mut fences = side_by_side(tasks).await.concat();
+    let mut fences = run_concurrently(tasks).await.concat();
     fences.sort();
     assert!(
         fences.is_sorted_by(|a, b| a < b),
-        "no fence comes twice: {fences:?}"
+        "fences are unique: {fences:?}"
     );
 }

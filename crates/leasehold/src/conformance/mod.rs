@@ -1,27 +1,26 @@
-//! The suite that every store passes, for stores of your own.
+//! The conformance suite that every store passes, also for stores outside this repository.
 //!
-//! A [`Place`] is where a store under test keeps its records. Each [`Case`] runs on any place, takes names that nobody
-//! else uses, and panics when a promise is broken: so cases run in parallel, on a store that is in use, and there is
-//! nothing to wipe afterwards.
+//! A [`Place`] opens the store under test. Each [`Case`] runs on any backend, uses unique names, and panics if the
+//! store breaks its contract. So cases run in parallel, also on a store that is in use, and require no cleanup.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use leasehold::conformance::{cases, Layer, Place};
 //! use leasehold::store::{memory::Memory, Store};
 //!
-//! struct Here(Arc<Memory>);
+//! struct InMemory(Arc<Memory>);
 //!
 //! #[async_trait::async_trait]
-//! impl Place for Here {
+//! impl Place for InMemory {
 //!     async fn store(&self) -> leasehold::Result<Arc<dyn Store>> {
 //!         Ok(self.0.clone())
 //!     }
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! let here = Arc::new(Here(Arc::default()));
+//! let backend = Arc::new(InMemory(Arc::default()));
 //! for case in cases().filter(|case| case.layer == Layer::Store).take(3) {
-//!     case.run(here.clone()).await;
+//!     case.run(backend.clone()).await;
 //! }
 //! # }
 //! ```
@@ -37,99 +36,99 @@ use crate::host::Machine;
 use crate::store::Store;
 use crate::{Leases, Result};
 
-mod bench;
+mod calls;
 mod claims;
-mod differential;
+mod context;
 mod engine;
 mod engine_claims;
 mod engine_repeated;
 mod engine_waiting;
 mod gates;
 mod holding;
+mod inspecting;
 mod items;
-mod letting_go;
 mod races;
-mod random;
+mod random_numbers;
+mod random_operations;
 mod recipes;
+mod releasing;
 mod shared;
-mod showing;
 mod store_find;
-mod store_kit;
+mod store_helpers;
 mod store_names;
 mod store_races;
 mod store_records;
 mod store_swap;
 mod time;
-mod told;
+mod updating;
 mod waiting;
-mod writing;
 
-use bench::Bench;
-pub use random::Random;
+use context::TestContext;
+pub use random_numbers::Random;
 
-/// Where a store under test keeps its records.
+/// A backend under test.
 #[async_trait]
 pub trait Place: Send + Sync + 'static {
-    /// The store. All that a place opens have the same records; where the database allows it, each has a connection
-    /// of its own.
+    /// Opens the store. All stores of a backend share their records. Where the database allows it, each has its own
+    /// connection.
     async fn store(&self) -> Result<Arc<dyn Store>>;
 
-    /// The limits of engines on this place: longer ones for a server that is slow, such as an emulator on a busy machine.
+    /// Returns the configuration of engines on this backend, such as longer timeouts for a slow emulator.
     fn config(&self) -> Config {
         Config::default()
     }
 
-    /// Leases on this place, each time through another engine or another service.
+    /// Opens leases on this backend, each time through a new engine or service.
     async fn leases(&self) -> Result<Arc<dyn Leases>> {
         Ok(Arc::new(start(self).await?))
     }
 }
 
-/// An engine on a place, on a store of its own.
-async fn start(place: &(impl Place + ?Sized)) -> Result<Engine> {
-    Engine::start_with(place.store().await?, Machine::shared(), place.config()).await
+/// Starts an engine on a new store of the backend.
+async fn start(backend: &(impl Place + ?Sized)) -> Result<Engine> {
+    Engine::start_with(backend.store().await?, Machine::shared(), backend.config()).await
 }
 
-/// What a case goes through.
+/// The interface that a case tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layer {
     /// The [`Store`] itself.
     Store,
-    /// An [`Engine`] on the store.
+    /// An [`Engine`] on the store, with features that [`Leases`] lacks.
     Engine,
-    /// Whatever [`Place::leases`] gives: an engine, or a service over HTTP.
+    /// The [`Leases`] of [`Place::leases`]: an engine, or a service over HTTP.
     Leases,
 }
 
-/// One promise, as a test.
+/// A test of one property.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What is promised, as an identifier.
+    /// The property, as an identifier of at most 63 characters: some backends name a container after it.
     pub name: &'static str,
-    /// What it goes through.
+    /// The interface that it tests.
     pub layer: Layer,
-    run: fn(Bench) -> Running,
+    run: fn(TestContext) -> CaseFuture,
 }
 
-type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+type CaseFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Longer than any case takes on the slowest store: a case that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// The time limit of a case: more than any case takes on the slowest store.
+const CASE_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Case {
-    /// Runs it on a place.
+    /// Runs the case on a backend.
     ///
     /// # Panics
-    /// When the promise is broken, or nothing came of it within three minutes.
-    pub async fn run(&self, place: Arc<dyn Place>) {
-        let running = (self.run)(Bench::new(place));
-        if tokio::time::timeout(PATIENCE, running).await.is_err() {
-            panic!("`{}` still runs after {PATIENCE:?}", self.name);
+    /// If the property does not hold, or the case takes more than three minutes.
+    pub async fn run(&self, backend: Arc<dyn Place>) {
+        let running = (self.run)(TestContext::new(backend));
+        if tokio::time::timeout(CASE_TIMEOUT, running).await.is_err() {
+            panic!("`{}` did not end within {CASE_TIMEOUT:?}", self.name);
         }
     }
 }
 
-/// Every case, in the order of the layers.
+/// Returns every case, ordered by layer.
 pub fn cases() -> impl Iterator<Item = Case> + Clone {
     const ALL: &[&[Case]] = &[
         store_swap::CASES,
@@ -144,29 +143,29 @@ pub fn cases() -> impl Iterator<Item = Case> + Clone {
         recipes::CASES,
         engine_waiting::CASES,
         holding::CASES,
-        writing::CASES,
-        letting_go::CASES,
-        showing::CASES,
+        updating::CASES,
+        releasing::CASES,
+        inspecting::CASES,
         shared::CASES,
         time::CASES,
         waiting::CASES,
         claims::CASES,
         gates::CASES,
         races::CASES,
-        differential::CASES,
+        random_operations::CASES,
     ];
     ALL.iter().copied().flatten().copied()
 }
 
-/// The cases of a file: `promises!(Store: function, function)`. A function that is not listed is dead code, which the
-/// compiler reports: no case can be forgotten.
-macro_rules! promises {
+/// Declares the cases of a file: `define_cases!(Store: function, function)`. The compiler reports an unlisted function
+/// as dead code, so no case can be forgotten.
+macro_rules! define_cases {
     ($layer:ident: $($function:ident),+ $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$(super::Case {
             name: stringify!($function),
             layer: super::Layer::$layer,
-            run: |bench| Box::pin($function(bench)),
+            run: |context| Box::pin($function(context)),
         }),+];
     };
 }
-use promises;
+use define_cases;

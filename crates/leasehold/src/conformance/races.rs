@@ -1,4 +1,4 @@
-//! What leases are for: many workers, and something that only one may touch at a time.
+//! Mutual exclusion of many concurrent workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,80 +6,88 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold_core::Fence;
 use tokio::sync::Barrier;
 
-use super::bench::{Bench, LONG, PATIENT, ask, body, boot, complete, release, side_by_side};
+use super::context::{
+    LONG_TTL, TIMEOUT, TestContext, acquire, body, boot_time, complete, release, run_concurrently,
+};
 use crate::{Acquired, Leases, Updated};
 
-super::promises!(Leases:
-    a_lease_protects_a_counter,
-    a_body_counts_without_loss,
-    a_fence_stops_a_zombie,
-    one_of_many_gets_it,
-    a_semaphore_never_has_one_too_many,
+super::define_cases!(Leases:
+    lease_protects_a_counter,
+    no_increment_of_a_body_is_lost,
+    fence_stops_a_zombie,
+    one_of_many_contenders_is_granted,
+    shared_lease_never_exceeds_its_limit,
 );
 
 const WORKERS: u64 = 8;
 const ROUNDS: u64 = 4;
 
-/// Two doors, many workers through each.
-async fn doors(bench: &Bench) -> Vec<Arc<dyn Leases>> {
-    let doors = [bench.leases().await, bench.leases().await];
+/// Returns the leases of each worker. The workers use two services in turn.
+async fn services(context: &TestContext) -> Vec<Arc<dyn Leases>> {
+    let pair = [context.leases().await, context.leases().await];
     (0..WORKERS as usize)
-        .map(|worker| doors[worker % 2].clone())
+        .map(|worker| pair[worker % 2].clone())
         .collect()
 }
 
-/// Adds one as a program without atomic additions does: whoever else comes in between is overwritten.
+/// Adds one without atomicity: an addition of another worker in between is overwritten.
 async fn add_one(counter: &AtomicU64) {
     let count = counter.load(Ordering::SeqCst);
     tokio::task::yield_now().await;
     counter.store(count + 1, Ordering::SeqCst);
 }
 
-async fn a_lease_protects_a_counter(bench: Bench) {
-    let (name, counter) = (bench.name("counter"), Arc::new(AtomicU64::new(0)));
-    let tasks = doors(&bench).await.into_iter().map(|leases| {
+async fn lease_protects_a_counter(context: TestContext) {
+    let (name, counter) = (context.name("counter"), Arc::new(AtomicU64::new(0)));
+    let tasks = services(&context).await.into_iter().map(|leases| {
         let (name, counter) = (name.clone(), counter.clone());
         async move {
             for _ in 0..ROUNDS {
-                let hold = ask(&name, "worker").wait(PATIENT).granted(&*leases).await;
+                let hold = acquire(&name, "worker")
+                    .wait(TIMEOUT)
+                    .expect_granted(&*leases)
+                    .await;
                 add_one(&counter).await;
-                assert!(boot() < hold.deadline, "it held all the while");
+                assert!(
+                    boot_time() < hold.deadline,
+                    "the lease did not expire meanwhile"
+                );
                 assert!(release(&*leases, &name, hold.grant.fence).await);
             }
         }
     });
-    side_by_side(tasks).await;
+    run_concurrently(tasks).await;
     assert_eq!(counter.load(Ordering::SeqCst), WORKERS * ROUNDS);
 
-    // The control: without the lease, workers that read at the same time lose all additions but one.
-    let (counter, together) = (
+    // The control: without the lease, workers that read at the same time lose all but one addition.
+    let (counter, barrier) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(Barrier::new(WORKERS as usize)),
     );
     let tasks = (0..WORKERS).map(|_| {
-        let (counter, together) = (counter.clone(), together.clone());
+        let (counter, barrier) = (counter.clone(), barrier.clone());
         async move {
             let count = counter.load(Ordering::SeqCst);
-            together.wait().await;
+            barrier.wait().await;
             counter.store(count + 1, Ordering::SeqCst);
         }
     });
-    side_by_side(tasks).await;
+    run_concurrently(tasks).await;
     assert!(
         counter.load(Ordering::SeqCst) < WORKERS,
-        "the race is no race"
+        "the control loses additions"
     );
 }
 
-async fn a_body_counts_without_loss(bench: Bench) {
-    let name = bench.name("counter");
-    let tasks = doors(&bench).await.into_iter().map(|leases| {
+async fn no_increment_of_a_body_is_lost(context: TestContext) {
+    let name = context.name("counter");
+    let tasks = services(&context).await.into_iter().map(|leases| {
         let name = name.clone();
         async move {
             for _ in 0..ROUNDS {
-                let grant = ask(&name, "worker")
-                    .wait(PATIENT)
-                    .granted(&*leases)
+                let grant = acquire(&name, "worker")
+                    .wait(TIMEOUT)
+                    .expect_granted(&*leases)
                     .await
                     .grant;
                 let count: u64 = grant.body.parse().unwrap_or(0);
@@ -89,12 +97,12 @@ async fn a_body_counts_without_loss(bench: Bench) {
             }
         }
     });
-    side_by_side(tasks).await;
-    let total = body(&*bench.leases().await, &name).await;
+    run_concurrently(tasks).await;
+    let total = body(&*context.leases().await, &name).await;
     assert_eq!(&*total, (WORKERS * ROUNDS).to_string());
 }
 
-/// A resource that knows nothing of leases but the highest fence that it has seen.
+/// A resource that checks fences: it knows nothing about leases but the highest fence so far.
 #[derive(Default)]
 struct Resource {
     highest: Fence,
@@ -112,21 +120,21 @@ impl Resource {
     }
 }
 
-async fn a_fence_stops_a_zombie(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await;
+async fn fence_stops_a_zombie(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await;
     let mut resource = Resource::default();
     let mut unchecked = Vec::new();
-    // The first holder is paused, and does not look at its deadline when it comes back.
-    let zombie = ask(&name, "zombie")
+    // The first holder is paused, and does not check its deadline afterwards.
+    let zombie = acquire(&name, "zombie")
         .ttl(short)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert!(resource.write(zombie.fence, "zombie's first"));
-    let holder = ask(&name, "holder")
-        .wait(PATIENT)
-        .granted(&*leases)
+    let holder = acquire(&name, "holder")
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert!(resource.write(holder.fence, "holder's"));
@@ -143,24 +151,27 @@ async fn a_fence_stops_a_zombie(bench: Bench) {
             .await
             .is_err()
     );
-    // The control: a resource that does not check takes the zombie's late write.
+    // The control: a resource without the check accepts the zombie's late write.
     assert_eq!(unchecked.last(), Some(&"zombie's second"));
 }
 
-async fn one_of_many_gets_it(bench: Bench) {
+async fn one_of_many_contenders_is_granted(context: TestContext) {
     for round in 0..4 {
         let (name, start) = (
-            bench.name(&round.to_string()),
+            context.name(&round.to_string()),
             Arc::new(Barrier::new(WORKERS as usize)),
         );
-        let tasks = doors(&bench).await.into_iter().map(|leases| {
+        let tasks = services(&context).await.into_iter().map(|leases| {
             let (name, start) = (name.clone(), start.clone());
             async move {
                 start.wait().await;
-                ask(&name, "worker").of(&*leases).await.expect("an answer")
+                acquire(&name, "worker")
+                    .send(&*leases)
+                    .await
+                    .expect("the store answers")
             }
         });
-        let answers = side_by_side(tasks).await;
+        let answers = run_concurrently(tasks).await;
         let granted = answers
             .iter()
             .filter(|answer| matches!(answer, Acquired::Granted(_)));
@@ -168,15 +179,17 @@ async fn one_of_many_gets_it(bench: Bench) {
     }
 }
 
-async fn a_semaphore_never_has_one_too_many(bench: Bench) {
+async fn shared_lease_never_exceeds_its_limit(context: TestContext) {
     const LIMIT: u64 = 3;
-    let (name, inside) = (bench.name("gpu"), Arc::new(AtomicU64::new(0)));
-    let tasks = doors(&bench).await.into_iter().map(|leases| {
+    let (name, inside) = (context.name("gpu"), Arc::new(AtomicU64::new(0)));
+    let tasks = services(&context).await.into_iter().map(|leases| {
         let (name, inside) = (name.clone(), inside.clone());
         async move {
             for _ in 0..ROUNDS {
-                let asked = ask(&name, "worker").shared(Some(LIMIT as u16)).ttl(LONG);
-                let grant = asked.wait(PATIENT).granted(&*leases).await.grant;
+                let request = acquire(&name, "worker")
+                    .shared(Some(LIMIT as u16))
+                    .ttl(LONG_TTL);
+                let grant = request.wait(TIMEOUT).expect_granted(&*leases).await.grant;
                 let others = inside.fetch_add(1, Ordering::SeqCst);
                 assert!(others < LIMIT, "{others} others are inside");
                 tokio::task::yield_now().await;
@@ -185,5 +198,5 @@ async fn a_semaphore_never_has_one_too_many(bench: Bench) {
             }
         }
     });
-    side_by_side(tasks).await;
+    run_concurrently(tasks).await;
 }

@@ -1,55 +1,64 @@
 //! Shared leases: semaphores and reader-writer locks.
 
-use super::bench::{Bench, PATIENT, ask, nonce, release, renew, shown};
+use super::context::{TIMEOUT, TestContext, acquire, nonce, release, renew, show};
 use crate::Error;
 
-super::promises!(Leases:
-    as_many_share_as_the_limit_says,
-    another_limit_is_refused,
-    readers_keep_a_writer_out,
-    a_writer_keeps_readers_out,
-    sharing_without_a_limit_is_for_many,
-    each_sharer_has_a_fence_of_its_own,
-    one_leaves_and_one_comes,
-    a_reader_may_become_the_writer_when_alone,
+super::define_cases!(Leases:
+    limit_bounds_the_number_of_sharers,
+    different_limit_is_refused,
+    readers_exclude_a_writer,
+    writer_excludes_readers,
+    sharing_without_a_limit_admits_many_holders,
+    each_sharer_has_its_own_fence,
+    waiter_takes_the_place_of_a_released_sharer,
+    only_reader_can_become_the_writer,
 );
 
-async fn as_many_share_as_the_limit_says(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("gpu"));
+async fn limit_bounds_the_number_of_sharers(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("gpu"));
     let mut fences = Vec::new();
     for owner in ["a", "b", "c"] {
         fences.push(
-            ask(&name, owner)
+            acquire(&name, owner)
                 .shared(Some(3))
-                .granted(&*leases)
+                .expect_granted(&*leases)
                 .await
                 .grant
                 .fence,
         );
     }
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
-    let held = ask(&name, "d").shared(Some(3)).refused(&*leases).await;
+    let held = acquire(&name, "d")
+        .shared(Some(3))
+        .expect_refused(&*leases)
+        .await;
     assert_eq!(&*held.owner, "a");
-    assert_eq!(shown(&*leases, &name).await.record.holders.len(), 3);
+    assert_eq!(show(&*leases, &name).await.record.holders.len(), 3);
     assert!(release(&*leases, &name, fences[1]).await);
-    ask(&name, "d").shared(Some(3)).granted(&*leases).await;
-    ask(&name, "e").shared(Some(3)).refused(&*leases).await;
+    acquire(&name, "d")
+        .shared(Some(3))
+        .expect_granted(&*leases)
+        .await;
+    acquire(&name, "e")
+        .shared(Some(3))
+        .expect_refused(&*leases)
+        .await;
 }
 
-async fn another_limit_is_refused(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("gpu"));
-    let fence = ask(&name, "a")
+async fn different_limit_is_refused(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("gpu"));
+    let fence = acquire(&name, "a")
         .shared(Some(3))
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
     for limit in [Some(2), Some(4), None] {
-        // An error, never a wait: with patience it would otherwise take a minute.
-        let answer = ask(&name, "b")
+        // It is refused immediately, although the request would wait for a minute.
+        let answer = acquire(&name, "b")
             .shared(limit)
-            .wait(PATIENT)
-            .of(&*leases)
+            .wait(TIMEOUT)
+            .send(&*leases)
             .await;
         assert!(
             matches!(answer, Err(Error::Invalid(_))),
@@ -57,130 +66,155 @@ async fn another_limit_is_refused(bench: Bench) {
         );
     }
     release(&*leases, &name, fence).await;
-    ask(&name, "b").shared(Some(2)).granted(&*leases).await;
+    acquire(&name, "b")
+        .shared(Some(2))
+        .expect_granted(&*leases)
+        .await;
 }
 
-async fn readers_keep_a_writer_out(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("index"));
-    let one = ask(&name, "a")
+async fn readers_exclude_a_writer(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("index"));
+    let one = acquire(&name, "a")
         .shared(None)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    let two = ask(&name, "b")
+    let two = acquire(&name, "b")
         .shared(None)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    ask(&name, "writer").refused(&*leases).await;
+    acquire(&name, "writer").expect_refused(&*leases).await;
     release(&*leases, &name, one).await;
-    ask(&name, "writer").refused(&*leases).await;
+    acquire(&name, "writer").expect_refused(&*leases).await;
     release(&*leases, &name, two).await;
-    let writer = ask(&name, "writer").granted(&*leases).await.grant;
+    let writer = acquire(&name, "writer")
+        .expect_granted(&*leases)
+        .await
+        .grant;
     assert!(writer.fence > two);
 }
 
-async fn a_writer_keeps_readers_out(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("index"));
-    let writer = ask(&name, "writer").granted(&*leases).await.grant.fence;
-    for limit in [None, Some(1), Some(9)] {
-        let held = ask(&name, "a").shared(limit).refused(&*leases).await;
-        assert_eq!(&*held.owner, "writer");
-    }
-    release(&*leases, &name, writer).await;
-    ask(&name, "a").shared(None).granted(&*leases).await;
-}
-
-async fn sharing_without_a_limit_is_for_many(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("index"));
-    for n in 0..20 {
-        ask(&name, &n.to_string())
-            .shared(None)
-            .granted(&*leases)
-            .await;
-    }
-    assert_eq!(shown(&*leases, &name).await.record.holders.len(), 20);
-}
-
-async fn each_sharer_has_a_fence_of_its_own(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("gpu"));
-    let one = ask(&name, "a")
-        .shared(Some(2))
-        .granted(&*leases)
+async fn writer_excludes_readers(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("index"));
+    let writer = acquire(&name, "writer")
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    let two = ask(&name, "b")
+    for limit in [None, Some(1), Some(9)] {
+        let held = acquire(&name, "a")
+            .shared(limit)
+            .expect_refused(&*leases)
+            .await;
+        assert_eq!(&*held.owner, "writer");
+    }
+    release(&*leases, &name, writer).await;
+    acquire(&name, "a")
+        .shared(None)
+        .expect_granted(&*leases)
+        .await;
+}
+
+async fn sharing_without_a_limit_admits_many_holders(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("index"));
+    for n in 0..20 {
+        acquire(&name, &n.to_string())
+            .shared(None)
+            .expect_granted(&*leases)
+            .await;
+    }
+    assert_eq!(show(&*leases, &name).await.record.holders.len(), 20);
+}
+
+async fn each_sharer_has_its_own_fence(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("gpu"));
+    let one = acquire(&name, "a")
         .shared(Some(2))
-        .granted(&*leases)
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
+    let two = acquire(&name, "b")
+        .shared(Some(2))
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
     release(&*leases, &name, one).await;
     assert_eq!(renew(&*leases, &name, one).await, Err(Error::Fenced));
-    renew(&*leases, &name, two).await.expect("it is b's");
-    let mine = nonce();
-    let first = ask(&name, "c")
-        .nonce(&mine)
+    renew(&*leases, &name, two).await.expect("b holds it");
+    let own_nonce = nonce();
+    let first = acquire(&name, "c")
+        .nonce(&own_nonce)
         .shared(Some(2))
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    // Full, but for the one who asks again.
-    let again = ask(&name, "c")
-        .nonce(&mine)
+    // The limit is reached, but a repeated nonce replaces its own hold.
+    let again = acquire(&name, "c")
+        .nonce(&own_nonce)
         .shared(Some(2))
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
     assert!(again > first);
     assert_eq!(renew(&*leases, &name, first).await, Err(Error::Fenced));
-    renew(&*leases, &name, two).await.expect("it is b's");
+    renew(&*leases, &name, two).await.expect("b holds it");
 }
 
-async fn one_leaves_and_one_comes(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("gpu"));
+async fn waiter_takes_the_place_of_a_released_sharer(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("gpu"));
     let mut fences = Vec::new();
     for n in 0..2 {
         fences.push(
-            ask(&name, &n.to_string())
+            acquire(&name, &n.to_string())
                 .shared(Some(2))
-                .granted(&*leases)
+                .expect_granted(&*leases)
                 .await
                 .grant
                 .fence,
         );
     }
-    let (waiting, asked) = (
+    let (waiting, request) = (
         leases.clone(),
-        ask(&name, "waiter").shared(Some(2)).wait(PATIENT),
+        acquire(&name, "waiter").shared(Some(2)).wait(TIMEOUT),
     );
-    let waiter = tokio::spawn(async move { asked.granted(&*waiting).await });
+    let waiter = tokio::spawn(async move { request.expect_granted(&*waiting).await });
     release(&*leases, &name, fences[0]).await;
-    let hold = waiter.await.expect("it does not fail");
+    let hold = waiter.await.expect("the task does not panic");
     assert!(hold.grant.fence > fences[1]);
-    assert_eq!(shown(&*leases, &name).await.record.holders.len(), 2);
+    assert_eq!(show(&*leases, &name).await.record.holders.len(), 2);
 }
 
-async fn a_reader_may_become_the_writer_when_alone(bench: Bench) {
-    let (leases, name, mine) = (bench.leases().await, bench.name("index"), nonce());
-    ask(&name, "a")
-        .nonce(&mine)
+async fn only_reader_can_become_the_writer(context: TestContext) {
+    let (leases, name, own_nonce) = (context.leases().await, context.name("index"), nonce());
+    acquire(&name, "a")
+        .nonce(&own_nonce)
         .shared(None)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await;
-    let other = ask(&name, "b")
+    let other = acquire(&name, "b")
         .shared(None)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    ask(&name, "a").nonce(&mine).refused(&*leases).await;
+    acquire(&name, "a")
+        .nonce(&own_nonce)
+        .expect_refused(&*leases)
+        .await;
     release(&*leases, &name, other).await;
-    ask(&name, "a").nonce(&mine).granted(&*leases).await;
-    ask(&name, "b").shared(None).refused(&*leases).await;
+    acquire(&name, "a")
+        .nonce(&own_nonce)
+        .expect_granted(&*leases)
+        .await;
+    acquire(&name, "b")
+        .shared(None)
+        .expect_refused(&*leases)
+        .await;
 }

@@ -1,20 +1,20 @@
-//! Names are kept apart, whatever they look like.
+//! Distinct names have distinct records, however similar they are.
 
 use leasehold_core::{Kind, Name};
 
-use super::bench::Bench;
-use super::store_kit::{delete, find_names, load, load_all, put, record, stored_body, swap};
+use super::context::TestContext;
+use super::store_helpers::{delete, find_names, load, load_all, put, record, stored_body, swap};
 use crate::store::Query;
 
-super::promises!(Store:
-    names_that_look_alike_are_different,
-    long_names_that_differ_at_the_end_are_different,
-    names_come_back_as_they_were,
-    a_lock_and_a_gate_of_one_name_never_meet,
+super::define_cases!(Store:
+    similar_names_are_distinct,
+    long_names_with_a_common_prefix_are_distinct,
+    names_are_returned_unchanged,
+    lock_and_gate_of_one_name_are_distinct,
 );
 
-/// Names that some database, collation, path or URL takes for another one.
-pub(super) const ODD: &[&str] = &[
+/// Names that some database, collation, path or URL confuses with another.
+pub(super) const ODD_NAMES: &[&str] = &[
     "a",
     "A",
     "a ",
@@ -124,18 +124,21 @@ pub(super) const ODD: &[&str] = &[
     "\u{e000}",
 ];
 
-async fn names_that_look_alike_are_different(bench: Bench) {
-    let store = bench.store().await;
-    let names: Vec<_> = ODD.iter().map(|odd| bench.name(odd)).collect();
-    for (name, odd) in names.iter().zip(ODD) {
+async fn similar_names_are_distinct(context: TestContext) {
+    let store = context.store().await;
+    let names: Vec<_> = ODD_NAMES.iter().map(|odd| context.name(odd)).collect();
+    for (name, odd) in names.iter().zip(ODD_NAMES) {
         put(&*store, name, None, &record(odd)).await;
     }
     let mut gone = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let stored = load(&*store, name)
             .await
-            .unwrap_or_else(|| panic!("{name:?} is not there"));
-        assert_eq!(&*stored.record.body, ODD[index], "what {name:?} has");
+            .unwrap_or_else(|| panic!("{name:?} does not exist"));
+        assert_eq!(
+            &*stored.record.body, ODD_NAMES[index],
+            "the body of {name:?}"
+        );
         if index % 3 == 0 {
             swap(&*store, delete(name, &stored.version)).await;
             gone.push(index);
@@ -145,17 +148,17 @@ async fn names_that_look_alike_are_different(bench: Bench) {
         .collect::<Vec<_>>()
         .chunks(store.facts().batch)
     {
-        let asked: Vec<_> = chunk.iter().map(|index| names[*index].clone()).collect();
-        for (index, stored) in chunk.iter().zip(load_all(&*store, &asked).await) {
+        let requested: Vec<_> = chunk.iter().map(|index| names[*index].clone()).collect();
+        for (index, stored) in chunk.iter().zip(load_all(&*store, &requested).await) {
             let there = !gone.contains(index);
             assert_eq!(stored.is_some(), there, "{:?}", names[*index]);
         }
     }
 }
 
-async fn long_names_that_differ_at_the_end_are_different(bench: Bench) {
-    let store = bench.store().await;
-    let room = Name::MAX_BYTES - bench.prefix().len();
+async fn long_names_with_a_common_prefix_are_distinct(context: TestContext) {
+    let store = context.store().await;
+    let room = Name::MAX_BYTES - context.prefix().len();
     let long = "long/".repeat(room / 5);
     let mut texts = vec![
         long[..room - 4].to_owned() + "🔒",
@@ -165,7 +168,7 @@ async fn long_names_that_differ_at_the_end_are_different(bench: Bench) {
     ];
     texts.extend([room - 300, room - 260, room - 1].map(|length| long[..length].to_owned()));
     texts.extend(["a", "A", "b", "%", "_"].map(|end| long[..room - 1].to_owned() + end));
-    let names: Vec<_> = texts.iter().map(|text| bench.name(text)).collect();
+    let names: Vec<_> = texts.iter().map(|text| context.name(text)).collect();
     for (index, name) in names.iter().enumerate() {
         put(&*store, name, None, &record(&index.to_string())).await;
     }
@@ -177,31 +180,31 @@ async fn long_names_that_differ_at_the_end_are_different(bench: Bench) {
     }
 }
 
-async fn names_come_back_as_they_were(bench: Bench) {
-    let store = bench.store().await;
-    let mut names: Vec<_> = ODD.iter().map(|odd| bench.name(odd)).collect();
-    names.push(bench.name(&"🔒".repeat((Name::MAX_BYTES - bench.prefix().len()) / 4)));
+async fn names_are_returned_unchanged(context: TestContext) {
+    let store = context.store().await;
+    let mut names: Vec<_> = ODD_NAMES.iter().map(|odd| context.name(odd)).collect();
+    names.push(context.name(&"🔒".repeat((Name::MAX_BYTES - context.prefix().len()) / 4)));
     for name in &names {
         put(&*store, name, None, &record("")).await;
     }
     names.sort();
     let query = Query {
-        prefix: bench.prefix().to_owned(),
+        prefix: context.prefix().to_owned(),
         ..Query::all(Kind::Lock)
     };
     find_names(&*store, &query, &names).await;
 }
 
-async fn a_lock_and_a_gate_of_one_name_never_meet(bench: Bench) {
-    let store = bench.store().await;
-    let [lock, gate] = Kind::ALL.map(|kind| bench.of_kind(kind, "device-42"));
+async fn lock_and_gate_of_one_name_are_distinct(context: TestContext) {
+    let store = context.store().await;
+    let [lock, gate] = Kind::ALL.map(|kind| context.name_of_kind(kind, "device-42"));
     let of_lock = put(&*store, &lock, None, &record("lock")).await;
     let of_gate = put(&*store, &gate, None, &record("gate")).await;
     assert_eq!(stored_body(&*store, &lock).await.as_deref(), Some("lock"));
     assert_eq!(stored_body(&*store, &gate).await.as_deref(), Some("gate"));
     for (kind, name) in Kind::ALL.into_iter().zip([&lock, &gate]) {
         let query = Query {
-            prefix: bench.prefix().to_owned(),
+            prefix: context.prefix().to_owned(),
             ..Query::all(kind)
         };
         find_names(&*store, &query, std::slice::from_ref(name)).await;

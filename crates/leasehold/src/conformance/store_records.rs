@@ -1,4 +1,4 @@
-//! Every field of a record comes back as it was, at its extremes too.
+//! Every field of a record is returned unchanged, also at its limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use leasehold_core::{
     EndReason, Fence, Hash, Mode, Record, Reservation, State, Text, Time, limits,
 };
 
-use super::bench::Bench;
-use super::store_kit::{NOW, ended, fence, holder, load, put, record};
+use super::context::TestContext;
+use super::store_helpers::{NOW, ended, fence, holder, load, put, record};
 
-super::promises!(Store:
-    keeps_every_field,
-    keeps_every_end_of_a_holder,
-    keeps_every_mode,
-    keeps_the_largest_record,
-    keeps_text_of_every_kind,
-    keeps_the_extremes_of_numbers,
+super::define_cases!(Store:
+    every_field_is_kept,
+    every_end_reason_is_kept,
+    every_mode_is_kept,
+    largest_record_is_kept,
+    text_of_every_kind_is_kept,
+    extreme_numbers_are_kept,
 );
 
-/// Writes a record over the one that is there, from nothing at first, and reads each back.
-async fn keeps(bench: &Bench, records: impl IntoIterator<Item = Record>) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+/// Writes each record over the one before, and reads it back.
+async fn check_kept(context: &TestContext, records: impl IntoIterator<Item = Record>) {
+    let (store, name) = (context.store().await, context.name("one"));
     let mut version = None;
     for record in records {
         version = Some(put(&*store, &name, version.as_ref(), &record).await);
-        let stored = load(&*store, &name).await.expect("it is there");
+        let stored = load(&*store, &name).await.expect("the record exists");
         assert_eq!(Some(&stored.version), version.as_ref());
         assert_eq!(*stored.record, record);
-        let other = bench.store().await;
+        let other = context.store().await;
         assert_eq!(load(&*other, &name).await, Some(stored));
     }
 }
@@ -54,9 +54,9 @@ fn full() -> Record {
     full
 }
 
-async fn keeps_every_field(bench: Bench) {
+async fn every_field_is_kept(context: TestContext) {
     let mut stages = vec![full()];
-    // And each of them goes away again when it is not there any more.
+    // Each optional field can also be removed.
     let strips: [fn(&mut Record); 7] = [
         |record| record.next = None,
         |record| record.holders[1].broken = None,
@@ -72,12 +72,12 @@ async fn keeps_every_field(bench: Bench) {
         stages.push(next);
     }
     stages.push(full());
-    keeps(&bench, stages).await;
+    check_kept(&context, stages).await;
 }
 
-async fn keeps_every_end_of_a_holder(bench: Bench) {
-    let zeros = Hash::parse(&"0".repeat(32)).expect("a hash");
-    let ones = Hash::parse(&"f".repeat(32)).expect("a hash");
+async fn every_end_reason_is_kept(context: TestContext) {
+    let zeros = Hash::parse(&"0".repeat(32)).expect("a valid hash");
+    let ones = Hash::parse(&"f".repeat(32)).expect("a valid hash");
     let ends = [
         EndReason::Released,
         EndReason::Completed(zeros),
@@ -90,10 +90,10 @@ async fn keeps_every_end_of_a_holder(bench: Bench) {
         record.last = Some(ended(how));
         record
     });
-    keeps(&bench, records).await;
+    check_kept(&context, records).await;
 }
 
-async fn keeps_every_mode(bench: Bench) {
+async fn every_mode_is_kept(context: TestContext) {
     let limits = [None, Some(1), Some(2), Some(limits::MAX_HOLDERS as u16)];
     let shared = limits.map(|limit| Mode::Shared { limit });
     let records = shared.into_iter().chain([Mode::Exclusive]).map(|mode| {
@@ -107,13 +107,13 @@ async fn keeps_every_mode(bench: Bench) {
         });
         record
     });
-    keeps(&bench, records).await;
+    check_kept(&context, records).await;
 }
 
-async fn keeps_the_largest_record(bench: Bench) {
-    let store = bench.store().await;
-    let room = leasehold_core::Name::MAX_BYTES - bench.prefix().len();
-    let name = bench.name(&"n".repeat(room));
+async fn largest_record_is_kept(context: TestContext) {
+    let store = context.store().await;
+    let room = leasehold_core::Name::MAX_BYTES - context.prefix().len();
+    let name = context.name(&"n".repeat(room));
     let mut largest = full();
     largest.body = "b".repeat(limits::MAX_BODY_BYTES).into();
     largest.holders = (1..=limits::MAX_HOLDERS as u64)
@@ -142,7 +142,7 @@ async fn keeps_the_largest_record(bench: Bench) {
     );
 }
 
-async fn keeps_text_of_every_kind(bench: Bench) {
+async fn text_of_every_kind_is_kept(context: TestContext) {
     let every_ascii: String = (0..=127_u8).map(char::from).collect();
     let texts = [
         "",
@@ -162,27 +162,27 @@ async fn keeps_text_of_every_kind(bench: Bench) {
     ];
     let records = texts.map(|text| {
         let mut record = record(text);
-        let seen: String = text.chars().filter(|c| !c.is_control()).take(16).collect();
+        let printable: String = text.chars().filter(|c| !c.is_control()).take(16).collect();
         let mut holder = holder(5, Mode::Exclusive);
-        holder.owner = seen.as_str().into();
-        holder.principal = Some(seen.as_str().into());
-        holder.broken = Some(seen.as_str().into());
+        holder.owner = printable.as_str().into();
+        holder.principal = Some(printable.as_str().into());
+        holder.broken = Some(printable.as_str().into());
         record.holders = vec![holder];
-        if !seen.is_empty() {
+        if !printable.is_empty() {
             record.state = Some(State {
-                label: seen.into(),
+                label: printable.into(),
                 since: NOW,
             });
         }
         record
     });
-    keeps(&bench, records).await;
+    check_kept(&context, records).await;
     let large = "🔒\"\\\n".repeat(limits::MAX_BODY_BYTES / 7);
-    keeps(&bench.sub("large"), [record(&large)]).await;
+    check_kept(&context.nested("large"), [record(&large)]).await;
 }
 
-async fn keeps_the_extremes_of_numbers(bench: Bench) {
-    // The year 2255: what a double holds exactly, as fences do.
+async fn extreme_numbers_are_kept(context: TestContext) {
+    // The year 2255: the largest integer that a double represents exactly, like the largest fence.
     let late = Time::from_micros(Fence::MAX.get());
     let spans = [
         limits::MIN_TTL,
@@ -205,5 +205,5 @@ async fn keeps_the_extremes_of_numbers(bench: Bench) {
             records.push(record);
         }
     }
-    keeps(&bench, records).await;
+    check_kept(&context, records).await;
 }

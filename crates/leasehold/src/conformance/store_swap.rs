@@ -1,70 +1,75 @@
-//! What `load` and `swap` promise.
+//! The contract of `init`, `load` and `swap`.
 
-use super::bench::Bench;
-use super::store_kit::{delete, load, load_all, new_id, put, record, stored_body, swap, write};
+use super::context::TestContext;
+use super::store_helpers::{delete, load, load_all, new_id, put, record, stored_body, swap, write};
 use crate::store::{Swapped, Version, Write};
 
-super::promises!(Store:
-    says_what_an_engine_needs_to_know,
-    prepares_itself_again_and_again,
-    tells_the_time_when_nothing_is_asked,
-    loads_in_the_order_asked,
-    creates_only_where_nothing_is,
-    replaces_only_the_version_it_expects,
-    a_write_with_a_version_never_inserts,
-    deletes_only_the_version_it_expects,
-    a_name_that_comes_back_is_another_version,
-    a_loser_can_try_again_with_what_it_got,
-    each_write_of_a_batch_stands_alone,
-    takes_batches_of_the_size_it_declares,
-    takes_an_empty_batch,
-    keeps_a_body_that_did_not_change,
-    a_second_connection_sees_the_same,
+super::define_cases!(Store:
+    facts_are_plausible,
+    init_can_be_repeated,
+    empty_load_returns_the_time,
+    load_keeps_the_order_of_names,
+    create_requires_an_absent_record,
+    replace_requires_the_expected_version,
+    conditional_write_never_inserts,
+    delete_requires_the_expected_version,
+    recreated_record_has_a_new_version,
+    conflict_returns_what_a_retry_needs,
+    writes_of_a_batch_are_independent,
+    batches_of_the_declared_size_are_accepted,
+    empty_batch_is_accepted,
+    unchanged_body_is_kept,
+    connections_see_the_same_records,
 );
 
-async fn says_what_an_engine_needs_to_know(bench: Bench) {
-    let facts = bench.store().await.facts();
+async fn facts_are_plausible(context: TestContext) {
+    let facts = context.store().await.facts();
     assert!(facts.batch > 0 && facts.in_flight > 0 && !facts.poll.is_zero());
 }
 
-async fn prepares_itself_again_and_again(bench: Bench) {
-    let store = bench.store().await;
-    let name = bench.name("kept");
-    store.init().await.expect("it prepares itself");
+async fn init_can_be_repeated(context: TestContext) {
+    let store = context.store().await;
+    let name = context.name("kept");
+    store.init().await.expect("the store is created");
     put(&*store, &name, None, &record("kept")).await;
-    store.init().await.expect("it is prepared already");
+    store.init().await.expect("the store exists already");
     assert_eq!(stored_body(&*store, &name).await.as_deref(), Some("kept"));
 }
 
-async fn tells_the_time_when_nothing_is_asked(bench: Bench) {
-    let answer = bench.store().await.load(&[]).await.expect("it answers");
+async fn empty_load_returns_the_time(context: TestContext) {
+    let answer = context
+        .store()
+        .await
+        .load(&[])
+        .await
+        .expect("the store answers");
     assert!(answer.value.is_empty());
     let year = answer.stamp.time.as_micros() / 1_000_000 / 31_556_952 + 1970;
-    assert!((2020..2200).contains(&year), "it says that it is {year}");
+    assert!((2020..2200).contains(&year), "the store's year is {year}");
 }
 
-async fn loads_in_the_order_asked(bench: Bench) {
-    let store = bench.store().await;
-    let names: Vec<_> = (0..9).map(|n| bench.name(&format!("{n}"))).collect();
+async fn load_keeps_the_order_of_names(context: TestContext) {
+    let store = context.store().await;
+    let names: Vec<_> = (0..9).map(|n| context.name(&format!("{n}"))).collect();
     for name in names.iter().step_by(2) {
         put(&*store, name, None, &record(name.as_str())).await;
     }
-    let asked: Vec<_> = [8, 1, 0, 7, 4, 2, 3, 6]
+    let requested: Vec<_> = [8, 1, 0, 7, 4, 2, 3, 6]
         .map(|n: usize| names[n].clone())
         .into();
-    let loaded = load_all(&*store, &asked).await;
-    for (name, stored) in asked.iter().zip(loaded) {
+    let loaded = load_all(&*store, &requested).await;
+    for (name, stored) in requested.iter().zip(loaded) {
         let there = names.iter().step_by(2).any(|there| there == name);
         let body = stored.map(|stored| stored.record.body.to_string());
         assert_eq!(body, there.then(|| name.as_str().to_owned()));
     }
 }
 
-async fn creates_only_where_nothing_is(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn create_requires_an_absent_record(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     assert_eq!(load(&*store, &name).await, None);
     let version = put(&*store, &name, None, &record("first")).await;
-    let current = load(&*store, &name).await.expect("it is there");
+    let current = load(&*store, &name).await.expect("the record exists");
     assert_eq!(
         (&current.version, &*current.record),
         (&version, &record("first"))
@@ -74,11 +79,11 @@ async fn creates_only_where_nothing_is(bench: Bench) {
     assert_eq!(load(&*store, &name).await, Some(current));
 }
 
-async fn replaces_only_the_version_it_expects(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn replace_requires_the_expected_version(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     let first = put(&*store, &name, None, &record("first")).await;
     let second = put(&*store, &name, Some(&first), &record("second")).await;
-    let current = load(&*store, &name).await.expect("it is there");
+    let current = load(&*store, &name).await.expect("the record exists");
     assert_eq!(
         (&current.version, &*current.record.body),
         (&second, "second")
@@ -88,8 +93,8 @@ async fn replaces_only_the_version_it_expects(bench: Bench) {
     assert_eq!(load(&*store, &name).await, Some(current));
 }
 
-async fn a_write_with_a_version_never_inserts(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn conditional_write_never_inserts(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     let never = Version {
         write: new_id(),
         tag: None,
@@ -106,8 +111,8 @@ async fn a_write_with_a_version_never_inserts(bench: Bench) {
     assert_eq!(load(&*store, &name).await, None);
 }
 
-async fn deletes_only_the_version_it_expects(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn delete_requires_the_expected_version(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     let first = put(&*store, &name, None, &record("first")).await;
     let second = put(&*store, &name, Some(&first), &record("second")).await;
     let current = load(&*store, &name).await;
@@ -125,8 +130,8 @@ async fn deletes_only_the_version_it_expects(bench: Bench) {
     );
 }
 
-async fn a_name_that_comes_back_is_another_version(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn recreated_record_has_a_new_version(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     let first = put(&*store, &name, None, &record("same")).await;
     swap(&*store, delete(&name, &first)).await;
     let again = put(&*store, &name, None, &record("same")).await;
@@ -141,21 +146,21 @@ async fn a_name_that_comes_back_is_another_version(bench: Bench) {
     assert_eq!(load(&*store, &name).await, current);
 }
 
-async fn a_loser_can_try_again_with_what_it_got(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn conflict_returns_what_a_retry_needs(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     put(&*store, &name, None, &record("first")).await;
     let lost = swap(&*store, write(&name, None, &record("second"))).await;
     let Swapped::Conflict(Some(current)) = lost else {
-        panic!("it should have lost: {lost:?}");
+        panic!("not a conflict: {lost:?}");
     };
     put(&*store, &name, Some(&current.version), &record("second")).await;
     assert_eq!(stored_body(&*store, &name).await.as_deref(), Some("second"));
 }
 
-async fn each_write_of_a_batch_stands_alone(bench: Bench) {
-    let store = bench.store().await;
+async fn writes_of_a_batch_are_independent(context: TestContext) {
+    let store = context.store().await;
     let [new, taken, changed, stale, gone, never] =
-        ["new", "taken", "changed", "stale", "gone", "never"].map(|suffix| bench.name(suffix));
+        ["new", "taken", "changed", "stale", "gone", "never"].map(|suffix| context.name(suffix));
     put(&*store, &taken, None, &record("taken")).await;
     let changed_from = put(&*store, &changed, None, &record("old")).await;
     let stale_from = put(&*store, &stale, None, &record("old")).await;
@@ -169,7 +174,7 @@ async fn each_write_of_a_batch_stands_alone(bench: Bench) {
         write(&never, Some(&gone_from), &record("lost")),
         write(&changed, Some(&changed_from), &record("replaced")),
     ];
-    let swapped = store.swap(batch).await.expect("it answers").value;
+    let swapped = store.swap(batch).await.expect("the store answers").value;
     let written: Vec<_> = swapped
         .iter()
         .map(|swapped| matches!(swapped, Swapped::Written { .. }))
@@ -196,10 +201,10 @@ async fn each_write_of_a_batch_stands_alone(bench: Bench) {
     assert_eq!(bodies, expected.map(|body| body.map(str::to_owned)));
 }
 
-async fn takes_batches_of_the_size_it_declares(bench: Bench) {
-    let store = bench.store().await;
+async fn batches_of_the_declared_size_are_accepted(context: TestContext) {
+    let store = context.store().await;
     let names: Vec<_> = (0..store.facts().batch)
-        .map(|n| bench.name(&format!("{n:05}")))
+        .map(|n| context.name(&format!("{n:05}")))
         .collect();
     let create = names
         .iter()
@@ -207,7 +212,7 @@ async fn takes_batches_of_the_size_it_declares(bench: Bench) {
     let swapped = store
         .swap(create.collect())
         .await
-        .expect("it answers")
+        .expect("the store answers")
         .value;
     assert_eq!(swapped.len(), names.len());
     assert!(
@@ -218,11 +223,11 @@ async fn takes_batches_of_the_size_it_declares(bench: Bench) {
     let loaded = load_all(&*store, &names).await;
     let mut removal = Vec::new();
     for (name, stored) in names.iter().zip(loaded) {
-        let stored = stored.unwrap_or_else(|| panic!("{name:?} was acknowledged and is not there"));
+        let stored = stored.unwrap_or_else(|| panic!("the acknowledged write of {name:?} is lost"));
         assert_eq!(&*stored.record.body, name.as_str());
         removal.push(delete(name, &stored.version));
     }
-    let swapped = store.swap(removal).await.expect("it answers").value;
+    let swapped = store.swap(removal).await.expect("the store answers").value;
     assert!(
         swapped
             .iter()
@@ -231,13 +236,13 @@ async fn takes_batches_of_the_size_it_declares(bench: Bench) {
     assert!(load_all(&*store, &names).await.iter().all(Option::is_none));
 }
 
-async fn takes_an_empty_batch(bench: Bench) {
-    let answer = bench.store().await.swap(Vec::new()).await;
-    assert!(answer.expect("it answers").value.is_empty());
+async fn empty_batch_is_accepted(context: TestContext) {
+    let answer = context.store().await.swap(Vec::new()).await;
+    assert!(answer.expect("the store answers").value.is_empty());
 }
 
-async fn keeps_a_body_that_did_not_change(bench: Bench) {
-    let (store, name) = (bench.store().await, bench.name("one"));
+async fn unchanged_body_is_kept(context: TestContext) {
+    let (store, name) = (context.store().await, context.name("one"));
     let long = "0123456789abcdef".repeat(4096);
     let mut current = record(&long);
     let first = put(&*store, &name, None, &current).await;
@@ -251,19 +256,19 @@ async fn keeps_a_body_that_did_not_change(bench: Bench) {
     };
     let swapped = swap(&*store, renewal.clone()).await;
     assert!(matches!(swapped, Swapped::Written { .. }), "{swapped:?}");
-    let stored = load(&*store, &name).await.expect("it is there");
+    let stored = load(&*store, &name).await.expect("the record exists");
     assert_eq!((stored.version.write, &*stored.record), (id, &current));
     let late = swap(&*store, renewal).await;
     assert_eq!(
         late,
         Swapped::Conflict(Some(stored)),
-        "it expects a version all the same"
+        "the expected version is checked also without a body"
     );
 }
 
-async fn a_second_connection_sees_the_same(bench: Bench) {
-    let (one, other) = (bench.store().await, bench.store().await);
-    let name = bench.name("one");
+async fn connections_see_the_same_records(context: TestContext) {
+    let (one, other) = (context.store().await, context.store().await);
+    let name = context.name("one");
     let version = put(&*one, &name, None, &record("first")).await;
     let version = put(&*other, &name, Some(&version), &record("second")).await;
     assert_eq!(stored_body(&*one, &name).await.as_deref(), Some("second"));

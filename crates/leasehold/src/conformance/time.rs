@@ -1,54 +1,58 @@
-//! Leases that run out.
+//! Expiry of leases.
 
 use std::time::Duration;
 
 use leasehold_core::{BootTime, EndReason};
 
-use super::bench::{
-    Bench, LONG, PATIENT, ask, body, boot, complete, nonce, release, renew, renew_for, shown,
-    update,
+use super::context::{
+    LONG_TTL, TIMEOUT, TestContext, acquire, body, boot_time, complete, nonce, release, renew,
+    renew_for, show, update,
 };
 use crate::host::{Machine, sleep_until};
 use crate::{Acquired, Error, Leases};
 use leasehold_core::Name;
 
-super::promises!(Leases:
-    takes_over_after_expiry,
-    nobody_takes_over_while_the_holder_may_believe,
-    an_expired_fence_acts_no_more,
-    what_was_written_outlives_its_writer,
-    a_renewed_lease_is_not_taken_over,
-    a_repeated_nonce_after_expiry_is_a_fresh_grant,
-    an_expired_lease_shows_as_free,
-    a_sharer_runs_out_alone,
-    a_broken_holder_makes_way_when_it_expires,
-    refuses_a_ttl_that_the_clock_cannot_keep,
+super::define_cases!(Leases:
+    lease_is_taken_over_after_expiry,
+    no_takeover_before_the_deadline_of_the_holder,
+    expired_fence_is_refused,
+    body_outlives_its_writer,
+    renewed_lease_is_not_taken_over,
+    repeated_nonce_after_expiry_gets_a_fresh_grant,
+    expired_lease_shows_as_free,
+    sharers_expire_independently,
+    broken_lease_is_free_after_expiry,
+    ttl_below_the_clock_margin_is_refused,
 );
 
-/// Waits until a lease that is not renewed shows as free.
+/// Waits until an unrenewed lease shows as free.
 async fn wait_until_free(leases: &dyn Leases, name: &Name) {
-    let give_up = boot() + PATIENT;
-    while !shown(leases, name).await.record.holders.is_empty() {
-        assert!(boot() < give_up, "{name} never expires");
+    let give_up = boot_time() + TIMEOUT;
+    while !show(leases, name).await.record.holders.is_empty() {
+        assert!(boot_time() < give_up, "{name} never expires");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-async fn takes_over_after_expiry(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await;
-    let first = ask(&name, "ada").ttl(short).granted(&*leases).await.grant;
-    let second = ask(&name, "bob")
-        .wait(PATIENT)
-        .granted(&*leases)
+async fn lease_is_taken_over_after_expiry(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await;
+    let first = acquire(&name, "ada")
+        .ttl(short)
+        .expect_granted(&*leases)
+        .await
+        .grant;
+    let second = acquire(&name, "bob")
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert!(second.fence > first.fence);
     assert!(
         second.acquired_at > first.expires_at,
-        "not before it was over"
+        "granted only after the expiry"
     );
-    let last = second.last.expect("it says how the last one ended");
+    let last = second.last.expect("the record keeps its last holder");
     assert_eq!(
         (last.fence, &*last.owner, last.how),
         (first.fence, "ada", EndReason::Expired)
@@ -60,32 +64,32 @@ async fn takes_over_after_expiry(bench: Bench) {
     );
 }
 
-async fn nobody_takes_over_while_the_holder_may_believe(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let others = bench.leases().await;
-    let short = bench.short().await;
-    let mut believed = BootTime::default();
+async fn no_takeover_before_the_deadline_of_the_holder(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let others = context.leases().await;
+    let short = context.short_ttl().await;
+    let mut last_deadline = BootTime::default();
     for round in 0..4 {
         let leases = if round % 2 == 0 { &leases } else { &others };
-        let hold = ask(&name, "ada")
+        let hold = acquire(&name, "ada")
             .ttl(short)
-            .wait(PATIENT)
-            .granted(&**leases)
+            .wait(TIMEOUT)
+            .expect_granted(&**leases)
             .await;
         assert!(
-            boot() >= believed,
-            "granted while the last one still believed"
+            boot_time() >= last_deadline,
+            "granted before the deadline of the last holder"
         );
-        believed = hold.deadline;
+        last_deadline = hold.deadline;
     }
 }
 
-async fn an_expired_fence_acts_no_more(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await;
-    let fence = ask(&name, "ada")
+async fn expired_fence_is_refused(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await;
+    let fence = acquire(&name, "ada")
         .ttl(short)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
@@ -103,58 +107,61 @@ async fn an_expired_fence_acts_no_more(bench: Bench) {
     assert_eq!(&*body(&*leases, &name).await, "");
 }
 
-async fn what_was_written_outlives_its_writer(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("job"));
-    let short = bench.short().await;
-    let fence = ask(&name, "ada")
+async fn body_outlives_its_writer(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("job"));
+    let short = context.short_ttl().await;
+    let fence = acquire(&name, "ada")
         .ttl(short)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
     leases
         .update(update(&name, fence, "step 7"))
         .await
-        .expect("it is held");
-    let next = ask(&name, "bob")
-        .wait(PATIENT)
-        .granted(&*leases)
+        .expect("the lease is held");
+    let next = acquire(&name, "bob")
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert_eq!(&*next.body, "step 7");
 }
 
-async fn a_renewed_lease_is_not_taken_over(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await + Duration::from_secs(1);
-    let hold = ask(&name, "ada").ttl(short).granted(&*leases).await;
+async fn renewed_lease_is_not_taken_over(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await + Duration::from_secs(1);
+    let hold = acquire(&name, "ada")
+        .ttl(short)
+        .expect_granted(&*leases)
+        .await;
     let fence = hold.grant.fence;
-    let renewed = renew_for(&*leases, &name, fence, Some(LONG))
+    let renewed = renew_for(&*leases, &name, fence, Some(LONG_TTL))
         .await
-        .expect("it goes on");
+        .expect("the lease is held");
     assert!(renewed.renewal.expires_at > hold.grant.expires_at);
     sleep_until(&Machine, hold.deadline + short / 2).await;
-    ask(&name, "bob").refused(&*leases).await;
+    acquire(&name, "bob").expect_refused(&*leases).await;
     leases
         .update(update(&name, fence, "still mine"))
         .await
-        .expect("it is held");
+        .expect("the lease is held");
 }
 
-async fn a_repeated_nonce_after_expiry_is_a_fresh_grant(bench: Bench) {
-    let (leases, name, nonce) = (bench.leases().await, bench.name("one"), nonce());
-    let short = bench.short().await;
-    let first = ask(&name, "ada")
+async fn repeated_nonce_after_expiry_gets_a_fresh_grant(context: TestContext) {
+    let (leases, name, nonce) = (context.leases().await, context.name("one"), nonce());
+    let short = context.short_ttl().await;
+    let first = acquire(&name, "ada")
         .nonce(&nonce)
         .ttl(short)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant;
     wait_until_free(&*leases, &name).await;
-    let again = ask(&name, "ada")
+    let again = acquire(&name, "ada")
         .nonce(&nonce)
         .fence(first.fence)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert!(again.fence > first.fence, "the old fence is not kept");
@@ -162,87 +169,100 @@ async fn a_repeated_nonce_after_expiry_is_a_fresh_grant(bench: Bench) {
     assert_eq!(again.last.map(|last| last.how), Some(EndReason::Expired));
 }
 
-async fn an_expired_lease_shows_as_free(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await;
-    let grant = ask(&name, "ada").ttl(short).granted(&*leases).await.grant;
+async fn expired_lease_shows_as_free(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await;
+    let grant = acquire(&name, "ada")
+        .ttl(short)
+        .expect_granted(&*leases)
+        .await
+        .grant;
     wait_until_free(&*leases, &name).await;
-    let record = shown(&*leases, &name).await.record;
+    let record = show(&*leases, &name).await.record;
     assert_eq!(record.fence, grant.fence);
-    let last = record.last.expect("it says how the last one ended");
+    let last = record.last.expect("the record keeps its last holder");
     assert_eq!((last.fence, last.how), (grant.fence, EndReason::Expired));
 }
 
-async fn a_sharer_runs_out_alone(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("gpu"));
-    let short = bench.short().await;
-    let stays = ask(&name, "ada")
+async fn sharers_expire_independently(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("gpu"));
+    let short = context.short_ttl().await;
+    let remaining = acquire(&name, "ada")
         .shared(Some(2))
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    ask(&name, "bob")
+    acquire(&name, "bob")
         .shared(Some(2))
         .ttl(short)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await;
-    ask(&name, "eve")
+    acquire(&name, "eve")
         .shared(Some(2))
-        .wait(PATIENT)
-        .granted(&*leases)
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await;
-    renew(&*leases, &name, stays)
+    renew(&*leases, &name, remaining)
         .await
         .expect("ada still shares it");
-    ask(&name, "fay").shared(Some(2)).refused(&*leases).await;
+    acquire(&name, "fay")
+        .shared(Some(2))
+        .expect_refused(&*leases)
+        .await;
 }
 
-async fn a_broken_holder_makes_way_when_it_expires(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let short = bench.short().await;
-    let hold = ask(&name, "ada").ttl(short).granted(&*leases).await;
+async fn broken_lease_is_free_after_expiry(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let short = context.short_ttl().await;
+    let hold = acquire(&name, "ada")
+        .ttl(short)
+        .expect_granted(&*leases)
+        .await;
     let how = crate::BreakRequest::Force {
         fence: None,
         reason: "it hung".into(),
         now: false,
     };
-    leases.break_lease(&name, how).await.expect("it is broken");
-    let next = ask(&name, "bob")
-        .wait(PATIENT)
-        .granted(&*leases)
+    leases
+        .break_lease(&name, how)
+        .await
+        .expect("the break succeeds");
+    let next = acquire(&name, "bob")
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await
         .grant;
     assert!(
-        boot() >= hold.deadline,
-        "granted while the broken one may still believe"
+        boot_time() >= hold.deadline,
+        "granted before the deadline of the broken holder"
     );
-    let last = next.last.expect("it says how the last one ended");
+    let last = next.last.expect("the record keeps its last holder");
     assert_eq!(
         (last.fence, last.how),
         (hold.grant.fence, EndReason::Broken)
     );
 }
 
-async fn refuses_a_ttl_that_the_clock_cannot_keep(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let margin = bench.store().await.facts().margin;
+async fn ttl_below_the_clock_margin_is_refused(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let margin = context.store().await.facts().margin;
     if margin.is_zero() {
         let shortest = leasehold_core::limits::MIN_TTL;
-        let answer = ask(&name, "ada").ttl(shortest).of(&*leases).await;
+        let answer = acquire(&name, "ada").ttl(shortest).send(&*leases).await;
         assert!(matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
         return;
     }
     let least = margin * 4;
     let short = least - Duration::from_millis(1);
-    let answer = ask(&name, "ada").ttl(short).of(&*leases).await;
+    let answer = acquire(&name, "ada").ttl(short).send(&*leases).await;
     let Err(Error::Invalid(why)) = answer else {
         panic!("{answer:?}");
     };
     let why = why.to_string();
     assert!(why.contains(&format!("give {least:?} or more")), "{why}");
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
-    // What the refusal names is enough.
-    let answer = ask(&name, "ada").ttl(least).of(&*leases).await;
+    // The ttl that the refusal suggests is accepted.
+    let answer = acquire(&name, "ada").ttl(least).send(&*leases).await;
     assert!(matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
 }

@@ -1,107 +1,113 @@
-//! Waiting in line.
+//! Waiting for a lease.
 
 use std::time::Duration;
 
-use super::bench::{Bench, LONG, PATIENT, ask, boot, nonce, release, renew, shown, side_by_side};
+use super::context::{
+    LONG_TTL, TIMEOUT, TestContext, acquire, boot_time, nonce, release, renew, run_concurrently,
+    show,
+};
 
-super::promises!(Leases:
-    a_waiter_gets_it_when_it_is_released,
-    a_waiter_gets_it_through_another_door,
-    patience_ends,
-    a_waiter_that_gave_up_leaves_nothing,
-    a_waiter_that_went_away_leaves_nothing,
-    every_waiter_gets_its_turn,
-    a_waiter_sees_what_the_last_holder_wrote,
-    waiting_for_ones_own_lease_needs_no_patience,
-    a_writer_gets_its_turn_among_readers,
+super::define_cases!(Leases:
+    release_grants_the_waiter,
+    release_grants_a_waiter_of_another_service,
+    wait_times_out,
+    timed_out_waiter_leaves_no_reservation,
+    cancelled_waiter_leaves_no_grant,
+    every_waiter_is_granted,
+    waiter_sees_the_body_of_the_last_holder,
+    holder_reacquires_without_waiting,
+    readers_do_not_starve_a_writer,
 );
 
-async fn a_waiter_gets_it_when_it_is_released(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let first = ask(&name, "ada").granted(&*leases).await.grant;
-    let (waiting, asked) = (leases.clone(), ask(&name, "bob").wait(PATIENT));
-    let waiter = tokio::spawn(async move { asked.granted(&*waiting).await });
+async fn release_grants_the_waiter(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
+    let (waiting, request) = (leases.clone(), acquire(&name, "bob").wait(TIMEOUT));
+    let waiter = tokio::spawn(async move { request.expect_granted(&*waiting).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!waiter.is_finished());
     release(&*leases, &name, first.fence).await;
-    let hold = waiter.await.expect("it does not fail");
+    let hold = waiter.await.expect("the task does not panic");
     assert!(hold.grant.fence > first.fence);
-    // Counted from the request that granted it, not from the one that began to wait.
-    assert!(hold.deadline > boot() + LONG / 2 && hold.deadline < boot() + LONG);
+    // The ttl counts from the grant, not from the beginning of the wait.
+    assert!(hold.deadline > boot_time() + LONG_TTL / 2 && hold.deadline < boot_time() + LONG_TTL);
     renew(&*leases, &name, hold.grant.fence)
         .await
-        .expect("it is bob's");
+        .expect("bob holds it");
 }
 
-async fn a_waiter_gets_it_through_another_door(bench: Bench) {
+async fn release_grants_a_waiter_of_another_service(context: TestContext) {
     let (here, there, name) = (
-        bench.leases().await,
-        bench.leases().await,
-        bench.name("one"),
+        context.leases().await,
+        context.leases().await,
+        context.name("one"),
     );
-    let first = ask(&name, "ada").granted(&*here).await.grant;
-    let (waiting, asked) = (there.clone(), ask(&name, "bob").wait(PATIENT));
-    let waiter = tokio::spawn(async move { asked.granted(&*waiting).await });
+    let first = acquire(&name, "ada").expect_granted(&*here).await.grant;
+    let (waiting, request) = (there.clone(), acquire(&name, "bob").wait(TIMEOUT));
+    let waiter = tokio::spawn(async move { request.expect_granted(&*waiting).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(release(&*here, &name, first.fence).await);
-    let hold = waiter.await.expect("it does not fail");
+    let hold = waiter.await.expect("the task does not panic");
     assert!(hold.grant.fence > first.fence);
 }
 
-async fn patience_ends(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    ask(&name, "ada").granted(&*leases).await;
-    let patience = Duration::from_millis(150);
-    let asked_at = boot();
-    let held = ask(&name, "bob").wait(patience).refused(&*leases).await;
+async fn wait_times_out(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    acquire(&name, "ada").expect_granted(&*leases).await;
+    let wait = Duration::from_millis(150);
+    let started = boot_time();
+    let held = acquire(&name, "bob")
+        .wait(wait)
+        .expect_refused(&*leases)
+        .await;
     assert_eq!(&*held.owner, "ada");
     assert!(
-        boot().since(asked_at) >= patience,
-        "it waited as long as it said"
+        boot_time().since(started) >= wait,
+        "it waited for the requested time"
     );
 }
 
-async fn a_waiter_that_gave_up_leaves_nothing(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let first = ask(&name, "ada").granted(&*leases).await.grant;
-    ask(&name, "bob")
+async fn timed_out_waiter_leaves_no_reservation(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
+    acquire(&name, "bob")
         .wait(Duration::from_millis(50))
-        .refused(&*leases)
+        .expect_refused(&*leases)
         .await;
     release(&*leases, &name, first.fence).await;
-    let view = shown(&*leases, &name).await;
+    let view = show(&*leases, &name).await;
     assert!(view.record.holders.is_empty() && !view.reserved);
-    ask(&name, "eve").granted(&*leases).await;
+    acquire(&name, "eve").expect_granted(&*leases).await;
 }
 
-async fn a_waiter_that_went_away_leaves_nothing(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let first = ask(&name, "ada").granted(&*leases).await.grant;
+async fn cancelled_waiter_leaves_no_grant(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
     for owner in ["bob", "eve", "fay"] {
-        let (waiting, asked) = (leases.clone(), ask(&name, owner).wait(PATIENT));
-        let waiter = tokio::spawn(async move { asked.of(&*waiting).await });
+        let (waiting, request) = (leases.clone(), acquire(&name, owner).wait(TIMEOUT));
+        let waiter = tokio::spawn(async move { request.send(&*waiting).await });
         tokio::time::sleep(Duration::from_millis(30)).await;
         waiter.abort();
-        // It is gone, and so is its connection if it had one, not merely told to go.
-        assert!(waiter.await.is_err_and(|gone| gone.is_cancelled()));
+        // Awaited, so that its connection, if any, is closed before the test continues.
+        assert!(waiter.await.is_err_and(|error| error.is_cancelled()));
     }
     release(&*leases, &name, first.fence).await;
-    // One of them may have been granted in the very moment that it went: that is released again, well within its ttl.
-    let next = ask(&name, "ivy")
-        .wait(PATIENT)
-        .granted(&*leases)
+    // One of them may have been granted at the moment of its cancellation. Its lease is released before the ttl ends.
+    let next = acquire(&name, "ivy")
+        .wait(TIMEOUT)
+        .expect_granted(&*leases)
         .await
         .grant;
     renew(&*leases, &name, next.fence)
         .await
-        .expect("it is ivy's");
+        .expect("ivy holds it");
 }
 
-async fn every_waiter_gets_its_turn(bench: Bench) {
+async fn every_waiter_is_granted(context: TestContext) {
     let (one, other, name) = (
-        bench.leases().await,
-        bench.leases().await,
-        bench.name("one"),
+        context.leases().await,
+        context.leases().await,
+        context.name("one"),
     );
     let tasks = (0..8).map(|n| {
         let leases = if n % 2 == 0 {
@@ -111,62 +117,73 @@ async fn every_waiter_gets_its_turn(bench: Bench) {
         };
         let name = name.clone();
         async move {
-            let asked = ask(&name, &n.to_string()).wait(PATIENT);
-            let fence = asked.granted(&*leases).await.grant.fence;
+            let request = acquire(&name, &n.to_string()).wait(TIMEOUT);
+            let fence = request.expect_granted(&*leases).await.grant.fence;
             assert!(release(&*leases, &name, fence).await);
             fence
         }
     });
-    let mut fences = side_by_side(tasks).await;
+    let mut fences = run_concurrently(tasks).await;
     fences.sort();
     fences.dedup();
-    assert_eq!(fences.len(), 8, "each got a fence of its own");
+    assert_eq!(fences.len(), 8, "fences are unique");
 }
 
-async fn a_waiter_sees_what_the_last_holder_wrote(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let first = ask(&name, "ada").granted(&*leases).await.grant;
-    let (waiting, asked) = (leases.clone(), ask(&name, "bob").wait(PATIENT));
-    let waiter = tokio::spawn(async move { asked.granted(&*waiting).await });
+async fn waiter_sees_the_body_of_the_last_holder(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
+    let (waiting, request) = (leases.clone(), acquire(&name, "bob").wait(TIMEOUT));
+    let waiter = tokio::spawn(async move { request.expect_granted(&*waiting).await });
     tokio::time::sleep(Duration::from_millis(20)).await;
-    super::bench::complete(&*leases, &name, first.fence, "done")
+    super::context::complete(&*leases, &name, first.fence, "done")
         .await
-        .expect("it is held");
-    assert_eq!(&*waiter.await.expect("it does not fail").grant.body, "done");
+        .expect("the lease is held");
+    assert_eq!(
+        &*waiter.await.expect("the task does not panic").grant.body,
+        "done"
+    );
 }
 
-async fn waiting_for_ones_own_lease_needs_no_patience(bench: Bench) {
-    let (leases, name, mine) = (bench.leases().await, bench.name("one"), nonce());
-    let first = ask(&name, "ada").nonce(&mine).granted(&*leases).await.grant;
-    let (waiting, asked) = (leases.clone(), ask(&name, "bob").wait(PATIENT));
-    let waiter = tokio::spawn(async move { asked.granted(&*waiting).await });
+async fn holder_reacquires_without_waiting(context: TestContext) {
+    let (leases, name, own_nonce) = (context.leases().await, context.name("one"), nonce());
+    let first = acquire(&name, "ada")
+        .nonce(&own_nonce)
+        .expect_granted(&*leases)
+        .await
+        .grant;
+    let (waiting, request) = (leases.clone(), acquire(&name, "bob").wait(TIMEOUT));
+    let waiter = tokio::spawn(async move { request.expect_granted(&*waiting).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
-    // Somebody is in line already, but this is ada's lease.
-    let again = ask(&name, "ada").nonce(&mine).granted(&*leases).await.grant;
+    // Another waiter is in the queue, but ada holds the lease.
+    let again = acquire(&name, "ada")
+        .nonce(&own_nonce)
+        .expect_granted(&*leases)
+        .await
+        .grant;
     assert!(again.fence > first.fence);
     assert!(!waiter.is_finished());
     release(&*leases, &name, again.fence).await;
-    waiter.await.expect("it does not fail");
+    waiter.await.expect("the task does not panic");
 }
 
-async fn a_writer_gets_its_turn_among_readers(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("index"));
-    let first = ask(&name, "reader")
+async fn readers_do_not_starve_a_writer(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("index"));
+    let first = acquire(&name, "reader")
         .shared(None)
-        .granted(&*leases)
+        .expect_granted(&*leases)
         .await
         .grant;
-    let (waiting, asked) = (leases.clone(), ask(&name, "writer").wait(PATIENT));
-    let writer = tokio::spawn(async move { asked.granted(&*waiting).await });
-    // Readers come and go and always overlap: the writer never finds it free by itself.
+    let (waiting, request) = (leases.clone(), acquire(&name, "writer").wait(TIMEOUT));
+    let writer = tokio::spawn(async move { request.expect_granted(&*waiting).await });
+    // Overlapping readers: without a reservation, the writer never finds the name free.
     let mut reading = Some(first.fence);
-    let give_up = boot() + PATIENT;
+    let give_up = boot_time() + TIMEOUT;
     while !writer.is_finished() {
-        assert!(boot() < give_up, "the writer starves");
-        let asked = ask(&name, "reader")
+        assert!(boot_time() < give_up, "the writer starved");
+        let request = acquire(&name, "reader")
             .shared(None)
             .wait(Duration::from_millis(20));
-        let next = match asked.of(&*leases).await {
+        let next = match request.send(&*leases).await {
             Ok(crate::Acquired::Granted(hold)) => Some(hold.grant.fence),
             Ok(crate::Acquired::Held(_)) => None,
             Err(error) => panic!("{error}"),
@@ -176,5 +193,5 @@ async fn a_writer_gets_its_turn_among_readers(bench: Bench) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    writer.await.expect("it does not fail");
+    writer.await.expect("the task does not panic");
 }

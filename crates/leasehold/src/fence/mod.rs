@@ -71,7 +71,7 @@ fn admit(fence: Fence, highest: Fence) -> Result<()> {
     }
 }
 
-/// The holder of a fence under a name, which wants to write. A [`Lease`] converts to it, and so do a name and a fence
+/// The holder of a fence for a name, which is about to write. A [`Lease`] converts to it, and so do a name and a fence
 /// from another source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bearer<'a> {

@@ -1,4 +1,4 @@
-//! Redis or Valkey, with a script: scripts run one at a time, so what its first lines find is true for the rest.
+//! Redis or Valkey, with a script. Scripts run one at a time, so a check in the first lines is valid for the rest.
 //!
 //! ```no_run
 //! # #[cfg(feature = "redis")] {

@@ -27,10 +27,10 @@ use crate::Result;
 /// let register = Register::new();
 ///
 /// let admitted = register.admit(first).await?;
-/// // …what is written here is written before any higher fence gets in…
+/// // …write here, before any higher fence is admitted…
 /// drop(admitted);
-/// register.admit(first).await?; // as often as it likes
-/// register.admit(second).await?; // the lease has passed on
+/// register.admit(first).await?; // repeatedly
+/// register.admit(second).await?; // another holder was granted the lease
 /// assert_eq!(register.admit(first).await.unwrap_err(), Error::Fenced);
 /// # Ok(()) }
 /// ```

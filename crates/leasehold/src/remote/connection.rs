@@ -1,7 +1,7 @@
-//! Keep-alive connections to a service: borrowed for one exchange at a time, by as many as want one.
+//! A pool of keep-alive connections to a service. Each serves one exchange at a time.
 //!
-//! A connection is driven by the task that uses it, so that an exchange costs no hop between tasks, and a caller that
-//! goes away takes its connection with it: the service notices, and nothing waits on.
+//! The task that uses a connection also drives it, so an exchange requires no switch between tasks. Dropping a call
+//! closes its connection: the service notices that, and cancels the request.
 
 use std::io::ErrorKind;
 use std::pin::Pin;
@@ -20,42 +20,43 @@ use tokio_rustls::TlsConnector;
 use super::url::ServiceUrl;
 use crate::tls::{self, Stream};
 
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(3);
-/// How long an unused connection is kept: less than the service keeps its end.
-const KEEP: Duration = Duration::from_secs(30);
-/// How many unused connections are kept.
-const SPARE: usize = 128;
-/// The largest answer: a page of a thousand names, each with a body, fits.
-const ANSWER_BYTES: usize = 128 * 1024 * 1024;
+/// How long connecting may take, including TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an idle connection is kept: less than the service's idle timeout.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of idle connections.
+const MAX_IDLE: usize = 128;
+/// The maximum size of an answer: a page of a thousand names with bodies fits.
+const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Clone)]
-pub(super) enum Lost {
-    /// TLS does not come about, now or later.
-    Distrusted(String),
+pub(super) enum ExchangeError {
+    /// The TLS handshake failed; retrying will not help.
+    Untrusted(String),
     /// Nothing was sent.
-    Unsent(String),
-    /// The request may have arrived.
-    Sent(String),
+    NotSent(String),
+    /// The request was sent and may have been performed.
+    Ambiguous(String),
 }
 
-/// One connection.
+/// A pooled connection.
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>,
 }
 
 impl Connection {
-    async fn open(url: &ServiceUrl, tls: Option<&TlsConnector>) -> Result<Self, Lost> {
+    async fn open(url: &ServiceUrl, tls: Option<&TlsConnector>) -> Result<Self, ExchangeError> {
         let connecting = tls::connect(tls, &url.host, url.port);
-        let unsent = |reason: String| Lost::Unsent(format!("{url} cannot be reached: {reason}"));
-        let stream = tokio::time::timeout(CONNECT, connecting)
+        let unsent =
+            |reason: String| ExchangeError::NotSent(format!("{url} cannot be reached: {reason}"));
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
-            .map_err(|_| unsent("no connection in time".into()))?
+            .map_err(|_| unsent(format!("no connection within {CONNECT_TIMEOUT:?}")))?
             .map_err(|error| match error.kind() {
-                ErrorKind::InvalidData => Lost::Distrusted(format!(
-                    "{url}: {error}: let `ca`, `cert` and `key` in the URL match what the service has and wants"
+                ErrorKind::InvalidData => ExchangeError::Untrusted(format!(
+                    "cannot connect to {url}: {error} (check `ca`, `cert` and `key` in the URL)"
                 )),
                 _ => unsent(error.to_string()),
             })?;
@@ -69,25 +70,27 @@ impl Connection {
     pub(super) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Bytes), Lost> {
+    ) -> Result<(StatusCode, Bytes), ExchangeError> {
         let Self { sender, driver } = self;
         let mut driver = Some(driver);
         let answer = async {
             let response = sender.send_request(request).await.map_err(|error| {
                 if error.is_canceled() {
-                    Lost::Unsent(error.to_string())
+                    ExchangeError::NotSent(error.to_string())
                 } else {
-                    Lost::Sent(error.to_string())
+                    ExchangeError::Ambiguous(error.to_string())
                 }
             })?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES).collect();
-            let body = body.await.map_err(|error| Lost::Sent(error.to_string()))?;
+            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect();
+            let body = body
+                .await
+                .map_err(|error| ExchangeError::Ambiguous(error.to_string()))?;
             Ok((status, body.to_bytes()))
         };
         let mut answer = std::pin::pin!(answer);
         std::future::poll_fn(|context| {
-            // What one of them does gives the other something to do: twice around, then wait.
+            // Progress of the driver wakes the answer and vice versa: poll both twice before waiting.
             for _ in 0..2 {
                 if let Poll::Ready(answer) = answer.as_mut().poll(context) {
                     return Poll::Ready(answer);
@@ -103,24 +106,24 @@ impl Connection {
         .await
     }
 
-    /// Sends a request whose answer is read as it comes. The connection serves nothing else from then on.
+    /// Sends a request and returns its answer as a stream. The connection serves no other request afterwards.
     pub(super) async fn stream(
         self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Streaming), Lost> {
+    ) -> Result<(StatusCode, Streaming), ExchangeError> {
         let Self { mut sender, driver } = self;
         let driver = tokio::spawn(async move {
             let _ = driver.await;
         });
         let driver = Driver(driver.abort_handle());
         let response = sender.send_request(request).await;
-        let response = response.map_err(|error| Lost::Sent(error.to_string()))?;
+        let response = response.map_err(|error| ExchangeError::Ambiguous(error.to_string()))?;
         let status = response.status();
         let body = response.into_body();
         Ok((status, Streaming { body, driver }))
     }
 
-    /// Whether another request can be sent on it, as far as can be told.
+    /// Returns whether the connection still looks open and ready for another request.
     async fn is_usable(&mut self) -> bool {
         std::future::poll_fn(|context| {
             let closed = Pin::new(&mut self.driver).poll(context).is_ready();
@@ -130,14 +133,14 @@ impl Connection {
     }
 }
 
-/// An answer that is read as it comes.
+/// An answer that is read as a stream.
 pub(super) struct Streaming {
     body: Incoming,
-    #[allow(dead_code, reason = "it ends with this")]
+    #[allow(dead_code, reason = "dropping it closes the connection")]
     driver: Driver,
 }
 
-/// What drives a connection. Dropped, it ends.
+/// The task that drives a connection. Dropping it aborts the task.
 struct Driver(AbortHandle);
 
 impl Drop for Driver {
@@ -147,7 +150,7 @@ impl Drop for Driver {
 }
 
 impl Streaming {
-    /// What comes next; `None` at the end.
+    /// Returns the next bytes; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             let frame = self.body.frame().await?.ok()?;
@@ -158,58 +161,58 @@ impl Streaming {
     }
 }
 
-/// Connections that nobody uses at the moment.
+/// The idle connections.
 pub(super) struct Pool {
     tls: Option<TlsConnector>,
-    spare: Mutex<Vec<(Connection, Instant)>>,
+    idle: Mutex<Vec<(Connection, Instant)>>,
 }
 
 impl Pool {
     pub(super) fn new(tls: Option<TlsConnector>) -> Self {
-        let spare = Mutex::default();
-        Self { tls, spare }
+        let idle = Mutex::default();
+        Self { tls, idle }
     }
 
-    /// Another one of the same kind, still without connections.
-    pub(super) fn another(&self) -> Self {
+    /// Creates an empty pool with the same TLS configuration.
+    pub(super) fn with_same_tls(&self) -> Self {
         Self::new(self.tls.clone())
     }
 
-    /// The connection that was used last, or a new one.
-    pub(super) async fn borrow(&self, url: &ServiceUrl) -> Result<Connection, Lost> {
+    /// Returns the most recently used idle connection, or a new one.
+    pub(super) async fn checkout(&self, url: &ServiceUrl) -> Result<Connection, ExchangeError> {
         while let Some((mut connection, since)) = self.pop() {
-            if since.elapsed() < KEEP && connection.is_usable().await {
+            if since.elapsed() < IDLE_TIMEOUT && connection.is_usable().await {
                 return Ok(connection);
             }
         }
         self.open(url).await
     }
 
-    /// A connection that nobody else has used.
-    pub(super) async fn open(&self, url: &ServiceUrl) -> Result<Connection, Lost> {
+    /// Opens a new connection.
+    pub(super) async fn open(&self, url: &ServiceUrl) -> Result<Connection, ExchangeError> {
         Connection::open(url, self.tls.as_ref()).await
     }
 
-    /// Keeps a connection for the next one, if it can be used again.
-    pub(super) async fn give_back(&self, mut connection: Connection) {
+    /// Returns a connection to the pool if it can be used again.
+    pub(super) async fn check_in(&self, mut connection: Connection) {
         if connection.is_usable().await {
-            let mut spare = self.spare();
-            if spare.len() < SPARE {
-                spare.push((connection, Instant::now()));
+            let mut idle = self.idle();
+            if idle.len() < MAX_IDLE {
+                idle.push((connection, Instant::now()));
             }
         }
     }
 
-    /// Forgets all connections: one of them did not answer, so the others may be dead too.
+    /// Closes all idle connections: one connection did not answer, so the others may be dead too.
     pub(super) fn clear(&self) {
-        self.spare().clear();
+        self.idle().clear();
     }
 
     fn pop(&self) -> Option<(Connection, Instant)> {
-        self.spare().pop()
+        self.idle().pop()
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<(Connection, Instant)>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Vec<(Connection, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

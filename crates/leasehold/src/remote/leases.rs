@@ -1,4 +1,4 @@
-//! Requests as HTTP, and answers as what was asked for.
+//! [`Leases`] over HTTP: encodes requests and parses answers.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use hyper::Method;
 use hyper::body::Bytes;
 use leasehold_core::{Kind, Mode, Name, View};
 
-use super::work::locks_only;
-use super::{ANSWER, Answered, Ask, Remote, Repeat, wait_left};
+use super::items::require_locks;
+use super::{ANSWER_TIMEOUT, Remote, RetryPolicy, ServiceCall, ServiceResponse, remaining_wait};
 use crate::leases::{
     AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
     Claimed, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
@@ -24,23 +24,23 @@ use crate::{Error, Result, duration};
 impl Leases for Remote {
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
         let wait = request.wait.min(MAX_WAIT);
-        let answered = self
-            .call(Repeat::Safe, wait + ANSWER, |elapsed| {
-                self.ask_to_acquire(&request, wait_left(wait, elapsed))
+        let response = self
+            .perform(RetryPolicy::Idempotent, wait + ANSWER_TIMEOUT, |elapsed| {
+                self.acquire_call(&request, remaining_wait(wait, elapsed))
             })
             .await?;
-        match self.read::<Lease>(&answered) {
+        match self.parse::<Lease>(&response) {
             Ok(lease) => lease
-                .into_hold(answered.sent)
+                .into_hold(response.sent)
                 .map(Acquired::Granted)
-                .ok_or_else(|| answered.foreign(&self.inner.url)),
+                .ok_or_else(|| response.not_a_service(&self.inner.url)),
             Err(Error::Held(held)) => Ok(Acquired::Held(held)),
             Err(error) => Err(error),
         }
     }
 
     async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
-        self.take_all(request).await
+        self.acquire_several(request).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
@@ -61,76 +61,77 @@ impl Leases for Remote {
 
     async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>> {
         let started = std::time::Instant::now();
-        // Back before the time is over, not when it is.
+        // Return before the time limit, not at it.
         let within = within - within / 10;
         let mut renewed = Vec::with_capacity(requests.len());
-        for some in requests.chunks(MAX_HEARTBEATS) {
-            let left = within.saturating_sub(started.elapsed());
-            match self.renew_some(some, left).await {
+        for chunk in requests.chunks(MAX_HEARTBEATS) {
+            let remaining = within.saturating_sub(started.elapsed());
+            match self.renew_chunk(chunk, remaining).await {
                 Ok(answers) => renewed.extend(answers),
-                Err(error) => renewed.extend(some.iter().map(|_| Err(error.clone()))),
+                Err(error) => renewed.extend(chunk.iter().map(|_| Err(error.clone()))),
             }
         }
         renewed
     }
 
     async fn update(&self, request: UpdateRequest) -> Result<Updated> {
-        // On the wire an empty state is none: it would be cleared instead of refused.
+        // In a URL, an empty state means none: the service would clear the state instead of refusing it.
         if matches!(&request.state, Some(Some(label)) if label.is_empty()) {
             return Err(Error::invalid("the state is empty: give a short label"));
         }
-        // A repeated update that goes on holding could arrive late and undo the one after it.
-        let repeat = if request.then_release {
-            Repeat::Safe
+        // A late repetition of an update that keeps the lease could undo the next update.
+        let retry = if request.then_release {
+            RetryPolicy::Idempotent
         } else {
-            Repeat::Never
+            RetryPolicy::Never
         };
-        let answered = self
-            .call(repeat, ANSWER, |_| self.ask_to_update(&request))
+        let response = self
+            .perform(retry, ANSWER_TIMEOUT, |_| self.update_call(&request))
             .await?;
-        let read = if request.then_release {
-            self.read::<Released>(&answered).map(|_| Updated::Completed)
+        let updated = if request.then_release {
+            self.parse::<Released>(&response)
+                .map(|_| Updated::Completed)
         } else {
-            self.read::<Lease>(&answered)
-                .map(|lease| Updated::Renewed(lease.into_renewed(answered.sent)))
+            self.parse::<Lease>(&response)
+                .map(|lease| Updated::Renewed(lease.into_renewed(response.sent)))
         };
-        match read {
-            Err(Error::Fenced | Error::Expired) if answered.repeated => Err(Error::Indeterminate(
-                "the first answer was lost, and the fence holds no more: the update may have been written".into(),
+        match updated {
+            Err(Error::Fenced | Error::Expired) if response.repeated => Err(Error::Indeterminate(
+                "the first answer was lost, and the fence is no longer valid: the update may have been written".into(),
             )),
             other => other,
         }
     }
 
-    async fn release(&self, name: &Name, who: Holding) -> Result<bool> {
-        let (rest, nonce) = match who {
+    async fn release(&self, name: &Name, holding: Holding) -> Result<bool> {
+        let (suffix, nonce) = match holding {
             Holding::Fence(fence) => (format!("/{fence}"), None),
             Holding::Nonce(nonce) => (String::new(), Some(nonce)),
         };
-        let answered = self
-            .call(Repeat::Safe, ANSWER, |_| Ask {
+        let response = self
+            .perform(RetryPolicy::Idempotent, ANSWER_TIMEOUT, |_| ServiceCall {
                 nonce: nonce.clone(),
-                ..Ask::quick(Method::DELETE, self.inner.url.lease(name, &rest))
+                ..ServiceCall::batchable(Method::DELETE, self.inner.url.lease(name, &suffix))
             })
             .await?;
-        match self.read::<Released>(&answered)?.released {
-            // A record remembers how its last exclusive holder ended, and of others nothing.
-            false if answered.repeated => Err(Error::Indeterminate(
-                "the first answer was lost, and the lease is not held: it may have been released or lost".into(),
+        match self.parse::<Released>(&response)?.released {
+            // A record keeps how its last exclusive hold ended, and nothing of other holds.
+            false if response.repeated => Err(Error::Indeterminate(
+                "the first answer was lost, and the lease is not held: it was either released or lost before".into(),
             )),
             released => Ok(released),
         }
     }
 
-    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke> {
-        let body = json(&BreakHow::from(how));
-        let answered = self
-            .call(Repeat::Never, ANSWER, |_| Ask {
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke> {
+        let body = json(&BreakHow::from(request));
+        let response = self
+            .perform(RetryPolicy::Never, ANSWER_TIMEOUT, |_| ServiceCall {
                 body: body.clone(),
-                ..Ask::new(Method::POST, self.inner.url.lease(name, "/break"))
+                ..ServiceCall::new(Method::POST, self.inner.url.lease(name, "/break"))
             })
             .await?;
-        Ok(match self.read::<Broken>(&answered)? {
+        Ok(match self.parse::<Broken>(&response)? {
             Broken { broken: false, .. } => Broke::NotHeld,
             Broken { until: None, .. } => Broke::Free,
             Broken {
@@ -140,30 +141,32 @@ impl Leases for Remote {
     }
 
     async fn show(&self, name: &Name) -> Result<Option<View>> {
-        let answered = self
-            .call(Repeat::Read, ANSWER, |_| {
-                Ask::quick(Method::GET, self.inner.url.lease(name, ""))
+        let response = self
+            .perform(RetryPolicy::ReadOnly, ANSWER_TIMEOUT, |_| {
+                ServiceCall::batchable(Method::GET, self.inner.url.lease(name, ""))
             })
             .await?;
-        if let Ok(problem) = answered.problem(&self.inner.url)
+        if let Ok(problem) = response.problem(&self.inner.url)
             && problem.trouble == Trouble::NotFound
             && problem.name.is_some()
         {
             return Ok(None);
         }
-        self.read::<LockView>(&answered)
+        self.parse::<LockView>(&response)
             .map(|lock| Some(View::from(lock)))
     }
 
     async fn list(&self, request: ListRequest) -> Result<Listing> {
-        let answered = self
-            .call(Repeat::Read, ANSWER, |_| self.ask_to_list(&request))
+        let response = self
+            .perform(RetryPolicy::ReadOnly, ANSWER_TIMEOUT, |_| {
+                self.list_call(&request)
+            })
             .await?;
         let (kind, views, cursor) = if request.gates {
-            let page: Gates = self.read(&answered)?;
+            let page: Gates = self.parse(&response)?;
             (Kind::Gate, page.gates, page.cursor)
         } else {
-            let page: Locks = self.read(&answered)?;
+            let page: Locks = self.parse(&response)?;
             (Kind::Lock, page.locks, page.cursor)
         };
         let leases = views.into_iter().map(|view| {
@@ -176,11 +179,14 @@ impl Leases for Remote {
 }
 
 impl Remote {
-    pub(super) fn read<T: serde::de::DeserializeOwned>(&self, answered: &Answered) -> Result<T> {
-        answered.read(&self.inner.url)
+    pub(super) fn parse<T: serde::de::DeserializeOwned>(
+        &self,
+        response: &ServiceResponse,
+    ) -> Result<T> {
+        response.parse(&self.inner.url)
     }
 
-    fn ask_to_acquire(&self, request: &AcquireRequest, wait: Duration) -> Ask {
+    fn acquire_call(&self, request: &AcquireRequest, wait: Duration) -> ServiceCall {
         let period = match request.name.kind() {
             Kind::Lock => "ttl",
             Kind::Gate => "every",
@@ -203,15 +209,15 @@ impl Remote {
         if let Some(fence) = request.fence {
             target = target.with("fence", &fence.to_string());
         }
-        Ask {
+        ServiceCall {
             nonce: Some(request.nonce.clone()),
-            quick: wait.is_zero(),
-            takes: Some(request.name.clone()),
-            ..Ask::new(Method::POST, target)
+            batchable: wait.is_zero(),
+            acquires: Some(request.name.clone()),
+            ..ServiceCall::new(Method::POST, target)
         }
     }
 
-    fn ask_to_update(&self, request: &UpdateRequest) -> Ask {
+    fn update_call(&self, request: &UpdateRequest) -> ServiceCall {
         let mut target = self
             .inner
             .url
@@ -226,13 +232,13 @@ impl Remote {
             target = target.with("release", "true");
         }
         let body = request.body.as_deref().unwrap_or_default();
-        Ask {
+        ServiceCall {
             body: Bytes::copy_from_slice(body.as_bytes()),
-            ..Ask::quick(Method::POST, target)
+            ..ServiceCall::batchable(Method::POST, target)
         }
     }
 
-    fn ask_to_list(&self, request: &ListRequest) -> Ask {
+    fn list_call(&self, request: &ListRequest) -> ServiceCall {
         let collection = if request.gates { "/gates" } else { "/locks" };
         let mut target = self.inner.url.route(collection).with("bodies", "full");
         if !request.prefix.is_empty() {
@@ -250,15 +256,15 @@ impl Remote {
         if request.limit != 0 {
             target = target.with("limit", &request.limit.min(MAX_PAGE).to_string());
         }
-        Ask::new(Method::GET, target)
+        ServiceCall::new(Method::GET, target)
     }
 
-    async fn renew_some(
+    async fn renew_chunk(
         &self,
         requests: &[RenewRequest],
         within: Duration,
     ) -> Result<Vec<Result<Renewed>>> {
-        locks_only(requests.iter().map(|request| &request.name))?;
+        require_locks(requests.iter().map(|request| &request.name))?;
         let leases = requests.iter().map(|request| Heartbeat {
             name: request.name.as_str().into(),
             fence: request.fence,
@@ -267,22 +273,26 @@ impl Remote {
         let body = json(&Heartbeats {
             leases: leases.collect(),
         });
-        let answered = self
-            .call(Repeat::Safe, within, |elapsed| {
-                let left = duration::format(within.saturating_sub(elapsed));
-                let target = self.inner.url.route("/heartbeats").with("within", &left);
-                Ask {
+        let response = self
+            .perform(RetryPolicy::Idempotent, within, |elapsed| {
+                let remaining = duration::format(within.saturating_sub(elapsed));
+                let target = self
+                    .inner
+                    .url
+                    .route("/heartbeats")
+                    .with("within", &remaining);
+                ServiceCall {
                     body: body.clone(),
-                    ..Ask::new(Method::POST, target)
+                    ..ServiceCall::new(Method::POST, target)
                 }
             })
             .await?;
-        let answers: HeartbeatsAnswer = self.read(&answered)?;
+        let answers: HeartbeatsAnswer = self.parse(&response)?;
         if answers.leases.len() != requests.len() {
-            return Err(answered.foreign(&self.inner.url));
+            return Err(response.not_a_service(&self.inner.url));
         }
         let renewed = answers.leases.into_iter().map(|answer| match answer {
-            HeartbeatAnswer::Lease(lease) => Ok(lease.into_renewed(answered.sent)),
+            HeartbeatAnswer::Lease(lease) => Ok(lease.into_renewed(response.sent)),
             HeartbeatAnswer::Problem(problem) => Err(problem.into()),
         });
         Ok(renewed.collect())

@@ -1,11 +1,11 @@
-//! The same leases through a running service.
+//! [`Leases`](crate::Leases) through a running service, over HTTP.
 
 mod connection;
 mod events;
+mod items;
 mod leases;
-mod together;
+mod request_batcher;
 mod url;
-mod work;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,24 +21,24 @@ use crate::awake::Worth;
 use crate::host::{Host, Machine};
 use crate::wire::{NONCE_HEADER, Problem};
 use crate::{Error, Result, tls};
-use connection::{Connection, Lost, Pool};
-use together::{Goes, Together};
+use connection::{Connection, ExchangeError, Pool};
+use request_batcher::{Dispatch, Together};
 use url::{ServiceUrl, Target};
 
 pub use events::RemoteEvents;
 
-/// How long a service may take to answer, waiting in line not included: longer than it gives its store.
-const ANSWER: Duration = Duration::from_secs(8);
-/// How often a request is sent at most.
-const ATTEMPTS: u32 = 4;
-/// The first pause between two attempts; each is twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long a service may take to answer, apart from the requested wait: longer than its timeout for the store.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
+/// The maximum number of times that a call is sent.
+const MAX_ATTEMPTS: u32 = 4;
+/// The backoff before the second attempt. It doubles with each attempt.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Leases through a running service, behind the same [`Leases`](crate::Leases) trait as an engine's.
 ///
-/// A request is repeated only where its nonce or its fence makes that safe. [`Error::Unavailable`] means that nothing
-/// was sent, or that the service said so; [`Error::Indeterminate`], that a request was sent and not answered.
-/// Deadlines count from the send of the attempt that was answered.
+/// A request is retried only if its nonce or its fence makes that safe. [`Error::Unavailable`] means that nothing was
+/// sent, or that the service reported it. [`Error::Indeterminate`] means that a request was sent and not answered.
+/// Deadlines count from the time when the answered attempt was sent.
 ///
 /// ```no_run
 /// # async fn example() -> leasehold::Result<()> {
@@ -50,8 +50,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share their connections, and when many tasks ask at a time, their requests too. A call that
-/// is dropped leaves nothing: who waits in line waits no more, and a lease that was granted meanwhile is given back.
+/// Cheap to clone. Clones share their connections, and concurrent requests of many tasks are batched. Dropping a call
+/// cancels it: its waiter leaves the queue, and a lease that was granted meanwhile is released.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
@@ -61,79 +61,80 @@ struct Inner {
     url: ServiceUrl,
     host: Arc<dyn Host>,
     pool: Pool,
-    together: Together,
-    /// Whether to stay awake until the service has answered somebody who is alone.
-    awake: Worth,
+    batcher: Together,
+    /// Whether to poll for the answer when only one request is in flight.
+    spin: Worth,
     /// The `Authorization` header.
     token: Option<HeaderValue>,
 }
 
-/// A request, as often as it is sent.
-struct Ask {
+/// A call of the service's API, before it is encoded.
+struct ServiceCall {
     method: Method,
     target: Target,
     nonce: Option<Nonce>,
     body: Bytes,
-    /// It is answered at once, so that it may go together with others.
-    quick: bool,
-    /// What it takes, to be let go again if nobody is there any more to have it.
-    takes: Option<Name>,
+    /// The service answers without waiting, so the call may share a batch with others.
+    batchable: bool,
+    /// The name that the call acquires. A grant is released if its caller has been dropped.
+    acquires: Option<Name>,
 }
 
-impl Ask {
+impl ServiceCall {
     fn new(method: Method, target: Target) -> Self {
         Self {
             method,
             target,
             nonce: None,
             body: Bytes::new(),
-            quick: false,
-            takes: None,
+            batchable: false,
+            acquires: None,
         }
     }
 
-    /// One that is answered at once.
-    fn quick(method: Method, target: Target) -> Self {
+    /// Creates a call that the service answers without waiting.
+    fn batchable(method: Method, target: Target) -> Self {
         Self {
-            quick: true,
+            batchable: true,
             ..Self::new(method, target)
         }
     }
 }
 
-/// Whether a request may be sent again when its answer is lost.
+/// Whether a call may be sent again after its answer was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    /// It changes nothing.
-    Read,
-    /// A nonce or a fence makes it safe.
-    Safe,
-    /// Only as long as nothing was sent.
+enum RetryPolicy {
+    /// The call changes nothing.
+    ReadOnly,
+    /// A nonce or a fence makes a repetition safe.
+    Idempotent,
+    /// Only if nothing was sent.
     Never,
 }
 
-/// An answer.
-struct Answered {
+/// An answer of the service.
+struct ServiceResponse {
     status: StatusCode,
     body: Bytes,
-    /// When the attempt that was answered was sent.
+    /// When the answered attempt was sent.
     sent: BootTime,
-    /// Whether an attempt before it may have been performed too.
+    /// Whether an earlier attempt may have been performed too.
     repeated: bool,
 }
 
 impl Remote {
-    /// Leases of the service at this URL, `http://HOST:PORT` or `https://HOST:PORT`. Only looks at the URL: a service that
-    /// cannot be reached shows at the first use, as [`Error::Unavailable`].
+    /// Returns the leases of the service at this URL, `http://HOST:PORT` or `https://HOST:PORT`. Does not connect: an
+    /// unreachable service is [`Error::Unavailable`] at the first use.
     ///
-    /// Over `https://`, options in the URL name PEM files: `ca` with the certificates to trust instead of the system's
-    /// (authorities', or the service's own), `cert` and `key` with what the client shows of itself, as in
-    /// `https://db1:12345?ca=ca.pem`.
+    /// An `https://` URL may name PEM files in its options, as in `https://db1:12345?ca=ca.pem`:
+    ///
+    /// - `ca`: the certificates to trust instead of the system's, of authorities or of the service itself
+    /// - `cert` and `key`: the client's own certificate and key
     pub fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Machine::shared())
     }
 
-    /// The same in other surroundings.
+    /// As [`connect`](Self::connect), with another [`Host`].
     pub fn connect_with(url: &str, host: Arc<dyn Host>) -> Result<Self> {
         let url = ServiceUrl::parse(url)?;
         let tls = url.tls.as_ref().map(tls::connector).transpose()?;
@@ -142,122 +143,146 @@ impl Remote {
                 url,
                 host,
                 pool: Pool::new(tls),
-                together: Together::default(),
-                awake: Worth::default(),
+                batcher: Together::default(),
+                spin: Worth::default(),
                 token: None,
             }),
         })
     }
 
-    /// The same as the principal of this token (`leasehold token create` makes one), for a service that wants to know
-    /// who asks.
+    /// Returns the same leases, authenticated by a token of `leasehold token create`.
     pub fn with_token(&self, token: &str) -> Result<Self> {
         let Inner {
             url, host, pool, ..
         } = &*self.inner;
-        let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| Error::invalid("the token has characters that no token has"))?;
+        let mut header = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+            Error::invalid(
+                "the token is not valid in a header: use a token of `leasehold token create`",
+            )
+        })?;
         header.set_sensitive(true);
         Ok(Self {
             inner: Arc::new(Inner {
                 url: url.clone(),
                 host: host.clone(),
-                pool: pool.another(),
-                together: Together::default(),
-                awake: Worth::default(),
+                pool: pool.with_same_tls(),
+                batcher: Together::default(),
+                spin: Worth::default(),
                 token: Some(header),
             }),
         })
     }
 
-    /// Sends what `ask` says after so much time, until it is answered or may not be sent again.
-    async fn call(
+    /// Sends a call until it is answered or must not be retried. `call` builds each attempt, given the elapsed time.
+    async fn perform(
         &self,
-        repeat: Repeat,
+        retry: RetryPolicy,
         within: Duration,
-        ask: impl Fn(Duration) -> Ask + Send,
-    ) -> Result<Answered> {
+        call: impl Fn(Duration) -> ServiceCall + Send,
+    ) -> Result<ServiceResponse> {
         let started = Instant::now();
         let (mut reason, mut repeated) = (None, false);
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             if attempt > 0 {
-                tokio::time::sleep(self.pause(attempt)).await;
+                tokio::time::sleep(self.backoff(attempt)).await;
             }
             let elapsed = started.elapsed();
-            let left = within.saturating_sub(elapsed);
-            if left.is_zero() {
+            let remaining = within.saturating_sub(elapsed);
+            if remaining.is_zero() {
                 break;
             }
-            match self.attempt(ask(elapsed), left).await {
-                Ok(answered) => {
-                    return Ok(Answered {
-                        repeated: repeated && repeat != Repeat::Read,
-                        ..answered
+            match self.attempt(call(elapsed), remaining).await {
+                Ok(response) => {
+                    return Ok(ServiceResponse {
+                        repeated: repeated && retry != RetryPolicy::ReadOnly,
+                        ..response
                     });
                 }
-                Err(Lost::Distrusted(why)) => return Err(Error::Denied(why)),
-                Err(Lost::Unsent(why)) => reason = Some(why),
-                Err(Lost::Sent(why)) => {
+                Err(ExchangeError::Untrusted(why)) => return Err(Error::Denied(why)),
+                Err(ExchangeError::NotSent(why)) => reason = Some(why),
+                Err(ExchangeError::Ambiguous(why)) => {
                     repeated = true;
                     reason = Some(why);
-                    if repeat == Repeat::Never {
+                    if retry == RetryPolicy::Never {
                         break;
                     }
                 }
             }
         }
-        let reason = reason.unwrap_or_else(|| format!("{} was given no time", self.inner.url));
-        Err(if repeated && repeat != Repeat::Read {
+        let reason = reason
+            .unwrap_or_else(|| format!("{} was not asked: the time limit is zero", self.inner.url));
+        Err(if repeated && retry != RetryPolicy::ReadOnly {
             Error::Indeterminate(reason)
         } else {
             Error::Unavailable(reason)
         })
     }
 
-    async fn attempt(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
-        match self.send(ask) {
-            Goes::Alone(ask, Some(one)) if one.is_alone() => {
-                let answer = self.attempt_alone(ask, within);
-                self.inner.awake.look_for(answer).await
+    async fn attempt(
+        &self,
+        call: ServiceCall,
+        within: Duration,
+    ) -> Result<ServiceResponse, ExchangeError> {
+        match self.dispatch(call) {
+            Dispatch::Single(call, Some(in_flight)) if in_flight.is_only_one() => {
+                let answer = self.send_single(call, within);
+                self.inner.spin.look_for(answer).await
             }
-            Goes::Alone(ask, _under_way) => self.attempt_alone(ask, within).await,
-            Goes::Together(told, _under_way) => {
+            Dispatch::Single(call, _in_flight) => self.send_single(call, within).await,
+            Dispatch::Batched(answer, _in_flight) => {
                 let url = &self.inner.url;
-                match tokio::time::timeout(within, told).await {
+                match tokio::time::timeout(within, answer).await {
                     Ok(Ok(answer)) => answer,
-                    Ok(Err(_)) => Err(Lost::Sent(format!("nobody waits for {url} any more"))),
-                    Err(_) => Err(Lost::Sent(format!("{url} did not answer in time"))),
+                    Ok(Err(_)) => Err(ExchangeError::Ambiguous(format!(
+                        "the request to {url} was dropped: its runtime has shut down"
+                    ))),
+                    Err(_) => Err(ExchangeError::Ambiguous(format!(
+                        "{url} did not answer in time"
+                    ))),
                 }
             }
         }
     }
 
-    async fn attempt_alone(&self, ask: Ask, within: Duration) -> Result<Answered, Lost> {
+    /// Sends a call on a connection of its own.
+    async fn send_single(
+        &self,
+        call: ServiceCall,
+        within: Duration,
+    ) -> Result<ServiceResponse, ExchangeError> {
         let Inner {
             url, host, pool, ..
         } = &*self.inner;
-        let give_up = tokio::time::Instant::now() + within;
-        let mut connection: Connection = tokio::time::timeout_at(give_up, pool.borrow(url))
+        let deadline = tokio::time::Instant::now() + within;
+        let mut connection: Connection = tokio::time::timeout_at(deadline, pool.checkout(url))
             .await
-            .map_err(|_| Lost::Unsent(format!("{url} cannot be reached in time")))??;
-        let request = self.request(ask)?;
+            .map_err(|_| ExchangeError::NotSent(format!("{url} cannot be reached in time")))??;
+        let request = self.request(call)?;
         let sent = host.boot_time();
         let exchange = connection.exchange(request);
-        let Ok(answer) = tokio::time::timeout_at(give_up, exchange).await else {
+        let Ok(answer) = tokio::time::timeout_at(deadline, exchange).await else {
             pool.clear();
-            return Err(Lost::Sent(format!("{url} did not answer in time")));
+            return Err(ExchangeError::Ambiguous(format!(
+                "{url} did not answer in time"
+            )));
         };
-        let (status, body) = answer.map_err(|lost| match lost {
-            Lost::Unsent(why) => Lost::Unsent(format!("{url} has gone: {why}")),
-            Lost::Sent(why) => Lost::Sent(format!("{url} gave no answer: {why}")),
+        let (status, body) = answer.map_err(|error| match error {
+            ExchangeError::NotSent(why) => {
+                ExchangeError::NotSent(format!("{url} closed the connection: {why}"))
+            }
+            ExchangeError::Ambiguous(why) => {
+                ExchangeError::Ambiguous(format!("{url} gave no answer: {why}"))
+            }
             other => other,
         })?;
-        pool.give_back(connection).await;
-        // Something in between speaks for a service that it could not reach, or that did not answer it.
+        pool.check_in(connection).await;
+        // A proxy answers in place of a service that it could not reach or that did not answer: ambiguous.
         if status.is_server_error() && serde_json::from_slice::<Problem>(&body).is_err() {
-            return Err(Lost::Sent(format!("{url} answered with {status}")));
+            return Err(ExchangeError::Ambiguous(format!(
+                "{url} answered with {status}"
+            )));
         }
-        Ok(Answered {
+        Ok(ServiceResponse {
             status,
             body,
             sent,
@@ -265,11 +290,11 @@ impl Remote {
         })
     }
 
-    fn request(&self, ask: Ask) -> Result<Request<Full<Bytes>>, Lost> {
-        let mut target = ask.target;
+    fn request(&self, call: ServiceCall) -> Result<Request<Full<Bytes>>, ExchangeError> {
+        let mut target = call.target;
         let mut header = None;
-        if let Some(nonce) = &ask.nonce {
-            // Out of the URL, where logs would see it; but not every nonce fits into a header.
+        if let Some(nonce) = &call.nonce {
+            // In a header, because URLs are logged. Some nonces are not valid in a header.
             if nonce.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
                 header = HeaderValue::from_str(nonce.expose()).ok();
             } else {
@@ -277,11 +302,13 @@ impl Remote {
             }
         }
         let mut request = Request::builder()
-            .method(ask.method)
+            .method(call.method)
             .uri(target.into_string())
             .header(HOST, &self.inner.url.authority)
-            .body(Full::new(ask.body))
-            .map_err(|error| Lost::Unsent(format!("no request: {error}")))?;
+            .body(Full::new(call.body))
+            .map_err(|error| {
+                ExchangeError::NotSent(format!("cannot encode the request: {error}"))
+            })?;
         if let Some(token) = &self.inner.token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
@@ -292,33 +319,30 @@ impl Remote {
         Ok(request)
     }
 
-    /// Between half of and all of the pause that is due before this attempt: clients must not come back in step.
-    fn pause(&self, attempt: u32) -> Duration {
-        let longest = PAUSE * 2_u32.pow(attempt - 1);
+    /// Returns the backoff before an attempt, with a jitter of up to a half, so that clients do not retry in step.
+    fn backoff(&self, attempt: u32) -> Duration {
+        let longest = FIRST_BACKOFF * 2_u32.pow(attempt - 1);
         let thousandths = u32::try_from(self.inner.host.random() % 500).unwrap_or_default();
         longest / 2 + longest * thousandths / 1_000
     }
 }
 
-/// What is left of a wait, in milliseconds as it is sent: one that has begun counts, or the wait would end too soon.
-fn wait_left(wait: Duration, elapsed: Duration) -> Duration {
+/// Returns the remaining wait, rounded up to the milliseconds of the API, so that it does not end too early.
+fn remaining_wait(wait: Duration, elapsed: Duration) -> Duration {
     let micros = wait.saturating_sub(elapsed).as_micros();
     Duration::from_millis(u64::try_from(micros.div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
-impl Answered {
-    /// What the answer says, if it says anything that a service would.
-    fn read<T: DeserializeOwned>(&self, url: &ServiceUrl) -> Result<T> {
+impl ServiceResponse {
+    /// Parses the answer, or returns the error that it reports.
+    fn parse<T: DeserializeOwned>(&self, url: &ServiceUrl) -> Result<T> {
         if self.status.is_success() {
-            serde_json::from_slice(&self.body).map_err(|_| self.foreign(url))
+            serde_json::from_slice(&self.body).map_err(|_| self.not_a_service(url))
         } else {
-            match self
-                .problem(url)
-                .map_or_else(|foreign| foreign, Error::from)
-            {
-                // Only of the last attempt is it known that nothing happened.
+            match self.problem(url).map_or_else(|error| error, Error::from) {
+                // The problem says only that the last attempt had no effect.
                 Error::Unavailable(why) if self.repeated => Err(Error::Indeterminate(format!(
-                    "{why}; an answer was lost before: look before you try again"
+                    "{why}; an earlier answer was lost: check the lease before you retry"
                 ))),
                 error => Err(error),
             }
@@ -326,10 +350,11 @@ impl Answered {
     }
 
     fn problem(&self, url: &ServiceUrl) -> Result<Problem> {
-        serde_json::from_slice(&self.body).map_err(|_| self.foreign(url))
+        serde_json::from_slice(&self.body).map_err(|_| self.not_a_service(url))
     }
 
-    fn foreign(&self, url: &ServiceUrl) -> Error {
+    /// The error of an answer that is not from a Leasehold service.
+    fn not_a_service(&self, url: &ServiceUrl) -> Error {
         Error::Denied(format!(
             "{url} does not answer like a Leasehold service (status {}): check the URL",
             self.status.as_u16()
@@ -342,11 +367,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_does_not_end_before_it_is_over() {
+    fn remaining_wait_is_rounded_up() {
         let wait = Duration::from_millis(150);
-        for (micros, left) in [(0, 150), (1, 150), (999, 150), (1_000, 149), (150_000, 0)] {
-            let left = Duration::from_millis(left);
-            assert_eq!(wait_left(wait, Duration::from_micros(micros)), left);
+        for (micros, remaining) in [(0, 150), (1, 150), (999, 150), (1_000, 149), (150_000, 0)] {
+            let remaining = Duration::from_millis(remaining);
+            assert_eq!(
+                remaining_wait(wait, Duration::from_micros(micros)),
+                remaining
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a service is, and the targets of its routes.
+//! The URL of a service, and the targets of its routes.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::store::url::check;
 use crate::tls::TlsFiles;
 use crate::{Error, Result};
 
-/// What needs no encoding anywhere in a URL.
+/// Characters that require no encoding anywhere in a URL.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// What needs none in the value of a parameter.
-const VALUE: &AsciiSet = &UNRESERVED.remove(b'/').remove(b':').remove(b'@');
+/// Characters that require no encoding in the value of a parameter.
+const PARAMETER_VALUE: &AsciiSet = &UNRESERVED.remove(b'/').remove(b':').remove(b'@');
 
-/// The URL of a service, taken apart once.
+/// The parsed URL of a service.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceUrl {
     text: String,
@@ -30,9 +30,9 @@ pub(super) struct ServiceUrl {
     pub(super) port: u16,
     /// The `Host` header.
     pub(super) authority: HeaderValue,
-    /// What stands before `/locks`, if a proxy has put the service below a path.
+    /// The path before `/locks`, if a proxy serves the service below a path.
     base: String,
-    /// Whom to trust, and who we are, over `https://`.
+    /// The TLS files of an `https://` URL.
     pub(super) tls: Option<TlsFiles>,
 }
 
@@ -40,101 +40,103 @@ impl ServiceUrl {
     pub(super) fn parse(text: &str) -> Result<Self> {
         check(text)?;
         let shown = redacted(text);
-        let wrong = |why: &str| Error::invalid(format!("`{shown}` is not a service's URL: {why}"));
+        let invalid =
+            |why: &str| Error::invalid(format!("`{shown}` is not a service's URL: {why}"));
         let (text, options) = text.split_once('?').unwrap_or((text, ""));
         let secure = text.starts_with("https://");
         let rest = text
             .strip_prefix("https://")
             .or(text.strip_prefix("http://"));
-        let rest = rest.ok_or_else(|| wrong("it does not start with `http://` or `https://`"))?;
+        let rest = rest.ok_or_else(|| invalid("it does not start with `http://` or `https://`"))?;
         if rest.contains('@') {
-            return Err(wrong(
+            return Err(invalid(
                 "it cannot name a user: give `http://HOST:PORT`, and a token by itself",
             ));
         }
         let tls = match (secure, options) {
-            (true, options) => Some(files(options)?),
+            (true, options) => Some(parse_tls_options(options)?),
             (false, "") => None,
-            (false, _) => return Err(wrong("only `https://` has options")),
+            (false, _) => return Err(invalid("only `https://` has options")),
         };
         let uri: Uri = text
             .parse()
-            .map_err(|error: hyper::http::uri::InvalidUri| wrong(&error.to_string()))?;
-        let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
+            .map_err(|error: hyper::http::uri::InvalidUri| invalid(&error.to_string()))?;
+        let authority = uri.authority().ok_or_else(|| invalid("it has no host"))?;
         let host = authority.host();
         if host.is_empty() {
-            return Err(wrong("it has no host"));
+            return Err(invalid("it has no host"));
         }
         let port = match authority.as_str()[host.len()..].strip_prefix(':') {
             None if secure => 443,
             None => 80,
             Some(port) => port
                 .parse()
-                .map_err(|_| wrong("its port is not a number up to 65535"))?,
+                .map_err(|_| invalid("its port is not a number up to 65535"))?,
         };
         Ok(Self {
             text: text.trim_end_matches('/').to_owned(),
             host: host.trim_matches(['[', ']']).to_owned(),
             port,
             authority: HeaderValue::from_str(authority.as_str())
-                .map_err(|_| wrong("its host is not ASCII"))?,
+                .map_err(|_| invalid("its host is not ASCII"))?,
             base: uri.path().trim_end_matches('/').to_owned(),
             tls,
         })
     }
 
-    /// The target of a route without a name.
+    /// Returns the target of a route without a name.
     pub(super) fn route(&self, path: &str) -> Target {
         Target {
             text: format!("{}{path}", self.base),
             base: self.base.len(),
-            parameters: false,
+            has_parameters: false,
         }
     }
 
-    /// The target of a route of a lock or a gate; `rest` is what follows the name.
-    pub(super) fn lease(&self, name: &Name, rest: &str) -> Target {
+    /// Returns the target of a route of a lock or a gate. `suffix` follows the name.
+    pub(super) fn lease(&self, name: &Name, suffix: &str) -> Target {
         let collection = match name.kind() {
             Kind::Lock => "/locks",
             Kind::Gate => "/gates",
         };
-        self.named(collection, name, rest)
+        self.name_target(collection, name, suffix)
     }
 
-    /// The target of the route of a work item.
+    /// Returns the target of the route of a work item.
     pub(super) fn item(&self, name: &Name) -> Target {
-        self.named("/items", name, "")
+        self.name_target("/items", name, "")
     }
 
-    fn named(&self, collection: &str, name: &Name, rest: &str) -> Target {
+    fn name_target(&self, collection: &str, name: &Name, suffix: &str) -> Target {
         let name = name.as_str();
-        // What lies between may take these apart, encoded or not.
+        // Proxies may normalise these in a path, encoded or not.
         if name.contains(['/', '\\']) || name == "." || name == ".." {
             return self
-                .route(&format!("{collection}{rest}"))
+                .route(&format!("{collection}{suffix}"))
                 .with("name", name);
         }
         let encoded = utf8_percent_encode(name, UNRESERVED);
-        self.route(&format!("{collection}/{encoded}{rest}"))
+        self.route(&format!("{collection}/{encoded}{suffix}"))
     }
 }
 
-/// The options of an `https://` URL.
-fn files(options: &str) -> Result<TlsFiles> {
+/// Parses the options of an `https://` URL.
+fn parse_tls_options(options: &str) -> Result<TlsFiles> {
     let mut files = TlsFiles::default();
     for pair in options.split('&').filter(|pair| !pair.is_empty()) {
         let (key, raw) = pair.split_once('=').unwrap_or((pair, ""));
         let path = percent_decode_str(raw).decode_utf8();
-        let path =
-            path.map_err(|_| Error::invalid("an option of the service's URL is not UTF-8"))?;
+        let path = path.map_err(|_| {
+            Error::invalid("an option of the service's URL is not UTF-8: percent-encode it")
+        })?;
         let file = match key {
             "ca" => &mut files.authorities,
             "cert" => &mut files.certificate,
             "key" => &mut files.key,
-            // It may be a token.
+            // The option is not repeated in the message: it may be a token.
             _ => {
                 return Err(Error::invalid(
-                    "the service's URL has an unknown option: there are ca, cert, key",
+                    "the service's URL has an unknown option: the options are `ca`, `cert` and `key`",
                 ));
             }
         };
@@ -142,7 +144,7 @@ fn files(options: &str) -> Result<TlsFiles> {
     }
     if files.certificate.is_some() != files.key.is_some() {
         return Err(Error::invalid(
-            "`cert` and `key` in the service's URL go together",
+            "the service's URL has only one of `cert` and `key`: give both",
         ));
     }
     Ok(files)
@@ -158,19 +160,20 @@ impl fmt::Display for ServiceUrl {
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     text: String,
-    /// Where the service's own part of it begins.
+    /// The length of the base path of a proxy.
     base: usize,
-    parameters: bool,
+    has_parameters: bool,
 }
 
 impl Target {
-    /// With one more parameter.
+    /// Adds a parameter.
     pub(super) fn with(mut self, key: &str, value: &str) -> Self {
-        self.text.push(if self.parameters { '&' } else { '?' });
-        self.parameters = true;
+        self.text.push(if self.has_parameters { '&' } else { '?' });
+        self.has_parameters = true;
         self.text.push_str(key);
         self.text.push('=');
-        self.text.extend(utf8_percent_encode(value, VALUE));
+        self.text
+            .extend(utf8_percent_encode(value, PARAMETER_VALUE));
         self
     }
 
@@ -178,8 +181,8 @@ impl Target {
         self.text
     }
 
-    /// As the service sees it, whatever lies in between.
-    pub(super) fn own_part(&self) -> &str {
+    /// Returns the target as the service sees it, without the base path of a proxy.
+    pub(super) fn without_base(&self) -> &str {
         &self.text[self.base..]
     }
 }
@@ -189,14 +192,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let url = ServiceUrl::parse("http://localhost:12345/").unwrap();
         assert_eq!((url.host.as_str(), url.port), ("localhost", 12345));
         assert_eq!(url.to_string(), "http://localhost:12345");
         assert_eq!(url.route("/locks").into_string(), "/locks");
         let url = ServiceUrl::parse("http://[::1]/below/here").unwrap();
         assert_eq!((url.host.as_str(), url.port), ("::1", 80));
-        assert_eq!(url.route("/locks").own_part(), "/locks");
+        assert_eq!(url.route("/locks").without_base(), "/locks");
         assert_eq!(url.route("/locks").into_string(), "/below/here/locks");
         let url = ServiceUrl::parse("https://db1?ca=%2Fca.pem&cert=c&key=k").unwrap();
         let files = url.tls.clone().unwrap();
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_repeat_no_passwords_and_no_tokens() {
+    fn errors_contain_no_passwords_or_tokens() {
         for bad in [
             "http://user:s3cret@a",
             "http://user:s3/cret@a",
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_encoded_and_never_taken_apart() {
+    fn names_are_encoded_and_never_split() {
         let url = ServiceUrl::parse("http://a").unwrap();
         for (name, target) in [
             ("job", "/locks/job/1?x=%26"),

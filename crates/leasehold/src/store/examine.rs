@@ -7,7 +7,7 @@ use leasehold_core::{Name, Stamp, min_ttl};
 use super::{Check, Level, Store};
 use crate::{Error, Result};
 
-/// How many probes to send. Enough that one slow answer does not decide the result.
+/// The number of probes: enough that one slow answer does not decide the result.
 const PROBES: usize = 16;
 /// Answers slower than this put leases of a few seconds at risk: a renewal needs several round trips within its ttl.
 const SLOW: Duration = Duration::from_millis(250);

@@ -177,7 +177,7 @@ impl Store for Redis {
                 .arg(row::key(&self.options.prefix, name));
         }
         commands.add_command(self.probe());
-        // A write that replicas do not have yet does not count, even if it is looked up later.
+        // A write that replicas do not have yet must not count, even if it is loaded later.
         let waits = self.waiting().is_some();
         if let Some(wait) = self.waiting() {
             commands.add_command(wait);

@@ -1,4 +1,4 @@
-//! ConditionalError writes, one per record.
+//! Conditional writes, one per record.
 
 use std::collections::HashMap;
 

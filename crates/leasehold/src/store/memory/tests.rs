@@ -15,7 +15,7 @@ use super::records::Records;
 use crate::conformance::Random;
 use crate::store::{Availability, Query, Stored, Swapped, Version, Write, WriteId, held_until};
 
-/// 2026, in microseconds.
+/// A time in 2026.
 const NOW: u64 = 1_780_000_000_123_457;
 
 /// Returns mostly times close to each other, sometimes arbitrary ones.

@@ -42,8 +42,8 @@ impl Pool {
         }
     }
 
-    /// Runs statements on a pooled connection, in one round trip. Returns `None` if another transaction was in the
-    /// way and everything was rolled back.
+    /// Runs statements on a pooled connection, in one round trip. Returns `None` if everything was rolled back because
+    /// of another transaction.
     pub(super) async fn query(
         &self,
         deadline: Instant,

@@ -13,7 +13,7 @@ const READ_SETTINGS: &str = "select current_setting('fsync'), current_setting('f
     current_setting('synchronous_commit'), (select count(*) from pg_stat_replication where sync_state = 'async'), \
     exists (select from pg_index where indrelid = to_regclass($1) and indpred is not null and indisvalid)";
 
-/// Looks at the server's settings and the table's index.
+/// Checks the server's settings and the table's index.
 pub(super) async fn check(
     pool: &Pool,
     location: &TableLocation,

@@ -1,5 +1,4 @@
-//! Random operations, one after the other: what comes back must be what the pure core says, step by step, and so must
-//! what is shown afterwards.
+//! Sequences of random operations: each outcome, and each record afterwards, must equal those of the core.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,48 +9,47 @@ use leasehold_core::{
 };
 
 use super::Random;
-use super::bench::{Bench, LONG, PATIENT, boot, nonce, shown};
-use super::told::{Call, Told, shown_of};
+use super::calls::{Call, CallOutcome, summary_of};
+use super::context::{LONG_TTL, TIMEOUT, TestContext, boot_time, nonce, show};
 use crate::{AcquireRequest, BreakRequest, Holding, Leases, RenewRequest, UpdateRequest};
 
-super::promises!(Leases: agrees_with_the_pure_core_step_by_step);
+super::define_cases!(Leases: leases_agree_with_the_core);
 
 const STEPS: usize = 120;
 const SEEDS: u64 = 2;
 
-async fn agrees_with_the_pure_core_step_by_step(bench: Bench) {
-    let leases = bench.leases().await;
+async fn leases_agree_with_the_core(context: TestContext) {
+    let leases = context.leases().await;
     let first = Random::any_seed();
     for seed in first..first + SEEDS {
-        let mut script = Script::new(&bench.sub(&format!("{seed}")), seed);
+        let mut run = RandomRun::new(&context.nested(&format!("{seed}")), seed);
         for step in 0..STEPS {
-            let name = script.random.pick(&script.names).clone();
-            let call = script.next_call(&name);
-            script.check(&*leases, &name, call, step).await;
+            let name = run.random.pick(&run.names).clone();
+            let call = run.next_call(&name);
+            run.check(&*leases, &name, call, step).await;
         }
-        let name = script.names[0].clone();
-        script
-            .let_expire(&*leases, &name, bench.short().await)
+        let name = run.names[0].clone();
+        run.let_expire(&*leases, &name, context.short_ttl().await)
             .await;
     }
 }
 
-struct Script {
+struct RandomRun {
     random: Random,
     names: Vec<Name>,
     nonces: Vec<Nonce>,
     model: BTreeMap<Name, Record>,
-    /// Fences that were granted under each name, stale ones too.
+    /// The fences that were granted for each name, including stale ones.
     fences: BTreeMap<Name, Vec<Fence>>,
     now: Duration,
     seed: u64,
 }
 
-impl Script {
-    fn new(bench: &Bench, seed: u64) -> Self {
+impl RandomRun {
+    fn new(context: &TestContext, seed: u64) -> Self {
         Self {
             random: Random::new(seed),
-            names: vec![bench.name("one"), bench.name("other")],
+            names: vec![context.name("one"), context.name("other")],
             nonces: (0..3).map(|_| nonce()).collect(),
             model: BTreeMap::new(),
             fences: BTreeMap::new(),
@@ -63,11 +61,13 @@ impl Script {
     fn next_call(&mut self, name: &Name) -> Call {
         let fence = self.some_fence(name);
         match self.random.below(12) {
-            0..=3 => Call::Acquire(self.acquire(name, LONG)),
+            0..=3 => Call::Acquire(self.acquire(name, LONG_TTL)),
             4..=5 => Call::Renew(RenewRequest {
                 name: name.clone(),
                 fence,
-                ttl: *self.random.pick(&[None, Some(LONG), Some(LONG * 2)]),
+                ttl: *self
+                    .random
+                    .pick(&[None, Some(LONG_TTL), Some(LONG_TTL * 2)]),
             }),
             6..=8 => Call::Update(self.update(name, fence)),
             9..=10 => Call::Release(self.holding(fence)),
@@ -75,7 +75,7 @@ impl Script {
         }
     }
 
-    /// Mostly the newest fence, sometimes a stale one, sometimes one that never was.
+    /// Returns the newest fence, or sometimes a stale one or one that was never granted.
     fn some_fence(&mut self, name: &Name) -> Fence {
         let known = self.fences.get(name).cloned().unwrap_or_default();
         match self.random.below(10) {
@@ -139,39 +139,39 @@ impl Script {
         BreakRequest::Force {
             fence: self.random.percent(50).then_some(fence),
             reason: "a drill".into(),
-            // Otherwise the name stays locked by broken holders for the rest of the script.
+            // Otherwise broken holders block the name for the rest of the run.
             now: self.random.percent(85),
         }
     }
 
-    /// Calls, asks the core, compares.
+    /// Performs the call on the leases and on the core, and compares the results.
     async fn check(&mut self, leases: &dyn Leases, name: &Name, call: Call, step: usize) {
         let (seed, before) = (self.seed, self.model.get(name));
-        let said = format!("step {step} of LEASEHOLD_SEED={seed}: {call:?} on {before:?}");
-        let real = call.clone().perform(leases, name).await;
-        let model = self.call_model(name, &call, &real);
+        let description = format!("step {step} of LEASEHOLD_SEED={seed}: {call:?} on {before:?}");
+        let actual = call.clone().perform(leases, name).await;
+        let model = self.call_model(name, &call, &actual);
         assert_eq!(
-            real, model,
-            "(left: what came back, right: the core)\n{said}"
+            actual, model,
+            "(left: the leases, right: the core)\n{description}"
         );
-        if let Told::Granted(fence, ..) = real {
+        if let CallOutcome::Granted(fence, ..) = actual {
             self.fences.entry(name.clone()).or_default().push(fence);
         }
-        let answer = leases.show(name).await.expect("it answers");
-        let real = answer.as_ref().map(|view| shown_of(&view.record));
+        let answer = leases.show(name).await.expect("the store answers");
+        let actual = answer.as_ref().map(|view| summary_of(&view.record));
         let seen = Observations::none();
-        let now = self.clock().now(self.boot(), &seen);
+        let now = self.clock().now(self.boot_time(), &seen);
         let model = self
             .model
             .get(name)
-            .map(|record| shown_of(&view(record, &now).record));
+            .map(|record| summary_of(&view(record, &now).record));
         assert_eq!(
-            real, model,
-            "(left: what is shown, right: the core)\nafter {said}"
+            actual, model,
+            "(left: the leases show, right: the core)\nafter {description}"
         );
     }
 
-    fn call_model(&mut self, name: &Name, call: &Call, real: &Told) -> Told {
+    fn call_model(&mut self, name: &Name, call: &Call, real: &CallOutcome) -> CallOutcome {
         self.now += Duration::from_millis(1);
         let operation = call.operation(name);
         let before = self.model.get(name).cloned();
@@ -179,12 +179,16 @@ impl Script {
         let decision = apply(
             before.as_ref(),
             &operation,
-            &self.clock().now(self.boot(), &seen),
+            &self.clock().now(self.boot_time(), &seen),
         );
         let (mut change, mut outcome) = (decision.change, decision.outcome);
-        // The fences of a new record start from the store's time, which is not the model's.
-        if let (None, Told::Granted(fence, ..), Change::Write(record), Outcome::Granted(grant)) =
-            (&before, real, &mut change, &mut outcome)
+        // The fences of a new record start at the store's time, which differs from the model's.
+        if let (
+            None,
+            CallOutcome::Granted(fence, ..),
+            Change::Write(record),
+            Outcome::Granted(grant),
+        ) = (&before, real, &mut change, &mut outcome)
         {
             (record.fence, record.holders[0].fence, grant.fence) = (*fence, *fence, *fence);
         }
@@ -193,10 +197,10 @@ impl Script {
             Change::Write(record) => drop(self.model.insert(name.clone(), record)),
             Change::Delete => drop(self.model.remove(name)),
         }
-        Told::of_core(call, outcome)
+        CallOutcome::from_core(call, outcome)
     }
 
-    fn boot(&self) -> BootTime {
+    fn boot_time(&self) -> BootTime {
         BootTime::from_micros(0) + self.now
     }
 
@@ -206,10 +210,10 @@ impl Script {
             time,
             resolution: Duration::ZERO,
         };
-        Clock::new(self.boot(), self.boot(), stamp, Duration::ZERO)
+        Clock::new(self.boot_time(), self.boot_time(), stamp, Duration::ZERO)
     }
 
-    /// Frees the name, takes it for a short while, lets that run out, and goes on from there.
+    /// Frees the name, acquires it with a short ttl, lets that expire, and continues with random operations.
     async fn let_expire(&mut self, leases: &dyn Leases, name: &Name, short: Duration) {
         let free = BreakRequest::Force {
             fence: None,
@@ -221,9 +225,9 @@ impl Script {
         request.fence = None;
         self.check(leases, name, Call::Acquire(request.clone()), STEPS + 1)
             .await;
-        let give_up = boot() + PATIENT;
-        while !shown(leases, name).await.record.holders.is_empty() {
-            assert!(boot() < give_up, "{name} never expires");
+        let give_up = boot_time() + TIMEOUT;
+        while !show(leases, name).await.record.holders.is_empty() {
+            assert!(boot_time() < give_up, "{name} never expires");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.now += short + Duration::from_secs(1);

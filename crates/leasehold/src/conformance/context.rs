@@ -1,4 +1,4 @@
-//! What the cases work with: names of their own, requests in few words.
+//! The context of a case: unique names, and short builders of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,43 +14,45 @@ use crate::{
     Updated,
 };
 
-/// Long enough never to run out during a case.
-pub(super) const LONG: Duration = Duration::from_secs(600);
+/// A ttl that never expires during a case.
+pub(super) const LONG_TTL: Duration = Duration::from_secs(600);
 
-/// Longer than anything that is awaited takes: only what is broken gets there.
-pub(super) const PATIENT: Duration = Duration::from_secs(60);
+/// The time limit of every wait. Only a failing case reaches it.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A place, and a prefix that no other case has.
+/// The backend under test, and a name prefix that no other case uses.
 #[derive(Clone)]
-pub(super) struct Bench {
-    place: Arc<dyn Place>,
+pub(super) struct TestContext {
+    backend: Arc<dyn Place>,
     prefix: String,
 }
 
-impl Bench {
-    pub(super) fn new(place: Arc<dyn Place>) -> Self {
+impl TestContext {
+    pub(super) fn new(backend: Arc<dyn Place>) -> Self {
         let prefix = format!("case-{:016x}/", Machine.random() as u64);
-        Self { place, prefix }
+        Self { backend, prefix }
     }
 
-    /// The same place under a longer prefix.
-    pub(super) fn sub(&self, suffix: &str) -> Self {
+    /// Returns the context with a longer prefix.
+    pub(super) fn nested(&self, suffix: &str) -> Self {
         Self {
-            place: self.place.clone(),
+            backend: self.backend.clone(),
             prefix: format!("{}{suffix}/", self.prefix),
         }
     }
 
     pub(super) async fn store(&self) -> Arc<dyn Store> {
-        self.place.store().await.expect("the store opens")
+        self.backend.store().await.expect("the store opens")
     }
 
     pub(super) async fn leases(&self) -> Arc<dyn Leases> {
-        self.place.leases().await.expect("the leases open")
+        self.backend.leases().await.expect("the leases open")
     }
 
     pub(super) async fn engine(&self) -> Engine {
-        super::start(&*self.place).await.expect("the engine starts")
+        super::start(&*self.backend)
+            .await
+            .expect("the engine starts")
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -58,54 +60,54 @@ impl Bench {
     }
 
     pub(super) fn name(&self, suffix: &str) -> Name {
-        self.of_kind(Kind::Lock, suffix)
+        self.name_of_kind(Kind::Lock, suffix)
     }
 
-    pub(super) fn of_kind(&self, kind: Kind, suffix: &str) -> Name {
-        Name::new(kind, format!("{}{suffix}", self.prefix)).expect("a legal name")
+    pub(super) fn name_of_kind(&self, kind: Kind, suffix: &str) -> Name {
+        Name::new(kind, format!("{}{suffix}", self.prefix)).expect("a valid name")
     }
 
-    /// The shortest ttl that this store's clock allows, with some room so that a busy machine gets its work done in
-    /// it: a disk that others use too may take most of a second for a commit.
-    pub(super) async fn short(&self) -> Duration {
+    /// Returns the shortest ttl that the store's clock allows, plus time for the case's own work: on a busy disk, a
+    /// commit may take most of a second.
+    pub(super) async fn short_ttl(&self) -> Duration {
         let store = self.store().await;
-        let room = if store.is_dear() { 1_500 } else { 300 };
-        store.facts().margin * 5 + Duration::from_millis(room)
+        let work_millis = if store.is_dear() { 1_500 } else { 300 };
+        store.facts().margin * 5 + Duration::from_millis(work_millis)
     }
 }
 
-/// A nonce that nobody else uses.
+/// Returns a random nonce.
 pub(super) fn nonce() -> Nonce {
-    Nonce::new(format!("{:032x}", Machine.random())).expect("a legal nonce")
+    Nonce::new(format!("{:032x}", Machine.random())).expect("a valid nonce")
 }
 
-/// A fresh nonce as an operation has it.
+/// Returns the hash of a random nonce, as an operation carries it.
 pub(super) fn nonce_hash() -> Hash {
     Hash::of(&[&Machine.random().to_le_bytes()])
 }
 
-/// This machine's boot clock.
-pub(super) fn boot() -> BootTime {
+/// Returns the time of this machine's boot clock.
+pub(super) fn boot_time() -> BootTime {
     Machine.boot_time()
 }
 
-/// Asks for a lease, exclusive and for long unless told otherwise.
+/// Builds a request for a lease: by default exclusive and with [`LONG_TTL`].
 #[derive(Clone)]
-pub(super) struct Ask(pub(super) AcquireRequest);
+pub(super) struct AcquireBuilder(pub(super) AcquireRequest);
 
-pub(super) fn ask(name: &Name, owner: &str) -> Ask {
-    Ask(AcquireRequest {
+pub(super) fn acquire(name: &Name, owner: &str) -> AcquireBuilder {
+    AcquireBuilder(AcquireRequest {
         name: name.clone(),
         nonce: nonce(),
         owner: Text::from(owner),
-        ttl: LONG,
+        ttl: LONG_TTL,
         mode: Mode::Exclusive,
         fence: None,
         wait: Duration::ZERO,
     })
 }
 
-impl Ask {
+impl AcquireBuilder {
     pub(super) fn nonce(mut self, nonce: &Nonce) -> Self {
         self.0.nonce = nonce.clone();
         self
@@ -131,28 +133,28 @@ impl Ask {
         self
     }
 
-    pub(super) async fn of(self, leases: &dyn Leases) -> Result<Acquired> {
+    pub(super) async fn send(self, leases: &dyn Leases) -> Result<Acquired> {
         leases.acquire(self.0).await
     }
 
-    /// It must be granted.
+    /// Sends the request and panics unless it is granted.
     #[track_caller]
-    pub(super) fn granted(self, leases: &dyn Leases) -> impl Future<Output = Hold> + Send {
+    pub(super) fn expect_granted(self, leases: &dyn Leases) -> impl Future<Output = Hold> + Send {
         let (caller, name) = (std::panic::Location::caller(), self.0.name.clone());
         async move {
-            match self.of(leases).await {
+            match self.send(leases).await {
                 Ok(Acquired::Granted(hold)) => hold,
                 other => panic!("{caller}: {name} was not granted: {other:?}"),
             }
         }
     }
 
-    /// It must be refused.
+    /// Sends the request and panics unless it is refused.
     #[track_caller]
-    pub(super) fn refused(self, leases: &dyn Leases) -> impl Future<Output = Held> + Send {
+    pub(super) fn expect_refused(self, leases: &dyn Leases) -> impl Future<Output = Held> + Send {
         let (caller, name) = (std::panic::Location::caller(), self.0.name.clone());
         async move {
-            match self.of(leases).await {
+            match self.send(leases).await {
                 Ok(Acquired::Held(held)) => held,
                 other => panic!("{caller}: {name} was not refused: {other:?}"),
             }
@@ -175,7 +177,7 @@ pub(super) async fn renew_for(
         fence,
         ttl,
     };
-    let mut answers = leases.renew(vec![request], PATIENT).await;
+    let mut answers = leases.renew(vec![request], TIMEOUT).await;
     assert_eq!(answers.len(), 1, "one answer to one renewal");
     answers.remove(0)
 }
@@ -190,7 +192,7 @@ pub(super) fn update(name: &Name, fence: Fence, body: &str) -> UpdateRequest {
     }
 }
 
-/// Writes the body and lets go in one operation.
+/// Writes the body and releases the lease in one operation.
 pub(super) async fn complete(
     leases: &dyn Leases,
     name: &Name,
@@ -202,26 +204,26 @@ pub(super) async fn complete(
     leases.update(request).await
 }
 
-/// Lets go; whether there was something to let go of.
+/// Releases the lease. Returns whether it was held.
 pub(super) async fn release(leases: &dyn Leases, name: &Name, fence: Fence) -> bool {
     leases
         .release(name, Holding::Fence(fence))
         .await
-        .expect("a release is never an error")
+        .expect("the store answers")
 }
 
-pub(super) async fn shown(leases: &dyn Leases, name: &Name) -> View {
+pub(super) async fn show(leases: &dyn Leases, name: &Name) -> View {
     let view = leases.show(name).await.expect("the store answers");
     view.unwrap_or_else(|| panic!("there is no record of {name}"))
 }
 
-/// The body as it stands.
+/// Returns the current body.
 pub(super) async fn body(leases: &dyn Leases, name: &Name) -> Text {
-    shown(leases, name).await.record.body
+    show(leases, name).await.record.body
 }
 
-/// Runs tasks side by side on all threads; a panic in one is a panic here.
-pub(super) async fn side_by_side<T: Send + 'static>(
+/// Runs tasks concurrently on all threads. A panic in one of them panics here.
+pub(super) async fn run_concurrently<T: Send + 'static>(
     tasks: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
     let running: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();

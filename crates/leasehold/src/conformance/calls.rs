@@ -1,4 +1,4 @@
-//! Calls and answers in a form that the pure core and an implementation of [`Leases`] have in common.
+//! Calls and their outcomes in a form common to the core and to every implementation of [`Leases`].
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use leasehold_core::{
     Renew, Renewal, Update,
 };
 
-use super::bench::PATIENT;
+use super::context::TIMEOUT;
 use crate::engine::refusal;
 use crate::{
     AcquireRequest, Acquired, BreakRequest, Broke, Error, Holding, Leases, RenewRequest, Result,
     UpdateRequest, Updated,
 };
 
-/// A call as both understand it.
+/// A call that both can perform.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
     Acquire(AcquireRequest),
@@ -24,10 +24,10 @@ pub(super) enum Call {
     Break(BreakRequest),
 }
 
-/// What both must agree in: everything but the time of day.
+/// The result of a call without wall-clock times, which differ between the core and a store.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
-    Granted(Fence, Duration, String, Option<String>, Option<LastOne>),
+pub(super) enum CallOutcome {
+    Granted(Fence, Duration, String, Option<String>, Option<LastHolding>),
     Held(String),
     Renewed(Fence, Duration, String),
     Completed,
@@ -36,8 +36,8 @@ pub(super) enum Told {
     Refused(&'static str),
 }
 
-/// Its fence, its owner, and in which way it ended.
-type LastOne = (Fence, String, &'static str);
+/// The fence and owner of the last holder, and how its hold ended.
+type LastHolding = (Fence, String, &'static str);
 
 impl Call {
     pub(super) fn operation(&self, name: &Name) -> Operation {
@@ -63,40 +63,42 @@ impl Call {
         }
     }
 
-    /// What leases say to it.
-    pub(super) async fn perform(self, leases: &dyn Leases, name: &Name) -> Told {
-        let told: Result<Told> = async {
+    /// Performs the call through an implementation of [`Leases`].
+    pub(super) async fn perform(self, leases: &dyn Leases, name: &Name) -> CallOutcome {
+        let outcome: Result<CallOutcome> = async {
             Ok(match self {
                 Self::Acquire(request) => match leases.acquire(request).await? {
-                    Acquired::Granted(hold) => Told::granted(&hold.grant),
-                    Acquired::Held(held) => Told::Held(held.owner.to_string()),
+                    Acquired::Granted(hold) => CallOutcome::granted(&hold.grant),
+                    Acquired::Held(held) => CallOutcome::Held(held.owner.to_string()),
                 },
                 Self::Renew(request) => {
-                    let mut answers = leases.renew(vec![request], PATIENT).await;
-                    Told::renewed(&answers.remove(0)?.renewal)
+                    let mut answers = leases.renew(vec![request], TIMEOUT).await;
+                    CallOutcome::renewed(&answers.remove(0)?.renewal)
                 }
                 Self::Update(request) => match leases.update(request).await? {
-                    Updated::Renewed(renewed) => Told::renewed(&renewed.renewal),
-                    Updated::Completed => Told::Completed,
+                    Updated::Renewed(renewed) => CallOutcome::renewed(&renewed.renewal),
+                    Updated::Completed => CallOutcome::Completed,
                 },
-                Self::Release(holding) => Told::Released(leases.release(name, holding).await?),
+                Self::Release(holding) => {
+                    CallOutcome::Released(leases.release(name, holding).await?)
+                }
                 Self::Break(request) => {
-                    Told::Broke(match leases.break_lease(name, request).await? {
+                    CallOutcome::Broke(match leases.break_lease(name, request).await? {
                         Broke::Free => "free",
-                        Broke::Until(_) => "in the way",
+                        Broke::Until(_) => "blocked until expiry",
                         Broke::NotHeld => "not held",
                     })
                 }
             })
         }
         .await;
-        told.unwrap_or_else(|error| Told::refused(&error))
+        outcome.unwrap_or_else(|error| CallOutcome::refused(&error))
     }
 }
 
-impl Told {
-    /// What the core says to it.
-    pub(super) fn of_core(call: &Call, outcome: Outcome) -> Self {
+impl CallOutcome {
+    /// Converts an outcome of the core.
+    pub(super) fn from_core(call: &Call, outcome: Outcome) -> Self {
         match (call, outcome) {
             (Call::Acquire(_), Outcome::Granted(grant)) => Self::granted(&grant),
             (Call::Acquire(_), Outcome::Held(held)) => Self::Held(held.owner.to_string()),
@@ -105,7 +107,7 @@ impl Told {
             (Call::Release(_), Outcome::Released) => Self::Released(true),
             (Call::Release(_), Outcome::NotHeld) => Self::Released(false),
             (_, Outcome::Released | Outcome::Broken { until: None }) => Self::Broke("free"),
-            (_, Outcome::Broken { until: Some(_) }) => Self::Broke("in the way"),
+            (_, Outcome::Broken { until: Some(_) }) => Self::Broke("blocked until expiry"),
             (_, Outcome::NotHeld) => Self::Broke("not held"),
             (_, other) => Self::refused(&refusal(other)),
         }
@@ -113,7 +115,7 @@ impl Told {
 
     fn granted(grant: &Grant) -> Self {
         let state = grant.state.as_ref().map(|state| state.label.to_string());
-        let last = grant.last.as_ref().map(last_one);
+        let last = grant.last.as_ref().map(last_holding);
         Self::Granted(grant.fence, grant.ttl, grant.body.to_string(), state, last)
     }
 
@@ -135,7 +137,7 @@ impl Told {
     }
 }
 
-fn last_one(last: &LastHolder) -> LastOne {
+fn last_holding(last: &LastHolder) -> LastHolding {
     let how = match last.how {
         EndReason::Released => "released",
         EndReason::Completed(_) => "completed",
@@ -145,26 +147,26 @@ fn last_one(last: &LastHolder) -> LastOne {
     (last.fence, last.owner.to_string(), how)
 }
 
-/// What a record shows, but for the time of day.
+/// The content of a record without wall-clock times.
 #[derive(Debug, PartialEq)]
-pub(super) struct Shown {
+pub(super) struct RecordSummary {
     fence: Fence,
     body: String,
     state: Option<String>,
-    last: Option<LastOne>,
+    last: Option<LastHolding>,
     holders: Vec<(String, Mode, Duration, Option<String>)>,
 }
 
-pub(super) fn shown_of(record: &Record) -> Shown {
+pub(super) fn summary_of(record: &Record) -> RecordSummary {
     let holders = record.holders.iter().map(|holder| {
         let broken = holder.broken.as_ref().map(ToString::to_string);
         (holder.owner.to_string(), holder.mode, holder.ttl, broken)
     });
-    Shown {
+    RecordSummary {
         fence: record.fence,
         body: record.body.to_string(),
         state: record.state.as_ref().map(|state| state.label.to_string()),
-        last: record.last.as_ref().map(last_one),
+        last: record.last.as_ref().map(last_holding),
         holders: holders.collect(),
     }
 }

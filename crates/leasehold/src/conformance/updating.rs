@@ -1,28 +1,30 @@
-//! Writing with a lease: body and state, and who may.
+//! Updates of body and state, and which fences may write.
 
 use std::time::Duration;
 
 use leasehold_core::{EndReason, Fence, limits};
 
-use super::bench::{Ask, Bench, ask, body, complete, release, renew, shown, update};
+use super::context::{
+    AcquireBuilder, TestContext, acquire, body, complete, release, renew, show, update,
+};
 use crate::{Error, Updated};
 
-super::promises!(Leases:
-    the_next_holder_resumes_from_the_body,
-    an_update_sets_and_clears_the_state,
-    an_update_may_let_go_in_the_same_write,
-    a_stale_fence_never_writes,
-    a_body_at_its_limit_comes_back,
-    what_is_out_of_limits_changes_nothing,
+super::define_cases!(Leases:
+    next_holder_resumes_from_the_body,
+    update_sets_and_clears_the_state,
+    update_can_release_in_the_same_write,
+    stale_fence_never_writes,
+    body_of_maximum_size_is_returned_unchanged,
+    requests_over_a_limit_change_nothing,
 );
 
-async fn the_next_holder_resumes_from_the_body(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("job"));
-    let first = ask(&name, "ada").granted(&*leases).await.grant;
+async fn next_holder_resumes_from_the_body(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("job"));
+    let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
     for step in ["step 1", "step 2"] {
         let updated = leases.update(update(&name, first.fence, step)).await;
         let Ok(Updated::Renewed(renewed)) = updated else {
-            panic!("it was not updated: {updated:?}");
+            panic!("not updated: {updated:?}");
         };
         assert_eq!(
             (renewed.renewal.fence, &*renewed.renewal.body),
@@ -30,28 +32,32 @@ async fn the_next_holder_resumes_from_the_body(bench: Bench) {
         );
     }
     release(&*leases, &name, first.fence).await;
-    let second = ask(&name, "bob").granted(&*leases).await.grant;
+    let second = acquire(&name, "bob").expect_granted(&*leases).await.grant;
     assert_eq!(&*second.body, "step 2");
 }
 
-async fn an_update_sets_and_clears_the_state(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("item"));
-    let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
+async fn update_sets_and_clears_the_state(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("item"));
+    let fence = acquire(&name, "ada")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     for state in [Some("REQUESTED"), Some("é / 🔒 %"), None] {
         let mut request = update(&name, fence, "");
         (request.body, request.state) = (None, Some(state.map(Into::into)));
-        leases.update(request).await.expect("it is updated");
-        let record = shown(&*leases, &name).await.record;
+        leases.update(request).await.expect("the lease is held");
+        let record = show(&*leases, &name).await.record;
         assert_eq!(record.state.as_ref().map(|state| &*state.label), state);
     }
     let mut request = update(&name, fence, "only the body");
     request.state = Some(Some("KEPT".into()));
-    leases.update(request).await.expect("it is updated");
+    leases.update(request).await.expect("the lease is held");
     leases
         .update(update(&name, fence, "again"))
         .await
-        .expect("it is updated");
-    let record = shown(&*leases, &name).await.record;
+        .expect("the lease is held");
+    let record = show(&*leases, &name).await.record;
     assert_eq!(
         record.state.as_ref().map(|state| &*state.label),
         Some("KEPT")
@@ -59,14 +65,18 @@ async fn an_update_sets_and_clears_the_state(bench: Bench) {
     assert_eq!(&*record.body, "again");
 }
 
-async fn an_update_may_let_go_in_the_same_write(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("job"));
-    let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
+async fn update_can_release_in_the_same_write(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("job"));
+    let fence = acquire(&name, "ada")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     assert_eq!(
         complete(&*leases, &name, fence, "result").await,
         Ok(Updated::Completed)
     );
-    // Repeated, it says again that it succeeded; anything else is too late.
+    // The same update can be repeated. A different one is too late.
     assert_eq!(
         complete(&*leases, &name, fence, "result").await,
         Ok(Updated::Completed)
@@ -75,9 +85,9 @@ async fn an_update_may_let_go_in_the_same_write(bench: Bench) {
         complete(&*leases, &name, fence, "other").await,
         Err(Error::Fenced)
     );
-    let next = ask(&name, "bob").granted(&*leases).await.grant;
+    let next = acquire(&name, "bob").expect_granted(&*leases).await.grant;
     assert_eq!(&*next.body, "result");
-    let last = next.last.expect("it says how the last one ended");
+    let last = next.last.expect("the record keeps its last holder");
     assert_eq!(last.fence, fence);
     assert!(
         matches!(last.how, EndReason::Completed(_)),
@@ -86,16 +96,24 @@ async fn an_update_may_let_go_in_the_same_write(bench: Bench) {
     );
 }
 
-async fn a_stale_fence_never_writes(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let stale = ask(&name, "ada").granted(&*leases).await.grant.fence;
+async fn stale_fence_never_writes(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let stale = acquire(&name, "ada")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     release(&*leases, &name, stale).await;
-    let live = ask(&name, "bob").granted(&*leases).await.grant.fence;
+    let live = acquire(&name, "bob")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     leases
         .update(update(&name, live, "bob's"))
         .await
-        .expect("it is bob's");
-    let future = Fence::new(live.get() + 1).expect("a fence");
+        .expect("bob holds it");
+    let future = Fence::new(live.get() + 1).expect("a valid fence");
     for fence in [stale, future, Fence::default(), Fence::MAX] {
         assert_eq!(
             renew(&*leases, &name, fence).await,
@@ -114,13 +132,17 @@ async fn a_stale_fence_never_writes(bench: Bench) {
     }
     assert_eq!(&*body(&*leases, &name).await, "bob's");
     renew(&*leases, &name, live).await.expect("bob holds it");
-    let nowhere = bench.name("nowhere");
+    let nowhere = context.name("nowhere");
     assert_eq!(renew(&*leases, &nowhere, live).await, Err(Error::Fenced));
 }
 
-async fn a_body_at_its_limit_comes_back(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
-    let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
+async fn body_of_maximum_size_is_returned_unchanged(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
+    let fence = acquire(&name, "ada")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     for largest in [
         "x".repeat(limits::MAX_BODY_BYTES),
         "🔒".repeat(limits::MAX_BODY_BYTES / 4),
@@ -129,7 +151,7 @@ async fn a_body_at_its_limit_comes_back(bench: Bench) {
         leases
             .update(update(&name, fence, &largest))
             .await
-            .expect("it fits");
+            .expect("the body is within its limit");
         assert!(
             *body(&*leases, &name).await == *largest,
             "a body of {} bytes changed",
@@ -138,26 +160,30 @@ async fn a_body_at_its_limit_comes_back(bench: Bench) {
     }
 }
 
-async fn what_is_out_of_limits_changes_nothing(bench: Bench) {
-    let (leases, name) = (bench.leases().await, bench.name("one"));
+async fn requests_over_a_limit_change_nothing(context: TestContext) {
+    let (leases, name) = (context.leases().await, context.name("one"));
     let owner = "o".repeat(limits::MAX_OWNER_BYTES + 1);
-    let wrong: [Ask; 5] = [
-        ask(&name, "ada").ttl(Duration::ZERO),
-        ask(&name, "ada").ttl(limits::MAX_TTL + Duration::from_secs(1)),
-        ask(&name, &owner),
-        ask(&name, "ada").shared(Some(0)),
-        ask(&name, "ada").shared(Some(limits::MAX_HOLDERS as u16 + 1)),
+    let invalid: [AcquireBuilder; 5] = [
+        acquire(&name, "ada").ttl(Duration::ZERO),
+        acquire(&name, "ada").ttl(limits::MAX_TTL + Duration::from_secs(1)),
+        acquire(&name, &owner),
+        acquire(&name, "ada").shared(Some(0)),
+        acquire(&name, "ada").shared(Some(limits::MAX_HOLDERS as u16 + 1)),
     ];
-    for ask in wrong {
-        let request = ask.0.clone();
-        let answer = ask.of(&*leases).await;
+    for builder in invalid {
+        let request = builder.0.clone();
+        let answer = builder.send(&*leases).await;
         assert!(
             matches!(answer, Err(Error::Invalid(_))),
             "{request:?} gave {answer:?}"
         );
     }
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
-    let fence = ask(&name, "ada").granted(&*leases).await.grant.fence;
+    let fence = acquire(&name, "ada")
+        .expect_granted(&*leases)
+        .await
+        .grant
+        .fence;
     let mut requests = vec![update(
         &name,
         fence,

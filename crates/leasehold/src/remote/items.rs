@@ -1,4 +1,4 @@
-//! Several leases at once, and work items.
+//! Acquisition of several leases in one call, and work items.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use hyper::body::Bytes;
 use leasehold_core::{Kind, Name};
 
 use super::leases::json;
-use super::{ANSWER, Answered, Ask, Remote, Repeat, wait_left};
+use super::{ANSWER_TIMEOUT, Remote, RetryPolicy, ServiceCall, ServiceResponse, remaining_wait};
 use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, PutRequest};
 use crate::wire::{Items, MAX_WAIT, NamedLease, NamedLeases, Names, Removed, Stored, Trouble};
 use crate::{Error, Result, duration};
 
 impl Remote {
-    pub(super) async fn take_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
-        locks_only(&request.names)?;
+    pub(super) async fn acquire_several(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+        require_locks(&request.names)?;
         let wait = request.wait.min(MAX_WAIT);
         let names = request.names.iter().map(|name| name.as_str().into());
-        // In the body: many long names are too much for a URL.
+        // In the body, because many long names exceed the limit of a URL.
         let body = json(&Names {
             names: names.collect(),
         });
-        let answered = self
-            .call(Repeat::Safe, wait + ANSWER, |elapsed| {
+        let response = self
+            .perform(RetryPolicy::Idempotent, wait + ANSWER_TIMEOUT, |elapsed| {
                 let target = self
                     .inner
                     .url
                     .route("/locks")
                     .with("ttl", &duration::format(request.ttl))
                     .with("owner", &request.owner)
-                    .with("wait", &duration::format(wait_left(wait, elapsed)));
-                Ask {
+                    .with("wait", &duration::format(remaining_wait(wait, elapsed)));
+                ServiceCall {
                     nonce: Some(request.nonce.clone()),
                     body: body.clone(),
-                    ..Ask::new(Method::POST, target)
+                    ..ServiceCall::new(Method::POST, target)
                 }
             })
             .await?;
-        if let Ok(problem) = answered.problem(&self.inner.url)
+        if let Ok(problem) = response.problem(&self.inner.url)
             && problem.trouble == Trouble::Held
             && let Some(name) = &problem.name
         {
@@ -46,57 +46,58 @@ impl Remote {
                 return Ok(AcquiredAll::Held(name, held));
             }
         }
-        let granted: NamedLeases = self.read(&answered)?;
-        self.claimed(granted.leases, &answered)
+        let granted: NamedLeases = self.parse(&response)?;
+        self.to_claimed(granted.leases, &response)
             .map(AcquiredAll::Granted)
     }
 
-    /// Never repeated: nobody can tell which items a lost answer had. They come back after their ttl.
+    /// Claims items. Never retried, because the items of a lost answer are unknown. They can be claimed again after
+    /// their ttl.
     pub(super) async fn claim_items(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
         let wait = request.wait.min(MAX_WAIT);
-        let answered = self
-            .call(Repeat::Never, wait + ANSWER, |elapsed| {
-                self.ask_to_claim(&request, wait_left(wait, elapsed))
+        let response = self
+            .perform(RetryPolicy::Never, wait + ANSWER_TIMEOUT, |elapsed| {
+                self.claim_call(&request, remaining_wait(wait, elapsed))
             })
             .await?;
-        let claimed: Items = self.read(&answered)?;
-        self.claimed(claimed.items, &answered)
+        let claimed: Items = self.parse(&response)?;
+        self.to_claimed(claimed.items, &response)
     }
 
-    /// Never repeated, whatever its nonce: an item knows the nonce of its last put only, so a copy that arrives late would
-    /// undo the next one.
+    /// Puts an item. Never retried, not even with a nonce: an item keeps only the nonce of its last put, so a late copy
+    /// would overwrite a later put.
     pub(super) async fn put_item(&self, request: PutRequest) -> Result<()> {
-        locks_only([&request.name])?;
-        let answered = self
-            .call(Repeat::Never, ANSWER, |_| {
+        require_locks([&request.name])?;
+        let response = self
+            .perform(RetryPolicy::Never, ANSWER_TIMEOUT, |_| {
                 let target = self.inner.url.item(&request.name);
                 let mut target = target.with("state", &request.state);
-                // Without a body a request leaves the item's as it is.
+                // A request without a body keeps the item's body.
                 if request.body.as_deref() == Some("") {
                     target = target.with("body", "empty");
                 }
                 let body = request.body.as_deref().unwrap_or_default();
-                Ask {
+                ServiceCall {
                     nonce: request.nonce.clone(),
                     body: Bytes::copy_from_slice(body.as_bytes()),
-                    ..Ask::quick(Method::PUT, target)
+                    ..ServiceCall::batchable(Method::PUT, target)
                 }
             })
             .await?;
-        self.read::<Stored>(&answered).map(drop)
+        self.parse::<Stored>(&response).map(drop)
     }
 
     pub(super) async fn remove_item(&self, name: &Name) -> Result<()> {
-        locks_only([name])?;
-        let answered = self
-            .call(Repeat::Never, ANSWER, |_| {
-                Ask::quick(Method::DELETE, self.inner.url.item(name))
+        require_locks([name])?;
+        let response = self
+            .perform(RetryPolicy::Never, ANSWER_TIMEOUT, |_| {
+                ServiceCall::batchable(Method::DELETE, self.inner.url.item(name))
             })
             .await?;
-        self.read::<Removed>(&answered).map(drop)
+        self.parse::<Removed>(&response).map(drop)
     }
 
-    fn ask_to_claim(&self, request: &ClaimRequest, wait: Duration) -> Ask {
+    fn claim_call(&self, request: &ClaimRequest, wait: Duration) -> ServiceCall {
         let mut target = self
             .inner
             .url
@@ -111,25 +112,31 @@ impl Remote {
         if !wait.is_zero() {
             target = target.with("wait", &duration::format(wait));
         }
-        Ask {
+        ServiceCall {
             nonce: Some(request.nonce.clone()),
-            ..Ask::new(Method::POST, target)
+            ..ServiceCall::new(Method::POST, target)
         }
     }
 
-    fn claimed(&self, leases: Vec<NamedLease>, answered: &Answered) -> Result<Vec<Claimed>> {
+    fn to_claimed(
+        &self,
+        leases: Vec<NamedLease>,
+        response: &ServiceResponse,
+    ) -> Result<Vec<Claimed>> {
         let claimed = leases
             .into_iter()
-            .map(|lease| lease.into_claimed(answered.sent));
+            .map(|lease| lease.into_claimed(response.sent));
         let claimed: Option<_> = claimed.collect();
-        claimed.ok_or_else(|| answered.foreign(&self.inner.url))
+        claimed.ok_or_else(|| response.not_a_service(&self.inner.url))
     }
 }
 
-/// What is said here is said of locks: a gate of the same name is another thing.
-pub(super) fn locks_only<'n>(names: impl IntoIterator<Item = &'n Name>) -> Result<()> {
+/// Checks that all names are locks: these calls carry names without their kind.
+pub(super) fn require_locks<'n>(names: impl IntoIterator<Item = &'n Name>) -> Result<()> {
     match names.into_iter().find(|name| name.kind() != Kind::Lock) {
         None => Ok(()),
-        Some(gate) => Err(Error::invalid(format!("`{gate}` is a gate: give a lock"))),
+        Some(gate) => Err(Error::invalid(format!(
+            "`{gate}` is a gate: this operation requires a lock"
+        ))),
     }
 }

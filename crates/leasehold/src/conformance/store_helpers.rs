@@ -1,4 +1,4 @@
-//! What the cases on a store itself work with.
+//! Helpers of the cases that test a store directly.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use leasehold_core::{EndReason, Fence, Hash, Holder, LastHolder, Mode, Name, Rec
 use crate::host::{Host, Machine};
 use crate::store::{Page, Query, Store, Stored, Swapped, Version, Write, WriteId};
 
-/// 2026, in microseconds.
+/// A time in 2026.
 pub(super) const NOW: Time = Time::from_micros(1_780_000_000_123_457);
 
-/// A record that nobody holds.
+/// Returns a record without a holder.
 pub(super) fn record(body: &str) -> Record {
     Record {
         fence: fence(1_780_000_000_000_001),
@@ -24,10 +24,10 @@ pub(super) fn record(body: &str) -> Record {
 }
 
 pub(super) fn fence(number: u64) -> Fence {
-    Fence::new(number).expect("a legal fence")
+    Fence::new(number).expect("a valid fence")
 }
 
-/// A holder with something in every field that always has something.
+/// Returns a holder with a value in every required field.
 pub(super) fn holder(number: u64, mode: Mode) -> Holder {
     Holder {
         fence: fence(number),
@@ -56,7 +56,7 @@ pub(super) fn new_id() -> WriteId {
     WriteId(Machine.random())
 }
 
-/// A write that puts this record under a new id.
+/// Returns a write of this record with a new write id.
 pub(super) fn write(name: &Name, expect: Option<&Version>, record: &Record) -> Write {
     Write {
         name: name.clone(),
@@ -66,7 +66,7 @@ pub(super) fn write(name: &Name, expect: Option<&Version>, record: &Record) -> W
     }
 }
 
-/// A write that deletes.
+/// Returns a write that deletes the record.
 pub(super) fn delete(name: &Name, expect: &Version) -> Write {
     Write {
         name: name.clone(),
@@ -76,14 +76,14 @@ pub(super) fn delete(name: &Name, expect: &Version) -> Write {
     }
 }
 
-/// Sends one write.
+/// Sends one write and returns its result.
 pub(super) async fn swap(store: &dyn Store, write: Write) -> Swapped {
     let mut swapped = store.swap(vec![write]).await.expect("the store answers");
     assert_eq!(swapped.value.len(), 1, "one answer to one write");
     swapped.value.remove(0)
 }
 
-/// Writes a record that must be written; its new version.
+/// Writes a record, which must succeed, and returns its new version.
 pub(super) async fn put(
     store: &dyn Store,
     name: &Name,
@@ -91,7 +91,7 @@ pub(super) async fn put(
     record: &Record,
 ) -> Version {
     let write = write(name, expect, record);
-    let id = write.put.as_ref().expect("it puts").0;
+    let id = write.put.as_ref().expect("the write has a record").0;
     match swap(store, write).await {
         Swapped::Written { tag } => Version { write: id, tag },
         other => panic!("{name:?} was not written: {other:?}"),
@@ -114,11 +114,11 @@ pub(super) async fn stored_body(store: &dyn Store, name: &Name) -> Option<Text> 
         .map(|stored| stored.record.body.clone())
 }
 
-/// All pages of a query, one after the other.
+/// Returns the records of all pages of a query.
 pub(super) async fn find(store: &dyn Store, query: &Query) -> Vec<(Name, Stored)> {
     let (mut query, mut found) = (query.clone(), Vec::new());
     loop {
-        let page: Page = store.find(&query).await.expect("the store finds").value;
+        let page: Page = store.find(&query).await.expect("the store answers").value;
         assert!(
             page.records.len() <= query.limit,
             "a page has at most {} records, not {}",
@@ -133,7 +133,7 @@ pub(super) async fn find(store: &dyn Store, query: &Query) -> Vec<(Name, Stored)
     }
 }
 
-/// Finds until it is as expected: an index may lag behind, but not for ever.
+/// Repeats the query until it finds exactly these names: an index may lag behind for some seconds.
 pub(super) async fn find_names(store: &dyn Store, query: &Query, expected: &[Name]) {
     for attempt in 0.. {
         let found: Vec<_> = find(store, query).await;
