@@ -186,7 +186,7 @@ impl TryFrom<BreakHow> for BreakRequest {
     fn try_from(options: BreakHow) -> Result<Self, Invalid> {
         if options.fence.is_some_and(|fence| fence > Fence::MAX) {
             return Err(Invalid::new(
-                "invalid fence: it is higher than any fence can be: give the fence of the lease",
+                "invalid fence: it is above the maximum: give the fence of the lease",
             ));
         }
         let own = match (options.force, options.fence, options.nonce) {
