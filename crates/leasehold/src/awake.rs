@@ -1,72 +1,71 @@
-//! Keeps a thread awake while what it waits for is likely to be here soon.
+//! Adaptive spin: polls for a moment before a thread sleeps.
 //!
-//! A thread that sleeps takes as long to wake as a near database takes to answer, on a virtual machine several times as
-//! long. So whoever waits for one answer looks for it for a moment before it sleeps, as long as that turns out to be
-//! worth it.
+//! Waking a thread takes as long as the response of a nearby database, and several times as long on a virtual machine. A
+//! caller that awaits a single response therefore polls for a moment before it sleeps, as long as that is effective.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often to look for an answer: for a few hundred microseconds where nobody else has anything to do, and longer otherwise,
-/// when nothing is lost by it. Counted, because a clock would make simulations differ.
-const LOOKS: u32 = 512;
-/// How often to pass over looking, at most, when it was not worth it.
-const RARELY: u32 = 256;
+/// The number of polls before sleeping: a few hundred microseconds on an idle runtime, and longer on a busy one, which does
+/// not lose by it. Counted instead of timed, because reading a clock would make simulations differ.
+const POLLS: u32 = 512;
+/// The maximum number of calls without a spin between two spins.
+const MAX_SKIPPED: u32 = 256;
 
-/// Whether looking is worth it: as long as it was, and else more and more rarely.
+/// Decides whether to spin: at each call while it is effective, and otherwise at exponentially growing intervals.
 #[derive(Debug, Default)]
 pub struct Worth {
-    /// How often to pass it over before trying again…
-    pass: AtomicU32,
-    /// …and how often it was passed over before the last time.
-    passed: AtomicU32,
+    /// The number of calls to skip before the next spin.
+    left_to_skip: AtomicU32,
+    /// The number of calls that were skipped before the last spin.
+    last_skipped: AtomicU32,
 }
 
 impl Worth {
-    /// Whether to try it now.
+    /// Returns whether to spin now.
     pub fn a_try(&self) -> bool {
-        let pass = self.pass.load(Ordering::Relaxed);
-        if pass > 0 {
-            self.pass.store(pass - 1, Ordering::Relaxed);
+        let left = self.left_to_skip.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left_to_skip.store(left - 1, Ordering::Relaxed);
         }
-        pass == 0
+        left == 0
     }
 
-    /// It was tried, and was worth it or not.
-    pub fn turned_out(&self, worth_it: bool) {
-        let passed = self.passed.load(Ordering::Relaxed);
-        let pass = match worth_it {
+    /// Records whether a spin was effective.
+    pub fn turned_out(&self, was_effective: bool) {
+        let skipped = self.last_skipped.load(Ordering::Relaxed);
+        let skip = match was_effective {
             true => 0,
-            false => (2 * passed + 1).min(RARELY),
+            false => (2 * skipped + 1).min(MAX_SKIPPED),
         };
-        self.passed.store(pass, Ordering::Relaxed);
-        self.pass.store(pass, Ordering::Relaxed);
+        self.last_skipped.store(skip, Ordering::Relaxed);
+        self.left_to_skip.store(skip, Ordering::Relaxed);
     }
 
-    /// Waits for an answer, and stays awake for the first moment of it where that is worth it. On a runtime with more than
-    /// one thread another one may sleep in its place, so there it does not.
-    pub(crate) async fn look_for<T>(&self, answer: impl Future<Output = T>) -> T {
+    /// Awaits a response, and spins before it sleeps if that has been effective. It never spins on a runtime with several
+    /// worker threads, where another thread may sleep instead.
+    pub(crate) async fn look_for<T>(&self, response: impl Future<Output = T>) -> T {
         if !may_look() || !self.a_try() {
-            return answer.await;
+            return response.await;
         }
-        let mut answer = pin!(answer);
-        for _ in 0..LOOKS {
+        let mut response = pin!(response);
+        for _ in 0..POLLS {
             tokio::select! {
                 biased;
-                answer = &mut answer => {
+                response = &mut response => {
                     self.turned_out(true);
-                    return answer;
+                    return response;
                 }
-                // Everybody else who is ready goes first.
+                // Other ready tasks run first.
                 () = tokio::task::yield_now() => {}
             }
         }
         self.turned_out(false);
-        answer.await
+        response.await
     }
 }
 
-/// Whether the thread that would look is the one that would sleep.
+/// Returns whether the runtime has a single worker thread, so that the thread that spins is the one that would sleep.
 pub fn may_look() -> bool {
     tokio::runtime::Handle::current().metrics().num_workers() == 1
 }
@@ -79,31 +78,31 @@ mod tests {
 
     use super::*;
 
-    /// How often it is passed over before it is tried.
-    fn passes(worth: &Worth) -> usize {
-        (0..).take_while(|_| !worth.a_try()).count()
+    /// Returns the number of calls that are skipped before the next spin.
+    fn skipped(spin: &Worth) -> usize {
+        (0..).take_while(|_| !spin.a_try()).count()
     }
 
     #[test]
-    fn what_is_not_worth_it_is_tried_more_and_more_rarely() {
-        let worth = Worth::default();
+    fn ineffective_spins_become_exponentially_rarer() {
+        let spin = Worth::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 127, 255, 256, 256] {
-            assert_eq!(passes(&worth), expected);
-            worth.turned_out(false);
+            assert_eq!(skipped(&spin), expected);
+            spin.turned_out(false);
         }
-        passes(&worth);
-        worth.turned_out(true);
-        assert_eq!(passes(&worth), 0);
-        worth.turned_out(false);
-        assert_eq!(passes(&worth), 1);
+        skipped(&spin);
+        spin.turned_out(true);
+        assert_eq!(skipped(&spin), 0);
+        spin.turned_out(false);
+        assert_eq!(skipped(&spin), 1);
     }
 
-    /// An answer that never says that it is there: only who looks finds it.
-    async fn unannounced() {
-        let mut looked = 0;
+    /// Completes at the third poll, but never wakes its task: only polling completes it.
+    async fn response_without_wake_up() {
+        let mut polls = 0;
         poll_fn(|_| {
-            looked += 1;
-            match looked {
+            polls += 1;
+            match polls {
                 3 => Poll::Ready(()),
                 _ => Poll::Pending,
             }
@@ -112,36 +111,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_looked_for() {
-        let worth = Worth::default();
+    async fn response_is_polled_for_before_sleeping() {
+        let spin = Worth::default();
         for _ in 0..3 {
-            worth.look_for(unannounced()).await;
+            spin.look_for(response_without_wake_up()).await;
         }
     }
 
     #[tokio::test]
-    async fn an_answer_that_does_not_come_soon_is_waited_for() {
-        let worth = Worth::default();
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let wait = worth.look_for(told);
-        let tell = async {
-            while worth.passed.load(Ordering::Relaxed) == 0 {
+    async fn late_response_is_awaited_after_the_spin() {
+        let spin = Worth::default();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let response = spin.look_for(receiver);
+        let respond = async {
+            while spin.last_skipped.load(Ordering::Relaxed) == 0 {
                 tokio::task::yield_now().await;
             }
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         };
-        let (told, ()) = tokio::join!(wait, tell);
-        assert!(told.is_ok());
-        assert_eq!(passes(&worth), 1);
+        let (response, ()) = tokio::join!(response, respond);
+        assert!(response.is_ok());
+        assert_eq!(skipped(&spin), 1);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn with_several_threads_nobody_looks() {
-        let worth = Worth::default();
-        let sleeping = worth.look_for(pending::<()>());
+    async fn runtime_with_several_workers_never_spins() {
+        let spin = Worth::default();
+        let sleeping = spin.look_for(pending::<()>());
         let slept = tokio::time::timeout(Duration::from_millis(10), sleeping).await;
         assert!(slept.is_err());
-        assert_eq!(worth.passed.load(Ordering::Relaxed), 0);
-        worth.look_for(ready(())).await;
+        assert_eq!(spin.last_skipped.load(Ordering::Relaxed), 0);
+        spin.look_for(ready(())).await;
     }
 }

@@ -1,10 +1,10 @@
-//! Spans of time as people write them: `500ms`, `30s`, `5m`, `2h`, `1d`.
+//! Durations as text: `500ms`, `30s`, `5m`, `2h`, `1d`.
 
 use std::time::Duration;
 
 use leasehold_core::Invalid;
 
-/// Units, the longest first, in milliseconds.
+/// The units with their length in milliseconds, longest first.
 const UNITS: [(&str, u64); 5] = [
     ("d", 24 * 60 * 60 * 1_000),
     ("h", 60 * 60 * 1_000),
@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Reads a whole number with a unit. Zero is a span like any other; who cannot use it refuses it.
+/// Parses a duration, which is a whole number with a unit. Zero is accepted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Duration, Invalid> {
     let unit = UNITS.iter().find(|(word, _)| *word == unit);
     let (Some((_, millis)), false) = (unit, number.is_empty()) else {
         return Err(Invalid::new(format!(
-            "`{}` is no duration: give something like `500ms`, `30s`, `5m`, `2h` or `1d`",
+            "invalid duration `{}`: a whole number with a unit is required, such as `500ms`, `30s`, `5m`, `2h` or `1d`",
             shortened(text)
         )));
     };
@@ -37,10 +37,15 @@ pub fn parse(text: &str) -> Result<Duration, Invalid> {
         .ok()
         .and_then(|number| number.checked_mul(*millis))
         .map(Duration::from_millis)
-        .ok_or_else(|| Invalid::new(format!("`{}` is too long a duration", shortened(text))))
+        .ok_or_else(|| {
+            Invalid::new(format!(
+                "invalid duration `{}`: it is too long: give a shorter one",
+                shortened(text)
+            ))
+        })
 }
 
-/// Writes a span so that [`parse`] reads it, in the longest unit that fits, rounded down to a millisecond.
+/// Formats a duration for [`parse`], in the longest unit that divides it, rounded down to a millisecond.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,12 +61,12 @@ pub fn format(span: Duration) -> String {
     format!("{}{word}", millis / unit)
 }
 
-/// Enough of a text to recognise it in a message.
+/// Shortens a text for an error message.
 fn shortened(text: &str) -> String {
-    const CHARS: usize = 20;
-    let shown = text.chars().take(CHARS);
+    const MAX_CHARS: usize = 20;
+    let shown = text.chars().take(MAX_CHARS);
     let mut short: String = shown.flat_map(char::escape_debug).collect();
-    if text.chars().nth(CHARS).is_some() {
+    if text.chars().nth(MAX_CHARS).is_some() {
         short.push('…');
     }
     short
@@ -72,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn formatted_durations_can_be_parsed() {
         for millis in [
             0,
             1,
@@ -95,7 +100,10 @@ mod tests {
             "", "s", "30", "-5s", "+5s", "banana", "1.5h", "5 m", "5S", "1m30s", "٣s", "ms5",
         ] {
             let error = parse(bad).unwrap_err().to_string();
-            assert!(error.contains("is no duration"), "{bad}: {error}");
+            assert!(
+                error.contains("a whole number with a unit is required"),
+                "{bad}: {error}"
+            );
         }
         for huge in ["99999999999999999999s", "213503982335d"] {
             let error = parse(huge).unwrap_err().to_string();

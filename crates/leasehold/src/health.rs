@@ -1,17 +1,18 @@
-//! Whether something that can fail works, as its last uses showed.
+//! The health of a component, derived from its successes and failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::BootTime;
 
-/// How long after the last failure a success counts as recovery, so that something which fails now and then does not
-/// change its state with every use.
+/// How long after the last failure a success counts as a recovery. Avoids a state change at every use of a component that
+/// fails intermittently.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Whether something works. Costs a success one read of an atomic.
+/// The health of a component. Recording a success costs one atomic read while it is healthy.
 ///
-/// Each method returns whether the state has changed, so that a change is logged once.
+/// [`failed`](Self::failed) and [`succeeded`](Self::succeeded) return whether the state has changed, so that callers can log
+/// each change once.
 #[derive(Debug, Default)]
 pub struct Health {
     failing: AtomicBool,
@@ -19,29 +20,30 @@ pub struct Health {
 }
 
 impl Health {
-    /// Notes a failure.
+    /// Records a failure.
     pub fn failed(&self, at: BootTime) -> bool {
         self.last_failure
             .fetch_max(at.as_micros(), Ordering::AcqRel);
         !self.failing.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes a success. One that began before the last failure, or within a second of it, changes nothing.
+    /// Records the success of a call that began at `began`. A call that began within a second after the last failure, or
+    /// before it, changes nothing.
     pub fn succeeded(&self, began: BootTime) -> bool {
         self.is_failing() && self.has_settled(began) && self.failing.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the last failure is a second ago or longer.
+    /// Returns whether the last failure was at least a second ago.
     pub fn has_settled(&self, now: BootTime) -> bool {
         now >= self.last_failure() + SETTLE
     }
 
-    /// Whether it has failed at this moment or later.
+    /// Returns whether a failure was recorded at this moment or later.
     pub fn has_failed_since(&self, moment: BootTime) -> bool {
         self.last_failure.load(Ordering::Acquire) >= moment.as_micros().max(1)
     }
 
-    /// Whether it fails.
+    /// Returns whether the component is failing.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_near_a_failure_is_no_recovery() {
+    fn success_soon_after_a_failure_is_not_a_recovery() {
         let health = Health::default();
         health.failed(at(5_000));
         for began in [0, 4_999, 5_000, 5_999] {

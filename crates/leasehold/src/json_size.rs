@@ -1,6 +1,6 @@
-//! How long a text is as JSON.
+//! The size of texts in JSON.
 
-/// The bytes of a text as JSON, without the quotes around it: control characters take six, or two where they have a short form.
+/// Returns the length of a text in JSON in bytes, without the quotes.
 pub fn json_bytes(text: &str) -> usize {
     let bytes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -15,11 +15,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_long_as_serde_writes_it() {
+    fn size_equals_that_of_serde() {
         let controls: String = (0..0x80).map(char::from).collect();
         for text in ["", "plain", "é🔒\u{7f}\u{2028}\"", &controls] {
-            let written = serde_json::to_string(text).unwrap();
-            assert_eq!(json_bytes(text) + 2, written.len(), "{text:?}");
+            let json = serde_json::to_string(text).unwrap();
+            assert_eq!(json_bytes(text) + 2, json.len(), "{text:?}");
         }
     }
 }

@@ -1,282 +1,290 @@
-//! The waist: everything above knows only [`Leases`], which the engine implements directly and
-//! `Remote` over HTTP.
+//! The interface between the client and its implementations: the engine in this process, and a remote service.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Fence, Grant, Held, Mode, Name, Nonce, Renewal, Text, Time, View};
+use leasehold_core::{BootTime, Fence, Grant, Held, Mode, Name, Nonce, Renewal, Text, Time, View};
 
 use crate::Result;
-use leasehold_core::BootTime;
 
-/// Leases, however they are reached. A lease taken through one implementation is the same lease through another on
-/// the same store.
+/// The operations on leases, of an engine or of a remote service. All implementations on one store share its leases.
+///
+/// Programs usually use the [`Client`](crate::Client), which renews leases in the background.
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
-    /// Takes a lease, waiting for it if the request says so. A gate is passed like this too: its ttl is the period.
+    /// Acquires a lease, and waits for it if the request allows. Also passes a gate, whose period is the ttl.
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired>;
 
-    /// Takes several exclusive leases, all or none, one after the other in the order of their names, so that two who
-    /// want the same never wait for each other.
+    /// Acquires several exclusive leases, all or none. It acquires them in the order of their names, so that two calls for
+    /// the same leases cannot deadlock.
     async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll>;
 
-    /// Leases work items of a state that nobody holds, oldest first, as far as they fit into
-    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES); waits for one if there is none and the request says so. Empty if there
-    /// still is none.
+    /// Claims free work items in a state, oldest first, up to [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, it
+    /// waits as long as the request allows, and returns an empty list if there is still none.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
 
-    /// Creates a work item, or puts it into another state: [`Error::Held`](crate::Error::Held) while it is leased.
+    /// Creates a work item, or moves it to another state.
+    ///
+    /// # Errors
+    /// [`Error::Held`](crate::Error::Held) while the item is leased.
     async fn put(&self, request: PutRequest) -> Result<()>;
 
-    /// Empties a work item: [`Error::Held`](crate::Error::Held) while somebody has it.
+    /// Removes a work item, so that it can no longer be claimed.
+    ///
+    /// # Errors
+    /// [`Error::Held`](crate::Error::Held) while the item is leased.
     async fn remove(&self, name: &Name) -> Result<()>;
 
-    /// The longest that one `acquire` may wait in line. Clients that want to wait longer ask again.
+    /// Returns the maximum time that one call can wait in the queue. Clients repeat the call to wait longer.
     fn longest_wait(&self) -> Duration {
         Duration::MAX
     }
 
-    /// Renews many leases in one call, each for itself, in the same order. Gives up before `within` is over.
-    async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>>;
+    /// Renews several leases in one call. Each is renewed or fails separately; the results are in the same order. Returns
+    /// before `timeout` has passed.
+    async fn renew(&self, requests: Vec<RenewRequest>, timeout: Duration) -> Vec<Result<Renewed>>;
 
-    /// Writes body or state, and renews or lets go.
+    /// Writes the body or the state, and renews or releases the lease.
     async fn update(&self, request: UpdateRequest) -> Result<Updated>;
 
-    /// Lets go. Whether there was something to let go of (now, or by this same call before).
-    /// [`Error::Indeterminate`](crate::Error::Indeterminate) if a lost answer leaves that open.
-    async fn release(&self, name: &Name, who: Holding) -> Result<bool>;
+    /// Releases a lease. Returns whether it was released, by this call or by an earlier delivery of it.
+    ///
+    /// # Errors
+    /// [`Error::Indeterminate`](crate::Error::Indeterminate) if the response was lost and the outcome is unknown.
+    async fn release(&self, name: &Name, holder: Holding) -> Result<bool>;
 
-    /// Ends somebody's lease.
-    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke>;
+    /// Ends a holder.
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke>;
 
-    /// What is known of a name; `None` if there is no record.
+    /// Returns the view of a name; `None` if there is no record.
     async fn show(&self, name: &Name) -> Result<Option<View>>;
 
-    /// What is known of many names.
+    /// Lists a page of names.
     async fn list(&self, request: ListRequest) -> Result<Listing>;
 }
 
-/// Takes a lease.
+/// The arguments of [`Leases::acquire`].
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// What identifies this acquisition: a repeated call with the same nonce gets the lease again.
+    /// Identifies this acquisition: a repeated call with the same nonce is granted the lease again.
     pub nonce: Nonce,
-    /// Who asks, for people.
+    /// The caller's description, for people.
     pub owner: Text,
-    /// How long to hold without a renewal.
+    /// How long the lease lasts without a renewal.
     pub ttl: Duration,
     /// Exclusive or shared.
     pub mode: Mode,
     /// The fence that the caller holds already, if it only wants to keep it.
     pub fence: Option<Fence>,
-    /// How long to wait while somebody else holds it.
+    /// How long to wait while another client holds the lease.
     pub wait: Duration,
 }
 
-/// What came of it.
+/// The outcome of [`Leases::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// It is the caller's.
+    /// The lease was granted to the caller.
     Granted(Hold),
-    /// It is somebody else's, also after waiting.
+    /// Another client still holds the lease after the wait.
     Held(Held),
 }
 
-/// Takes several leases, all or none.
+/// The arguments of [`Leases::acquire_all`].
 #[derive(Clone, Debug)]
 pub struct AcquireAllRequest {
-    /// Their names: from 1 to [`MOST_NAMES`](Self::MOST_NAMES), in any order.
+    /// The names: from 1 to [`MOST_NAMES`](Self::MOST_NAMES), in any order.
     pub names: Vec<Name>,
-    /// What identifies this acquisition.
+    /// Identifies this acquisition.
     pub nonce: Nonce,
-    /// Who asks, for people.
+    /// The caller's description, for people.
     pub owner: Text,
-    /// How long to hold without a renewal.
+    /// How long the lease lasts without a renewal.
     pub ttl: Duration,
-    /// How long to wait for all of them together.
+    /// How long to wait for all leases together.
     pub wait: Duration,
 }
 
 impl AcquireAllRequest {
-    /// The most names in one request.
+    /// The maximum number of names in one request.
     pub const MOST_NAMES: usize = 64;
 }
 
-/// What came of it.
+/// The outcome of [`Leases::acquire_all`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquiredAll {
-    /// All are the caller's, in the order of their names, each once.
+    /// All leases were granted, in the order of their names, without duplicates.
     Granted(Vec<Claimed>),
-    /// None is: this one is somebody else's, also after waiting.
+    /// None was granted: another client still holds this lease after the wait.
     Held(Name, Held),
 }
 
-/// Leases work items.
+/// The arguments of [`Leases::claim`].
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// Items in this state…
+    /// The state of the items.
     pub state: Text,
-    /// …whose names start like this.
+    /// The prefix of the names of the items.
     pub prefix: String,
-    /// At most so many: from 1 to [`MOST_ITEMS`](Self::MOST_ITEMS).
+    /// The maximum number of items: from 1 to [`MOST_ITEMS`](Self::MOST_ITEMS).
     pub limit: usize,
-    /// How long to hold without a renewal.
+    /// How long the lease lasts without a renewal.
     pub ttl: Duration,
-    /// Who asks, for people.
+    /// The caller's description, for people.
     pub owner: Text,
-    /// What identifies this claim. Each claim has its own: two never get the same item.
+    /// Identifies this claim. Each claim requires its own nonce, so that two claims never get the same item.
     pub nonce: Nonce,
-    /// How long to wait for the first item while there is none.
+    /// How long to wait while there is no item.
     pub wait: Duration,
 }
 
 impl ClaimRequest {
-    /// The most items in one claim.
+    /// The maximum number of items in one claim.
     pub const MOST_ITEMS: usize = 1_000;
-    /// The most bytes of items in one claim, as they are written in JSON: what does not fit is left for the next claim. The
+    /// The maximum size of the items of one claim in JSON, in bytes. Items that do not fit are left for the next claim. The
     /// first item always fits.
     pub const MOST_BYTES: usize = 1024 * 1024;
 }
 
-/// A lease that is the caller's, by name.
+/// A granted lease with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// What was granted, with the item's body and state.
+    /// The lease, with the body and the state of the item.
     pub hold: Hold,
 }
 
-/// Creates a work item, or puts it into another state.
+/// The arguments of [`Leases::put`].
 #[derive(Clone, Debug)]
 pub struct PutRequest {
-    /// Its name.
+    /// The name of the item.
     pub name: Name,
-    /// Its state.
+    /// The state.
     pub state: Text,
-    /// Its body. `None` keeps the present one; a new item then has an empty one.
+    /// The body. `None` keeps the present one, which is empty for a new item.
     pub body: Option<Text>,
-    /// What identifies this put. Repeated while it is the item's last put, it changes nothing: a retried put cannot reset
-    /// a finished item. A put whose answer was lost, and that the item does not show, is
+    /// Identifies this put. Repeating the item's last put changes nothing, so a retry cannot reset a completed item. If the
+    /// response to a put was lost and the item does not show the put, the error is
     /// [`Error::Indeterminate`](crate::Error::Indeterminate).
     pub nonce: Option<Nonce>,
 }
 
-/// A granted lease and how long its holder may believe in it.
+/// A granted lease, and how long its holder may rely on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// What was granted.
+    /// The grant.
     pub grant: Grant,
-    /// By this machine's boot clock: counted from the send of the request, so it is over here before anybody else
-    /// can get it.
+    /// Until when the holder may rely on the lease, by this machine's boot clock. It is counted from the send of the request,
+    /// so it passes before another client can acquire the lease.
     pub deadline: BootTime,
 }
 
-/// Renews a lease.
+/// The arguments of [`Leases::renew`], for one lease.
 #[derive(Clone, Debug)]
 pub struct RenewRequest {
-    /// Its name.
+    /// The name.
     pub name: Name,
     /// The holder's fence.
     pub fence: Fence,
-    /// Another ttl than before.
+    /// A new ttl; `None` keeps the present one.
     pub ttl: Option<Duration>,
 }
 
-/// A renewed lease.
+/// A renewed lease, and how long its holder may rely on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewed {
-    /// As it now stands. A service that renews many leases with long bodies at once may answer with the beginnings of some
-    /// bodies; its holder knows the body.
+    /// The renewal. If many leases with long bodies are renewed at once, a remote service may truncate the bodies; the holder
+    /// knows its body.
     pub renewal: Renewal,
-    /// Until when its holder may believe, by this machine's boot clock.
+    /// Until when the holder may rely on the lease, by this machine's boot clock.
     pub deadline: BootTime,
 }
 
-/// Writes body or state.
+/// The arguments of [`Leases::update`].
 #[derive(Clone, Debug)]
 pub struct UpdateRequest {
-    /// The lease's name.
+    /// The name.
     pub name: Name,
     /// The holder's fence.
     pub fence: Fence,
-    /// The new body; `None` leaves it.
+    /// The new body; `None` keeps the present one.
     pub body: Option<Text>,
-    /// The new state; `None` leaves it, `Some(None)` clears it.
+    /// The new state; `None` keeps the present one, `Some(None)` clears it.
     pub state: Option<Option<Text>>,
-    /// Let go in the same write.
+    /// Release the lease in the same write, instead of renewing it.
     pub then_release: bool,
 }
 
-/// What came of an update.
+/// The outcome of [`Leases::update`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Updated {
-    /// Written and renewed.
+    /// The changes were written, and the lease was renewed.
     Renewed(Renewed),
-    /// Written and released.
+    /// The changes were written, and the lease was released.
     Completed,
 }
 
-/// By what a caller holds a lease.
+/// Identifies a holder by its fence or by its nonce.
 #[derive(Clone, Debug)]
 pub enum Holding {
-    /// By its fence.
+    /// The holder with this fence.
     Fence(Fence),
-    /// By the nonce that it acquired with.
+    /// The holder that acquired with this nonce.
     Nonce(Nonce),
 }
 
-/// Ends somebody's lease.
+/// The arguments of [`Leases::break_lease`].
 #[derive(Clone, Debug)]
 pub enum BreakRequest {
-    /// The caller's own.
+    /// Ends the caller's own holder.
     Own(Holding),
-    /// Anybody's.
+    /// Ends the holder of any client.
     Force {
-        /// Only the holder with this fence.
+        /// The holder with this fence; `None` for all holders.
         fence: Option<Fence>,
-        /// Why.
+        /// The reason, shown to people.
         reason: Text,
-        /// At once, although the holder may still believe. Unsafe.
+        /// Removes the holder at once. **Unsafe**: it may still rely on its lease. Otherwise it blocks others until it
+        /// expires.
         now: bool,
     },
 }
 
-/// What came of breaking a lease.
+/// The outcome of [`Leases::break_lease`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broke {
-    /// It is free.
+    /// The lease is free.
     Free,
-    /// The holder's fence acts no more, but it stays in the way until then.
+    /// The fence of the holder is refused, but it blocks others until this time.
     Until(Time),
-    /// Nobody held it.
+    /// There was no such holder.
     NotHeld,
 }
 
-/// Which leases to list.
+/// The arguments of [`Leases::list`].
 #[derive(Clone, Debug, Default)]
 pub struct ListRequest {
-    /// Gates instead of locks.
+    /// List gates instead of locks.
     pub gates: bool,
-    /// Names that start like this.
+    /// The prefix of the names.
     pub prefix: String,
-    /// Only work items in this state, oldest first.
+    /// List only work items in this state, oldest first.
     pub state: Option<Text>,
-    /// Only those that somebody holds, or nobody.
+    /// List only held names, or only free ones; `None` for both.
     pub held: Option<bool>,
-    /// Go on after a page.
+    /// The cursor of the previous page.
     pub cursor: Option<String>,
-    /// At most so many in one page; zero: 100. A page may have fewer although there are more.
+    /// The maximum number of names in the page; zero stands for 100. A page may have fewer even if it is not the last.
     pub limit: usize,
 }
 
 /// A page of leases.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// Them.
+    /// The leases.
     pub leases: Vec<(Name, View)>,
-    /// Where to go on; `None` at the end.
+    /// The cursor of the next page; `None` on the last page.
     pub cursor: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! Leases with fencing tokens on the database you already run.
 //!
-//! A *lease* is a lock that no crash leaves locked: its holder renews it, and when that dies, the next one takes over
-//! after the *ttl*, with a higher *fence*, and with the *body* that the last holder left behind.
+//! A *lease* is a lock that a crash cannot leave locked. Its holder renews it. If the holder dies, the next one takes over
+//! after the *ttl*, with a higher *fence*, and with the *body* that the last holder wrote.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,7 +18,7 @@
 //!     .await?;
 //! let step = lease.body(); // where the last holder stopped
 //! # assert_eq!(&*step, "");
-//! lease.update("step 3").await?; // where the next one resumes
+//! lease.update("step 3").await?; // the next holder resumes here
 //! lease.release().await?;
 //! client.close().await; // at the end of the program
 //! # Ok(()) }
@@ -26,10 +26,10 @@
 //!
 //! # Holding a lease
 //!
-//! A [`Lease`] is renewed in the background until it is released, dropped or lost. A guard that is dropped releases its
-//! lease in the background, and [`Client::close`] waits for that. A holder stops its work when
-//! [`lost`](Lease::lost) returns: a local timer fires before anybody else can take the lease, even when the network
-//! hangs. [`run`](LeaseBuilder::run) does that for you.
+//! A [`Lease`] is renewed in the background until it is released, dropped or lost. Dropping the guard releases the lease in
+//! the background, and [`Client::close`] waits for that. The holder must stop its work when [`lost`](Lease::lost) completes:
+//! a local timer fires before another client can acquire the lease, even if the network hangs.
+//! [`run`](LeaseBuilder::run) does that automatically.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -52,9 +52,9 @@
 //!
 //! # Fences
 //!
-//! A process that was paused may wake up and go on writing before its timer fires. Hence the fence: each grant has a
-//! higher one than every grant before it. A resource that remembers the highest fence it has seen, and refuses lower
-//! ones, is safe from every zombie. [`fence`] has such checks for the databases' own transactions.
+//! A process that was paused may continue to write before its timer fires. The fence protects against that: each grant has
+//! a higher fence than all earlier grants. A resource that stores the highest fence it has seen, and refuses lower ones, is
+//! safe from every zombie. [`fence`] provides such checks for the transactions of several databases.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -70,8 +70,8 @@
 //!
 //! # Contention
 //!
-//! Who does not get a lease is told who has it: contention is [`Error::Held`], everything else in [`Error`] says what
-//! to do next. Here with a shared lease, of which there are two.
+//! If a lease is held, the error is [`Error::Held`], which contains the owner of the holder. Each other variant of [`Error`]
+//! calls for a different reaction. This example uses a shared lease with at most two holders.
 //!
 //! ```
 //! use leasehold::Error;
@@ -90,7 +90,7 @@
 //!
 //! # Recipes
 //!
-//! A *gate* lets one call pass per period, over all processes; an action that fails opens it again.
+//! A *gate* lets one call pass per period, across all processes. An action that fails opens it again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -105,8 +105,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! *Work items* have a state. Workers claim leases on the oldest of a state, and move them on; what a dead worker had
-//! goes to the others.
+//! *Work items* have a state. Workers claim leases on the oldest items in a state, and move them to the next state. Other
+//! workers take over the items of a dead worker.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -120,9 +120,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! And: one of at most so many ([`semaphore`](Client::semaphore)), many readers or one writer
-//! ([`rw_lock`](Client::rw_lock)), one who leads ([`election`](Client::election)), several leases, all or none
-//! ([`lease_all`](Client::lease_all)).
+//! There are also [semaphores](Client::semaphore), [reader-writer locks](Client::rw_lock),
+//! [leader election](Client::election), and [several leases, all or none](Client::lease_all).
 //!
 //! # Features
 //!
@@ -132,21 +131,21 @@
 //! | `http` | `http://…`, `https://…`: a running service | yes |
 //! | `postgres` | `postgres://…` | |
 //! | `redis` | `redis://…`, `rediss://…` | |
-//! | `mysql`, `mongodb`, `dynamodb`, `etcd`, `azblob`, `cosmos` | named like the feature | |
+//! | `mysql`, `mongodb`, `dynamodb`, `etcd`, `azblob`, `cosmos` | the scheme has the name of the feature | |
 //! | `conformance` | the suite that every store passes | |
 //!
-//! `memory:` is always there. (The command `leasehold` has other defaults: `postgres` and `redis` as well.)
+//! `memory:` is always available. (The command `leasehold` also has `postgres` and `redis` by default.)
 //!
-//! # Where things are
+//! # Modules
 //!
-//! | idea | module |
+//! | purpose | module |
 //! |---|---|
-//! | take, keep, lose and release leases; recipes | [`client`] |
-//! | the waist between what uses leases and what provides them | [`Leases`] |
-//! | refuse stale holders where the data is | [`fence`] |
-//! | combine operations, keep waiters in line | [`engine`] |
-//! | where records are kept; a store of your own | [`store`] |
-//! | what a lease is, and every decision about it | [`core`] |
+//! | acquire, hold and release leases; recipes | [`client`] |
+//! | the interface between the client and the engine or the service | [`Leases`] |
+//! | refuse stale holders in the database of the data | [`fence`] |
+//! | batch operations, queue waiters | [`engine`] |
+//! | the stores of the records; custom stores | [`store`] |
+//! | the records, and all decisions about them | [`core`] |
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
 

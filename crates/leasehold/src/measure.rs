@@ -1,43 +1,43 @@
-//! Numbers about what was done: plain atomics, so that counting costs next to nothing.
+//! Counters and histograms for metrics, based on atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts up.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Increments the counter.
     pub fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// Returns the value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The most bounds of a [`Histogram`].
-const BOUNDS: usize = 20;
+/// The number of buckets of a [`Histogram`].
+const BUCKETS: usize = 20;
 
-/// How often values came to lie between which bounds: whole numbers, or spans in microseconds.
+/// A histogram of whole numbers, or of durations in microseconds.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One for each bound, and one for what is above all.
-    counts: [AtomicU64; BOUNDS],
+    /// One for each bound, and one for the values above all bounds.
+    counts: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// For what takes microseconds to seconds.
+    /// Bounds for calls, from microseconds to seconds.
     pub const CALLS: &'static [u64] = &[
         50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
         1_000_000, 2_500_000, 5_000_000, 10_000_000,
     ];
-    /// For what takes milliseconds to days.
+    /// Bounds for longer periods, from milliseconds to a day.
     pub const SPANS: &'static [u64] = &[
         1_000,
         10_000,
@@ -51,41 +51,44 @@ impl Histogram {
         43_200_000_000,
         86_400_000_000,
     ];
-    /// For how many come together.
+    /// Bounds for the sizes of batches.
     pub const SIZES: &'static [u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
-    /// With these bounds, in rising order: at most 19.
+    /// Creates a histogram with at most 19 bounds, in ascending order.
+    ///
+    /// # Panics
+    /// With more bounds.
     pub const fn new(bounds: &'static [u64]) -> Self {
-        assert!(bounds.len() < BOUNDS);
+        assert!(bounds.len() < BUCKETS);
         Self {
             bounds,
-            counts: [const { AtomicU64::new(0) }; BOUNDS],
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
             sum: AtomicU64::new(0),
         }
     }
 
-    /// A value.
+    /// Adds a value.
     pub fn add(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// A span.
+    /// Adds a duration.
     pub fn took(&self, span: Duration) {
         self.add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// What came so far: how many values were at most each bound, how many there were, and their sum.
+    /// Returns the number of values up to each bound, the number of all values, and their sum.
     pub fn read(&self) -> (Vec<(u64, u64)>, u64, u64) {
         let mut total = 0;
-        let below = self.bounds.iter().zip(&self.counts).map(|(bound, count)| {
+        let cumulative = self.bounds.iter().zip(&self.counts).map(|(bound, count)| {
             total += count.load(Ordering::Relaxed);
             (*bound, total)
         });
-        let below = below.collect();
+        let cumulative = cumulative.collect();
         total += self.counts[self.bounds.len()].load(Ordering::Relaxed);
-        (below, total, self.sum.load(Ordering::Relaxed))
+        (cumulative, total, self.sum.load(Ordering::Relaxed))
     }
 }
 
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_lie_at_or_below_their_bound() {
+    fn values_are_counted_up_to_their_bound_inclusive() {
         let sizes = Histogram::new(&[1, 10]);
         for value in [0, 1, 2, 10, 11, 1_000] {
             sizes.add(value);

@@ -1,4 +1,4 @@
-//! The Rust examples of README and of the guides, run as tests.
+//! Runs the Rust examples of the README and the guides as tests.
 
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -40,10 +40,10 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(trusted, &provider).map_err(|error| {
         Error::Denied(format!(
-            "{source} has no certificates to trust ({error}): name a file with certificates in `ca`"
+            "cannot use TLS: {source} has no trusted certificates ({error}): give a file with certificates as `ca`"
         ))
     })?;
-    let unusable = |error: rustls::Error| Error::Denied(format!("TLS cannot be used: {error}"));
+    let unusable = |error: rustls::Error| Error::Denied(format!("cannot use TLS: {error}"));
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(unusable)?
@@ -82,5 +82,5 @@ fn certificates(file: &str) -> Result<Vec<CertificateDer<'static>>> {
 
 fn private_key(file: &str) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_file(file)
-        .map_err(|error| Error::Denied(format!("cannot read a key from `{file}`: {error}")))
+        .map_err(|error| Error::Denied(format!("cannot read the key from `{file}`: {error}")))
 }

@@ -159,7 +159,7 @@ fn invalid_input_is_refused_before_anything_is_written() {
         (&["--tasks", "1,9", "--names", "8"], "--names 9"),
         (&["--names", "0"], "1..=1000000"),
         (&["--for", "0s"], "zero time"),
-        (&["--for", "soon"], "no duration"),
+        (&["--for", "soon"], "invalid duration"),
         (&["--ttl", "25h"], "24 hours"),
         (&["--prefix", ""], "the prefix is empty"),
         (&["--prefix", "a\nb"], "control character"),

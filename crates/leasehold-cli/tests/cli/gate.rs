@@ -110,7 +110,7 @@ fn invalid_input_is_refused() {
         (&["gate", "", "--every", "1s"], "the name is empty"),
         (&["gate", "alert", "--every", "0s", "true"], "period"),
         (&["gate", "alert", "--every", "4000d", "true"], "10 years"),
-        (&["gate", "alert", "--every", "often"], "no duration"),
+        (&["gate", "alert", "--every", "often"], "invalid duration"),
         (&["list", "--gates", "--state", "NEW"], "cannot be used"),
     ] {
         home.run(arguments).failed(2, words);

@@ -178,7 +178,7 @@ fn invalid_input_is_refused_and_changes_nothing() {
         (&["claim", "NEW", "--limit", "1001"], "from 1 to 1000"),
         (&["claim", "NEW", "--limit", "-1"], "-1"),
         (&["claim", "NEW", "--ttl", "0s"], "ttl"),
-        (&["claim", "NEW", "--wait", "-1s"], "no duration"),
+        (&["claim", "NEW", "--wait", "-1s"], "invalid duration"),
     ] {
         home.run(arguments).failed(2, words);
     }

@@ -60,7 +60,7 @@ fn invalid_input_is_refused() {
     home.run(["purge", "--older-than", "59m"])
         .failed(2, "under an hour");
     home.run(["purge", "--older-than", "-1h"])
-        .failed(2, "no duration");
+        .failed(2, "invalid duration");
     home.run(["purge", "--store", "http://127.0.0.1:1"])
         .failed(2, "cannot purge through a service");
 }

@@ -1,4 +1,4 @@
-//! How a lease is taken.
+//! The builder of a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use leasehold_core::{Fence, Mode, Name, Nonce, Text};
 use tokio::runtime::Handle;
 
-use super::asking::Asking;
+use super::attempts::Attempts;
 use super::{Client, Lease};
 use crate::{AcquireRequest, Acquired, Error, Holding, Result};
 
-/// A lease to be taken. Nothing happens until [`acquire`](Self::acquire) or [`run`](Self::run).
+/// Options for acquiring a lease. Nothing happens until [`acquire`](Self::acquire) or [`run`](Self::run).
 #[derive(Clone, Debug)]
-#[must_use = "nothing is taken until `acquire` or `run`"]
+#[must_use = "nothing is acquired until `acquire` or `run`"]
 pub struct LeaseBuilder {
     client: Client,
     name: String,
@@ -38,40 +38,46 @@ impl LeaseBuilder {
         }
     }
 
-    /// How long the lease outlives its holder's last sign of life: 30 s unless told otherwise. It is renewed by
-    /// itself, so this says how soon others take over after a crash, not how long the work may take.
+    /// Sets how long the lease lasts without a renewal: 30 s by default.
+    ///
+    /// The lease is renewed automatically, so the ttl limits how soon it is free after a crash, not how long the work may
+    /// take.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait in line while somebody else holds it: not at all unless told otherwise.
+    /// Sets how long to wait in the queue while another client holds the lease: no time by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Waits in line for as long as it takes.
+    /// Waits in the queue without a timeout.
     pub fn wait_forever(self) -> Self {
         self.wait(Duration::MAX)
     }
 
-    /// Who asks, for people: `host:pid` unless told otherwise.
+    /// Sets the description of the holder that other clients see: `host:pid` by default.
     pub fn owner(mut self, owner: impl Into<Text>) -> Self {
         self.owner = owner.into();
         self
     }
 
-    /// What identifies this acquisition; random unless told otherwise. Whoever asks again with the same nonce says
-    /// that its earlier self is gone: it gets the lease at once, and the earlier fence is dead. The lease never expires
-    /// earlier than before: a shorter [`ttl`](Self::ttl) counts once the longer one would be over.
+    /// Sets the nonce, which identifies this acquisition: a random one by default.
+    ///
+    /// A second acquisition with the same nonce replaces the first one: it is granted at once, with a higher fence, and the
+    /// earlier fence is refused from then on. Use it if the first process is known to be dead. It never shortens the lease: a
+    /// shorter [`ttl`](Self::ttl) takes effect once the earlier one would have ended.
     pub fn nonce(mut self, nonce: impl Into<String>) -> Self {
         self.nonce = Some(nonce.into());
         self
     }
 
-    /// Shares the lease with others that ask for the same `limit`: at most so many at once (`None`: as many as a
-    /// record can hold), and never together with an exclusive holder.
+    /// Shares the lease with other clients that give the same `limit`.
+    ///
+    /// The limit is the maximum number of holders at once; `None` stands for as many as a record can have. A shared lease
+    /// and an exclusive one are never held at the same time.
     pub fn shared(mut self, limit: impl Into<Option<u16>>) -> Self {
         self.mode = Mode::Shared {
             limit: limit.into(),
@@ -79,47 +85,54 @@ impl LeaseBuilder {
         self
     }
 
-    /// The fence that the caller holds already. With the same nonce it is kept, not replaced by a higher one.
+    /// Sets the fence that the caller already holds. With the same nonce, the lease keeps this fence instead of getting a
+    /// higher one.
     pub fn fence(mut self, fence: Fence) -> Self {
         self.fence = Some(fence);
         self
     }
 
-    /// Takes the lease: [`Error::Held`] when somebody else has it, also after waiting.
+    /// Acquires the lease.
     ///
-    /// A call that is dropped while it waits leaves nothing behind. After [`Error::Indeterminate`] the lease may be
-    /// taken, until its ttl is over: the same [`nonce`](Self::nonce) gets it.
+    /// A call that is dropped while it waits leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`Error::Held`] if another client still holds the lease after the wait. After [`Error::Indeterminate`] the lease may
+    /// be held until its ttl ends; another call with the same [`nonce`](Self::nonce) gets it.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn acquire(self) -> Result<Lease> {
         let runtime = Handle::current();
         let mut request = self.request()?;
-        let mut asking = Asking::new(&self.client, self.wait, self.ttl);
+        let mut attempts = Attempts::new(&self.client, self.wait, self.ttl);
         loop {
-            request.wait = asking.next_wait();
+            request.wait = attempts.next_wait();
             match self.client.leases().acquire(request.clone()).await? {
-                // No await between the grant and its guard: a caller that goes away now drops the guard.
+                // No await between the grant and its guard: a caller that is cancelled now drops the guard.
                 Acquired::Granted(hold) if self.client.now() < hold.deadline => {
                     return Ok(Lease::new(self.client.clone(), request.name, hold, runtime));
                 }
                 Acquired::Granted(hold) => {
-                    if let Err(too_short) = asking.late() {
-                        let who = Holding::Fence(hold.grant.fence);
-                        let _ = self.client.leases().release(&request.name, who).await;
+                    if let Err(too_short) = attempts.count_late_grant() {
+                        let holder = Holding::Fence(hold.grant.fence);
+                        let _ = self.client.leases().release(&request.name, holder).await;
                         return Err(too_short);
                     }
                 }
-                Acquired::Held(_) if asking.has_time() => {}
+                Acquired::Held(_) if attempts.can_wait_longer() => {}
                 Acquired::Held(held) => return Err(Error::Held(held)),
             }
         }
     }
 
-    /// Takes the lease, does the work, and lets go once the work has returned.
+    /// Acquires the lease, does the work, and releases the lease after the work has returned.
     ///
-    /// If the lease is lost, the work is cancelled, and the reason returned: [`Error::Expired`] or
-    /// [`Error::Fenced`]. Cancelled means dropped at its next `await`: what it has spawned is its own to stop.
+    /// If the lease is lost, the work is cancelled: it is dropped at its next `await`. Tasks that it has spawned continue,
+    /// and it must stop them itself.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and [`Error::Expired`] or [`Error::Fenced`] if the lease was lost.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -135,26 +148,26 @@ impl LeaseBuilder {
         Work: Future<Output = T>,
     {
         let lease = Arc::new(self.acquire().await?);
-        let done = {
+        let result = {
             let mut work = std::pin::pin!(work(lease.clone()));
             tokio::select! {
                 biased;
-                reason = lease.standing().wait_for(|| lease.standing().lost()) => Err(reason),
-                done = &mut work => Ok(done),
+                reason = lease.shared_state().wait_for(|| lease.shared_state().loss()) => Err(reason),
+                result = &mut work => Ok(result),
             }
         };
-        // Only now, when the work and all it held is gone.
-        let released = lease.let_go().await;
+        // After the work was dropped, together with everything that it owned.
+        let released = lease.release_shared().await;
         if let Err(error) = released {
-            tracing::debug!(name = %lease.name(), %error, "not released: left to expire");
+            tracing::debug!(name = %lease.name(), %error, "cannot release the lease: it will expire");
         }
-        done
+        result
     }
 
     fn request(&self) -> Result<AcquireRequest> {
         let nonce = match &self.nonce {
             Some(nonce) => Nonce::new(nonce)?,
-            None => self.client.fresh_nonce()?,
+            None => self.client.new_nonce()?,
         };
         Ok(AcquireRequest {
             name: Name::lock(&self.name)?,

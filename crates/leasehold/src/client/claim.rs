@@ -1,4 +1,4 @@
-//! Work items: put with a state, leased by it.
+//! Builders that put and claim work items.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -7,23 +7,26 @@ use std::time::Duration;
 use leasehold_core::{Name, Nonce, Text};
 use tokio::runtime::Handle;
 
-use super::asking::Asking;
+use super::attempts::Attempts;
 use super::{Client, Lease};
 use crate::{ClaimRequest, PutRequest, Result};
 
-/// What a builder becomes when it is awaited.
-type Doing<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+/// The future of a builder.
+type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A work item to be put: created, or put into another state. Nothing happens until it is awaited: then
-/// [`Error::Held`](crate::Error::Held) while it is leased. An item that is there keeps its body unless it is given
-/// another one.
+/// Options for putting a work item: creating it, or moving it to another state. Nothing happens until it is awaited.
+///
+/// An existing item keeps its body unless a new one is given.
+///
+/// # Errors
+/// [`Error::Held`](crate::Error::Held) while the item is leased.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> leasehold::Result<()> {
 /// # let client = leasehold::connect("memory:").await?;
 /// client.put("order-17").state("REQUESTED").body("3 apples").await?;
-/// // Packing it has failed, and is to be tried again:
+/// // Packing has failed and must be retried:
 /// client.put("order-17").state("REQUESTED").await?;
 /// for order in client.claim("REQUESTED").await? {
 ///     assert_eq!(&*order.body(), "3 apples");
@@ -53,24 +56,24 @@ impl PutBuilder {
         }
     }
 
-    /// The state that it is claimed by. An item needs one.
+    /// Sets the state, by which the item is claimed. Required.
     pub fn state(mut self, state: impl Into<Text>) -> Self {
         self.state = state.into();
         self
     }
 
-    /// What the work is about. Without this an item that is there keeps its body, and a new one has none; an empty
-    /// text empties it.
+    /// Sets the body, which describes the work. By default an existing item keeps its body, and the body of a new item is
+    /// empty.
     pub fn body(mut self, body: impl Into<Text>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// What identifies this put; random unless told otherwise.
+    /// Sets the nonce, which identifies this put: a random one by default.
     ///
-    /// After [`Error::Indeterminate`](crate::Error::Indeterminate) a put can be repeated with the same nonce: while it is
-    /// the item's last put that changes nothing, so that it cannot reset an item that was finished meanwhile. After
-    /// another put it is a new one.
+    /// After [`Error::Indeterminate`](crate::Error::Indeterminate) a put can be retried with the same nonce. If it was
+    /// already applied and no other put followed, the retry changes nothing, so it cannot reset an item that was completed
+    /// meanwhile. After another put, it counts as a new one.
     pub fn nonce(mut self, nonce: impl Into<String>) -> Self {
         self.nonce = Some(nonce.into());
         self
@@ -79,7 +82,7 @@ impl PutBuilder {
     async fn put(self) -> Result<()> {
         let nonce = match &self.nonce {
             Some(nonce) => Nonce::new(nonce)?,
-            None => self.client.fresh_nonce()?,
+            None => self.client.new_nonce()?,
         };
         let request = PutRequest {
             name: Name::lock(&self.name)?,
@@ -93,23 +96,23 @@ impl PutBuilder {
 
 impl IntoFuture for PutBuilder {
     type Output = Result<()>;
-    type IntoFuture = Doing<()>;
+    type IntoFuture = BoxFuture<()>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.put())
     }
 }
 
-/// Work items to be leased: those of a state that nobody holds, oldest first. Nothing happens until it is awaited.
+/// Options for claiming work items: the oldest free items in a state. Nothing happens until it is awaited.
 ///
-/// Items that one client put one after the other come in that order. Each process has its own estimate of the store's
-/// time, so items that several processes put at almost the same time may come in another order: within milliseconds on
-/// most stores, within some seconds where the store's time has whole seconds.
-///
-/// Each item comes as a [`Lease`] of its own, all renewed together. Two claims never get the same item, whichever
-/// processes make them. A worker moves an item on and releases it in one write, with [`complete`](Lease::complete); it
-/// [releases](Lease::release) or drops what it leaves to others; and what it had when it died is free again after
+/// Each item is returned as a [`Lease`]; the leases are renewed together. Two claims never get the same item, even in
+/// different processes. A worker [completes](Lease::complete) an item, which moves it to the next state and releases it in one
+/// write, or [releases](Lease::release) or drops it for other workers. The items of a worker that dies are free again after
 /// the ttl.
+///
+/// Items that one client puts one after the other are claimed in that order. Each process has its own estimate of the
+/// store's time, so items that several processes put at almost the same time may be claimed in another order: within
+/// milliseconds on most stores, within seconds if the store's time has whole seconds.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -150,37 +153,39 @@ impl ClaimBuilder {
         }
     }
 
-    /// At most so many items: one unless told otherwise, and 1,000 at most.
+    /// Sets the maximum number of items: one by default, at most 1,000.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Only items whose names start like this.
+    /// Claims only items whose names start with this prefix.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long an item stays leased after its worker's last sign of life: 60 s unless told otherwise. Leases are
-    /// renewed by themselves, so this is not how long the work may take.
+    /// Sets how long the leases last without a renewal: 60 s by default.
+    ///
+    /// The leases are renewed automatically, so the ttl limits how soon items are free after a crash, not how long the work
+    /// may take.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait for the first item while there is none: not at all unless told otherwise.
+    /// Sets how long to wait while there is no item: no time by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Waits for the first item for as long as it takes.
+    /// Waits for an item without a timeout.
     pub fn wait_forever(self) -> Self {
         self.wait(Duration::MAX)
     }
 
-    /// Who asks, for people: `host:pid` unless told otherwise.
+    /// Sets the description of the holder that other clients see: `host:pid` by default.
     pub fn owner(mut self, owner: impl Into<Text>) -> Self {
         self.owner = owner.into();
         self
@@ -188,7 +193,7 @@ impl ClaimBuilder {
 
     async fn claim(self) -> Result<Claims> {
         let runtime = Handle::current();
-        let mut asking = Asking::new(&self.client, self.wait, self.ttl);
+        let mut attempts = Attempts::new(&self.client, self.wait, self.ttl);
         loop {
             let request = ClaimRequest {
                 state: self.state.clone(),
@@ -196,21 +201,20 @@ impl ClaimBuilder {
                 limit: self.limit,
                 ttl: self.ttl,
                 owner: self.owner.clone(),
-                nonce: self.client.fresh_nonce()?,
-                wait: asking.next_wait(),
+                nonce: self.client.new_nonce()?,
+                wait: attempts.next_wait(),
             };
-            let claimed = self.client.leases().claim(request).await?;
+            let granted = self.client.leases().claim(request).await?;
             let now = self.client.now();
-            let any = !claimed.is_empty();
-            // No await between the grants and their guards: a caller that goes away now drops the guards.
-            let claimed = claimed.into_iter();
-            let in_time = claimed.filter(|item| now < item.hold.deadline);
+            let has_grants = !granted.is_empty();
+            // No await between the grants and their guards: a caller that is cancelled now drops the guards.
+            let in_time = granted.into_iter().filter(|item| now < item.hold.deadline);
             let leases: Vec<_> = in_time
                 .map(|item| Lease::new(self.client.clone(), item.name, item.hold, runtime.clone()))
                 .collect();
-            match (any, leases.is_empty()) {
-                (true, true) => asking.late()?,
-                (false, _) if asking.has_time() => {}
+            match (has_grants, leases.is_empty()) {
+                (true, true) => attempts.count_late_grant()?,
+                (false, _) if attempts.can_wait_longer() => {}
                 _ => return Ok(Claims(leases)),
             }
         }
@@ -219,16 +223,16 @@ impl ClaimBuilder {
 
 impl IntoFuture for ClaimBuilder {
     type Output = Result<Claims>;
-    type IntoFuture = Doing<Claims>;
+    type IntoFuture = BoxFuture<Claims>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.claim())
     }
 }
 
-/// The work items of one claim, oldest first: a slice of [leases](Lease), each completed or released on its own.
+/// The work items of one claim, oldest first: a slice of [leases](Lease), each completed or released separately.
 ///
-/// Dropping them releases those that are left, so they are kept while the work lasts:
+/// Dropping it releases the remaining items, so keep it while the work lasts:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -237,11 +241,11 @@ impl IntoFuture for ClaimBuilder {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "items that are not kept are released at once"]
+#[must_use = "items are released when they are dropped"]
 pub struct Claims(Vec<Lease>);
 
 impl Claims {
-    /// Returns the leases, to be moved apart.
+    /// Returns the leases as a vector.
     pub fn into_leases(self) -> Vec<Lease> {
         self.0
     }

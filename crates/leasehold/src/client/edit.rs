@@ -5,11 +5,12 @@ use std::pin::Pin;
 use leasehold_core::Text;
 
 use super::Lease;
-use super::standing::Over;
+use super::lease_state::End;
 use crate::{Error, Result, UpdateRequest, Updated};
 
-/// What to write under a lease, in one write. Nothing happens until [`save`](Self::save). A part that is not given stays
-/// as it is.
+/// Changes to the body and the state of a lease, in one write. Nothing happens until [`save`](Self::save).
+///
+/// Parts that are not given keep their values.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -41,57 +42,66 @@ impl<'l> Edit<'l> {
         }
     }
 
-    /// The new body.
+    /// Sets the new body.
     pub fn body(mut self, body: impl Into<Text>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    /// The new state.
+    /// Sets the new state.
     pub fn state(mut self, state: impl Into<Text>) -> Self {
         self.state = Some(Some(state.into()));
         self
     }
 
-    /// No state any more.
+    /// Clears the state.
     pub fn clear_state(mut self) -> Self {
         self.state = Some(None);
         self
     }
 
-    /// Writes, and renews.
+    /// Writes the changes, and renews the lease.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] or [`Error::Expired`] if the lease is lost: nothing was written.
+    /// [`Error::Indeterminate`] if it is unknown whether the changes were written.
     pub async fn save(self) -> Result<()> {
         let (keeper, lease) = (self.lease.keeper(), self.lease);
-        let answer = match self.send(false).await {
+        let response = match self.send(false).await {
             Ok(Updated::Renewed(renewed)) => Ok(renewed),
-            Ok(Updated::Completed) => Err(Error::Corrupt("released without being asked to".into())),
+            Ok(Updated::Completed) => Err(Error::Corrupt(
+                "invalid response to an update: the lease was released, not renewed".into(),
+            )),
             Err(error) => Err(error),
         };
-        let result = answer.as_ref().map(drop).map_err(Error::clone);
-        keeper.updated(lease.id(), lease.standing(), answer);
-        result.inspect(|()| self.note())
+        let result = response.as_ref().map(drop).map_err(Error::clone);
+        keeper.apply_update(lease.id(), lease.shared_state(), response);
+        result.inspect(|()| self.apply_to_guard())
     }
 
-    /// Writes, and releases in the same write.
+    /// Writes the changes, and releases the lease in the same write.
     async fn complete(self) -> Result<()> {
         let lease = self.lease;
         lease.check()?;
-        let mut closing = Closing { lease, held: true };
-        lease.keeper().stop(lease.id());
-        lease.keeper().join(lease.id(), lease.standing()).await;
-        let answer = self.send(true).await;
-        let over = match &answer {
-            Ok(_) => {
-                self.note();
-                lease.settle();
-                Over::LetGo
-            }
-            Err(reason @ (Error::Fenced | Error::Expired)) => Over::Lost(reason.clone()),
-            Err(_) => return answer.map(drop),
+        let mut closing = Closing {
+            lease,
+            is_held: true,
         };
-        closing.held = false;
-        lease.keeper().forget(lease.id(), lease.standing(), over);
-        answer.map(drop)
+        lease.keeper().stop(lease.id());
+        lease.keeper().join(lease.id(), lease.shared_state()).await;
+        let response = self.send(true).await;
+        let end = match &response {
+            Ok(_) => {
+                self.apply_to_guard();
+                lease.mark_released();
+                End::Released
+            }
+            Err(reason @ (Error::Fenced | Error::Expired)) => End::Lost(reason.clone()),
+            Err(_) => return response.map(drop),
+        };
+        closing.is_held = false;
+        lease.keeper().remove(lease.id(), lease.shared_state(), end);
+        response.map(drop)
     }
 
     async fn send(&self, then_release: bool) -> Result<Updated> {
@@ -106,31 +116,33 @@ impl<'l> Edit<'l> {
         };
         tokio::select! {
             biased;
-            answer = lease.client().leases().update(request) => answer,
+            response = lease.client().leases().update(request) => response,
             _ = lease.lost() => Err(Error::Indeterminate(
-                "the lease was lost before the update was answered".into(),
+                "the update may have been written: the lease was lost before the store responded".into(),
             )),
         }
     }
 
-    /// Remembers what was written.
-    fn note(&self) {
-        let mut known = self.lease.standing().known();
+    /// Applies what was written to the guard.
+    fn apply_to_guard(&self) {
+        let mut data = self.lease.shared_state().data();
         if let Some(body) = &self.body {
-            known.body = body.clone();
+            data.body = body.clone();
         }
         if let Some(state) = &self.state {
-            known.state = state.clone();
+            data.state = state.clone();
         }
     }
 }
 
-/// Completes the work under a lease: writes the parts that are given and releases the lease, all in one write. Nothing
-/// happens until it is awaited. A part that is not given stays as it is.
+/// The completion of the work under a lease: writes the given parts and releases the lease, in one write. Nothing happens
+/// until it is awaited.
 ///
-/// If it fails, the lease is still held and the call can be repeated, unless the error says that it is lost. After
-/// [`Error::Indeterminate`] it may have happened: repeated, it succeeds then, but for a shared lease and once another
-/// holder has ended, when it is [`Error::Fenced`].
+/// Parts that are not given keep their values. If the call fails, the lease is still held and the call can be retried,
+/// unless the error is [`Error::Fenced`] or [`Error::Expired`].
+///
+/// After [`Error::Indeterminate`] the write may have been applied. A retry then succeeds if the lease is exclusive and no
+/// later holder has ended; otherwise it returns [`Error::Fenced`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -156,12 +168,12 @@ impl<'l> Completion<'l> {
         Self(Edit::new(lease))
     }
 
-    /// The new body.
+    /// Sets the new body.
     pub fn body(self, body: impl Into<Text>) -> Self {
         Self(self.0.body(body))
     }
 
-    /// The new state.
+    /// Sets the new state.
     pub fn state(self, state: impl Into<Text>) -> Self {
         Self(self.0.state(state))
     }
@@ -181,18 +193,18 @@ impl<'l> IntoFuture for Completion<'l> {
     }
 }
 
-/// While this lives, the lease is not renewed: it is being let go. If that fails or is cancelled, renewals go on.
+/// Stops the renewals of a lease while it is being completed. They resume if that fails or is cancelled.
 struct Closing<'l> {
     lease: &'l Lease,
-    held: bool,
+    is_held: bool,
 }
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        if self.held {
+        if self.is_held {
             self.lease
                 .keeper()
-                .reopen(self.lease.id(), self.lease.standing());
+                .resume(self.lease.id(), self.lease.shared_state());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Elections: of many candidates one leads.
+//! Leader election.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::{Client, Lease, LeaseBuilder};
 use crate::host::sleep_until;
 use crate::{Error, Result};
 
-/// The pause before a candidate stands again after an error.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The delay before a candidate retries after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// An election: whoever has the lease of this name leads.
+/// An election: the holder of the lease of this name leads.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -21,31 +21,31 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// # let client = leasehold::connect("memory:").await?;
 /// let election = client.election("scheduler").owner("node-1");
 /// let term = election.lead().await?; // waits for its turn
-/// let leader = election.leader().await?.expect("somebody leads");
+/// let leader = election.leader().await?.expect("node-1 leads");
 /// assert_eq!((&*leader.owner, leader.fence), ("node-1", term.fence()));
 ///
-/// term.release().await?; // resigns: the next candidate leads at once
+/// term.release().await?; // the next candidate leads at once
 /// # assert_eq!(election.leader().await?, None);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nobody is a candidate until `lead` or `campaign`"]
+#[must_use = "nothing happens until `lead` or `campaign`"]
 pub struct Election {
     client: Client,
     name: String,
     candidacy: LeaseBuilder,
 }
 
-/// Who leads.
+/// The present leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Who, for people.
+    /// Its description, for people.
     pub owner: Text,
-    /// The fencing token of its term: each term has a higher one than every term before it.
+    /// The fencing token of its term: higher than that of every earlier term.
     pub fence: Fence,
-    /// Since when, in the store's time.
+    /// When its term began, in store time.
     pub since: Time,
-    /// How long it leads still, unless it renews its term.
+    /// The remaining time of its term, unless it renews it.
     pub left: Duration,
 }
 
@@ -58,25 +58,27 @@ impl Election {
         }
     }
 
-    /// How long a leader outlives its last sign of life: 30 s unless told otherwise.
+    /// Sets how long a term lasts without a renewal: 30 s by default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.candidacy = self.candidacy.ttl(ttl);
         self
     }
 
-    /// What the candidate is called, for people: `host:pid` unless told otherwise.
+    /// Sets the description of the candidate that other clients see: `host:pid` by default.
     pub fn owner(mut self, owner: impl Into<Text>) -> Self {
         self.candidacy = self.candidacy.owner(owner);
         self
     }
 
-    /// Waits for its turn to lead. A term is a lease: it goes on until it is [lost](Lease::lost), or
-    /// [released](Lease::release), and then the next candidate leads at once.
+    /// Waits until this candidate leads, and returns its term.
+    ///
+    /// A term is a lease: it lasts until it is [lost](Lease::lost) or [released](Lease::release). After a release, the next
+    /// candidate leads at once.
     pub async fn lead(&self) -> Result<Lease> {
         self.candidacy.clone().acquire().await
     }
 
-    /// Who leads now; `None` if nobody does.
+    /// Returns the present leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let view = self.client.leases().show(&Name::lock(&self.name)?).await?;
         let leader = view.and_then(|view| {
@@ -91,38 +93,38 @@ impl Election {
         Ok(leader)
     }
 
-    /// Stands in the background, and again after each term that is lost, until the campaign is dropped or
+    /// Runs for leader in the background, and again after each lost term, until the campaign is dropped or
     /// [resigns](Campaign::resign).
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub fn campaign(self) -> Campaign {
         Campaign {
-            role: Role::Candidate(tokio::spawn(self.clone().stand())),
+            role: Role::Candidate(tokio::spawn(self.clone().run_for_leader())),
             election: self,
         }
     }
 
-    /// Waits for its turn to lead, whether or not the store is there all the while.
-    async fn stand(self) -> Result<Lease> {
+    /// Waits until this candidate leads. Retries while the store is unavailable.
+    async fn run_for_leader(self) -> Result<Lease> {
         let host = self.client.host();
-        // One nonce for all attempts: a term that was granted without an answer is its own.
+        // One nonce for all attempts, so that a retry gets a term whose grant was not received.
         let nonce = format!("{:032x}", host.random());
         loop {
             match self.candidacy.clone().nonce(&nonce).acquire().await {
                 Err(error @ (Error::Unavailable(_) | Error::Indeterminate(_))) => {
-                    tracing::debug!(name = self.name, %error, "stands again soon");
-                    sleep_until(&**host, host.boot_time() + PAUSE).await;
+                    tracing::debug!(name = self.name, %error, "cannot run for leader: retrying");
+                    sleep_until(&**host, host.boot_time() + RETRY_DELAY).await;
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
 }
 
-/// A candidate that stands in the background, and tells when it leads and when it does no more.
+/// A candidate that runs for leader in the background, and reports when it starts and stops leading.
 ///
-/// A campaign that is dropped stands no more. If it leads, its term is released with the last who has a clone of that.
+/// Dropping a campaign ends the candidacy. If it leads, its term is released when the last clone of the term is dropped.
 ///
 /// ```
 /// use leasehold::client::Change;
@@ -134,7 +136,7 @@ impl Election {
 /// loop {
 ///     match campaign.next().await? {
 ///         Change::Elected(term) => println!("leading with fence {}", term.fence()),
-///         Change::Lost(reason) => println!("not any more: {reason}"),
+///         Change::Lost(reason) => println!("stopped leading: {reason}"),
 ///     }
 /// #   break;
 /// }
@@ -142,7 +144,7 @@ impl Election {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "a campaign that is dropped is over"]
+#[must_use = "dropping a campaign ends it"]
 pub struct Campaign {
     election: Election,
     role: Role,
@@ -152,80 +154,81 @@ pub struct Campaign {
 enum Role {
     Candidate(JoinHandle<Result<Lease>>),
     Leader(Arc<Lease>),
-    Over(Error),
+    Failed(Error),
 }
 
-/// What a candidate is told.
+/// A change of a candidate's role.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It leads, under this lease, for as long as that is not [lost](Lease::lost).
+    /// The candidate leads until this lease is [lost](Lease::lost).
     Elected(Arc<Lease>),
-    /// It leads no more, for this reason. It stands again.
+    /// The candidate lost its term for this reason, and runs again.
     Lost(Error),
 }
 
 impl Campaign {
-    /// Waits for the next change. A call that is dropped misses nothing.
+    /// Waits for the next change. Cancel-safe: a dropped call loses no change.
     ///
-    /// An error is one that standing again does not mend: the campaign is over.
+    /// # Errors
+    /// An error that a retry cannot fix, such as an invalid name. It ends the campaign.
     pub async fn next(&mut self) -> Result<Change> {
         match &mut self.role {
-            Role::Candidate(standing) => {
-                let answer = standing.await.unwrap_or_else(|_| Err(ended()));
-                let (role, change) = match answer.map(Arc::new) {
+            Role::Candidate(candidacy) => {
+                let result = candidacy.await.unwrap_or_else(|_| Err(shutting_down()));
+                let (role, change) = match result.map(Arc::new) {
                     Ok(term) => (Role::Leader(term.clone()), Ok(Change::Elected(term))),
-                    Err(error) => (Role::Over(error.clone()), Err(error)),
+                    Err(error) => (Role::Failed(error.clone()), Err(error)),
                 };
                 self.role = role;
                 change
             }
             Role::Leader(term) => {
                 let reason = term.lost().await;
-                self.role = Role::Candidate(tokio::spawn(self.election.clone().stand()));
+                self.role = Role::Candidate(tokio::spawn(self.election.clone().run_for_leader()));
                 Ok(Change::Lost(reason))
             }
-            Role::Over(error) => Err(error.clone()),
+            Role::Failed(error) => Err(error.clone()),
         }
     }
 
-    /// The term, while it leads as far as [`next`](Self::next) has told.
+    /// Returns the present term, if [`next`](Self::next) has returned it and it is not lost.
     pub fn term(&self) -> Option<&Arc<Lease>> {
         match &self.role {
             Role::Leader(term) => Some(term).filter(|term| !term.is_lost()),
-            Role::Candidate(_) | Role::Over(_) => None,
+            Role::Candidate(_) | Role::Failed(_) => None,
         }
     }
 
-    /// Who leads now; `None` if nobody does.
+    /// Returns the present leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         self.election.leader().await
     }
 
-    /// Stands no more, and lets go of the term if it leads: the next candidate leads at once. Whether it led.
+    /// Ends the candidacy, and releases the term: the next candidate leads at once. Returns whether this candidate led.
     pub async fn resign(mut self) -> Result<bool> {
         match &mut self.role {
-            Role::Candidate(standing) => {
-                standing.abort();
-                match standing.await {
+            Role::Candidate(candidacy) => {
+                candidacy.abort();
+                match candidacy.await {
                     Ok(Ok(term)) => term.release().await,
                     _ => Ok(false),
                 }
             }
-            Role::Leader(term) => term.let_go().await,
-            Role::Over(_) => Ok(false),
+            Role::Leader(term) => term.release_shared().await,
+            Role::Failed(_) => Ok(false),
         }
     }
 }
 
 impl Drop for Campaign {
     fn drop(&mut self) {
-        if let Role::Candidate(standing) = &self.role {
-            standing.abort();
+        if let Role::Candidate(candidacy) = &self.role {
+            candidacy.abort();
         }
     }
 }
 
-/// The task is ended by nobody else than the runtime.
-fn ended() -> Error {
-    Error::Unavailable("the runtime shuts down".into())
+/// Returns the error for a candidacy whose task was cancelled, which only a runtime that shuts down does.
+fn shutting_down() -> Error {
+    Error::Unavailable("cannot run for leader: the runtime is shutting down".into())
 }

@@ -1,4 +1,4 @@
-//! Gates: at most once per period, fleet-wide.
+//! Gates, which let one call pass per period across all processes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold_core::{Fence, Mode, Name, Text, Time};
 
 use super::Client;
-use super::gatehouse::{Admission, Asking};
+use super::throttle_cache::{Lookup, PendingRequest};
 use crate::{AcquireRequest, Acquired, Error, Hold, Holding, Result};
 
-/// A gate, which [`every`](Self::every) tells its period.
+/// A gate whose period is not set yet: see [`every`](Self::every).
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked until its period is told, and it is passed"]
+#[must_use = "nothing happens until `every`, and then `run` or `pass`"]
 pub struct Gate {
     client: Client,
     id: String,
@@ -23,10 +23,10 @@ impl Gate {
         Self { client, id }
     }
 
-    /// Lets one call pass per period, over all processes on the same store: from a millisecond to ten years.
+    /// Sets the period: one call passes per period, across all processes on the same store.
     ///
-    /// Whoever passes shuts the gate for its own period. Where the store's time comes in whole seconds, it may open
-    /// as much later.
+    /// The period is from a millisecond to ten years. A call that passes shuts the gate for its own period. If the store's
+    /// time has whole seconds, the gate may open up to a second later.
     pub fn every(self, period: Duration) -> Throttle {
         Throttle {
             owner: self.client.owner().clone(),
@@ -40,11 +40,11 @@ impl Gate {
 
 /// A gate that lets one call pass per period. Nothing happens until [`run`](Self::run) or [`pass`](Self::pass).
 ///
-/// Calls that are refused cost little: this process remembers for a while that the gate is shut, and of the calls
-/// that it makes at once on one gate only one asks the store. The others are told what that one was told: whoever
-/// asks while another passes is refused, and learns nothing of how that other's action ends.
+/// Refused calls are cheap: the client caches for a while that the gate is shut, and of concurrent calls on one gate
+/// only one is sent to the store. The others get its result: if it passes, they are refused, and do not learn how its
+/// action ends.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is asked until `run` or `pass`"]
+#[must_use = "nothing happens until `run` or `pass`"]
 pub struct Throttle {
     client: Client,
     id: String,
@@ -53,12 +53,12 @@ pub struct Throttle {
     cache_for: Duration,
 }
 
-/// What came of a call at a gate.
+/// The outcome of a call at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gated<T> {
-    /// It passed, with this result.
+    /// The call passed, with this result.
     Passed(T),
-    /// Somebody else passed within the period.
+    /// The call was refused: another one passed within the period.
     Throttled {
         /// How long until the gate opens.
         retry_after: Duration,
@@ -66,7 +66,7 @@ pub enum Gated<T> {
 }
 
 impl<T> Gated<T> {
-    /// What the call came to, if it passed.
+    /// Returns the result of the call, if it passed.
     pub fn passed(self) -> Option<T> {
         match self {
             Self::Passed(result) => Some(result),
@@ -74,7 +74,7 @@ impl<T> Gated<T> {
         }
     }
 
-    /// How long until the gate opens, if the call was refused.
+    /// Returns how long until the gate opens, if the call was refused.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Passed(_) => None,
@@ -82,7 +82,7 @@ impl<T> Gated<T> {
         }
     }
 
-    /// Calls this if the call was refused, with how long it is until the gate opens.
+    /// Calls `callback` if the call was refused, with the time until the gate opens.
     pub fn if_throttled(self, callback: impl FnOnce(Duration)) -> Self {
         if let Self::Throttled { retry_after } = self {
             callback(retry_after);
@@ -92,20 +92,20 @@ impl<T> Gated<T> {
 }
 
 impl Throttle {
-    /// For how long this process believes that a gate is shut, unless told otherwise.
+    /// How long a refusal is cached by default.
     pub const CACHE_FOR: Duration = Duration::from_secs(3);
 
-    /// For how long a refusal is remembered and given again without asking the store, while the gate is shut: 3 s
-    /// unless told otherwise. Zero: every call asks.
+    /// Sets how long the client caches that the gate is shut, at most until it opens: 3 s by default. Zero disables the
+    /// cache.
     ///
-    /// The memory only ever refuses. Until it fades, a gate that another process opened again after a failure stays
-    /// shut in this one.
+    /// While it is cached, calls are refused without a call to the store. If another process reopens the gate after a
+    /// failure, it therefore stays shut in this one for up to this time.
     pub fn cache_for(mut self, span: Duration) -> Self {
         self.cache_for = span;
         self
     }
 
-    /// Who asks, for people: `host:pid` unless told otherwise.
+    /// Sets the description of the caller that other clients see: `host:pid` by default.
     pub fn owner(mut self, owner: impl Into<Text>) -> Self {
         self.owner = owner.into();
         self
@@ -113,9 +113,11 @@ impl Throttle {
 
     /// Runs the action if the gate is open, and shuts it for the period.
     ///
-    /// An action that fails or panics opens the gate again, and its error or panic is handed on. One that succeeds
-    /// leaves it shut, and so does one whose fate is unknown: because the process died, or because this call was
-    /// dropped. Errors of the gate itself come as the action's error type.
+    /// An action that fails or panics reopens the gate, and its error or panic is passed on to the caller. The gate stays
+    /// shut if the action succeeds, if the process dies, or if this call is dropped.
+    ///
+    /// # Errors
+    /// The error of the action, or an [`Error`] of the gate itself, converted to the error type of the action.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,38 +147,40 @@ impl Throttle {
             Gated::Passed(pass) => pass,
             Gated::Throttled { retry_after } => return Ok(Gated::Throttled { retry_after }),
         };
-        match caught(async move { action().await }).await {
+        match catch_panic(async move { action().await }).await {
             Ok(Ok(result)) => Ok(Gated::Passed(result)),
             Ok(Err(error)) => {
-                pass.open_or_leave().await;
+                pass.try_open_again().await;
                 Err(error)
             }
             Err(panic) => {
-                pass.open_or_leave().await;
+                pass.try_open_again().await;
                 resume_unwind(panic)
             }
         }
     }
 
-    /// Passes the gate if it is open, and shuts it for the period. What is done then is up to the caller, who may
-    /// [open it again](Pass::open_again).
+    /// Passes the gate if it is open, and shuts it for the period. The caller may [open it again](Pass::open_again) if the
+    /// action that follows fails.
     ///
-    /// A call that is dropped before it is answered leaves the gate open, or shut if the answer was already on its
-    /// way. After [`Error::Indeterminate`] it may be shut.
+    /// A call that is dropped leaves the gate open, or shut if the store had already responded.
+    ///
+    /// # Errors
+    /// After [`Error::Indeterminate`] the gate may be shut.
     pub async fn pass(self) -> Result<Gated<Pass>> {
         let name = Name::gate(&self.id)?;
-        let gates = self.client.gates();
+        let cache = self.client.throttle_cache();
         let shut_until = loop {
-            match gates.enter(&name, self.client.now(), self.cache_for) {
-                Admission::Shut(until) => break until,
-                Admission::Wait(mut answer) => {
-                    let answer = answer.wait_for(Option::is_some).await;
-                    // Without an answer the one who asked has gone: somebody else is to ask.
-                    if let Some(answer) = answer.ok().and_then(|answer| answer.clone()) {
-                        break answer?;
+            match cache.look_up(&name, self.client.now(), self.cache_for) {
+                Lookup::Shut(until) => break until,
+                Lookup::Pending(mut response) => {
+                    let response = response.wait_for(Option::is_some).await;
+                    // Without a response, the call that sent the request was dropped: look up again.
+                    if let Some(response) = response.ok().and_then(|response| response.clone()) {
+                        break response?;
                     }
                 }
-                Admission::Ask(asking) => return self.ask(&name, asking).await,
+                Lookup::Miss(pending) => return self.pass_in_store(&name, pending).await,
             }
         };
         Ok(Gated::Throttled {
@@ -184,22 +188,22 @@ impl Throttle {
         })
     }
 
-    /// Asks the store, and tells those who wait for its answer.
-    async fn ask(&self, name: &Name, asking: Asking<'_>) -> Result<Gated<Pass>> {
+    /// Passes the gate in the store, and completes the calls that wait for the same response.
+    async fn pass_in_store(&self, name: &Name, pending: PendingRequest<'_>) -> Result<Gated<Pass>> {
         let request = AcquireRequest {
             name: name.clone(),
-            nonce: self.client.fresh_nonce()?,
+            nonce: self.client.new_nonce()?,
             owner: self.owner.clone(),
             ttl: self.period,
             mode: Mode::Exclusive,
             fence: None,
             wait: Duration::ZERO,
         };
-        let asked = self.client.now();
-        // Counted from the question: the memory is never longer than the gate is shut.
+        // Cached from the send of the request, so that the entry never outlasts the period.
+        let sent = self.client.now();
         match self.client.leases().acquire(request).await {
             Ok(Acquired::Granted(hold)) => {
-                asking.shut(asked, asked + self.period);
+                pending.complete_shut(sent, sent + self.period);
                 Ok(Gated::Passed(Pass::new(
                     self.client.clone(),
                     name.clone(),
@@ -207,20 +211,20 @@ impl Throttle {
                 )))
             }
             Ok(Acquired::Held(held)) => {
-                asking.shut(asked, asked + held.retry_after);
+                pending.complete_shut(sent, sent + held.retry_after);
                 Ok(Gated::Throttled {
                     retry_after: held.retry_after,
                 })
             }
             Err(error) => {
-                asking.failed(&error);
+                pending.complete_failed(&error);
                 Err(error)
             }
         }
     }
 }
 
-/// A gate that was passed. It stays shut for the period, whatever becomes of this, unless it is
+/// A pass through a gate. The gate stays shut for the period, even if this is dropped, unless it is
 /// [opened again](Self::open_again).
 ///
 /// ```
@@ -228,7 +232,7 @@ impl Throttle {
 /// # async fn main() -> leasehold::Result<()> {
 /// # let client = leasehold::connect("memory:").await?;
 /// let gate = client.gate("device-42").every(std::time::Duration::from_secs(60));
-/// let pass = gate.clone().pass().await?.passed().expect("nobody else has passed");
+/// let pass = gate.clone().pass().await?.passed().expect("the gate is open");
 /// let first = pass.fence();
 /// assert!(pass.open_again().await?);
 ///
@@ -257,48 +261,49 @@ impl Pass {
         }
     }
 
-    /// The gate's name.
+    /// Returns the name of the gate.
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// The fencing token: each pass has a higher one than every pass before it.
+    /// Returns the fencing token: higher than that of every earlier pass.
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// When the gate was passed, in the store's time.
+    /// Returns when the gate was passed, in store time.
     pub fn passed_at(&self) -> Time {
         self.passed_at
     }
 
-    /// Until when it is shut, in the store's time.
+    /// Returns when the gate opens, in store time.
     pub fn shut_until(&self) -> Time {
         self.shut_until
     }
 
-    /// Opens the gate again before the period is over. Whether it was still shut by this pass: if another has passed
-    /// since, that one's period goes on.
+    /// Opens the gate before the end of the period. Returns whether it was still shut by this pass: if another call has
+    /// passed since, the gate stays shut for the period of that call.
     pub async fn open_again(self) -> Result<bool> {
-        let who = Holding::Fence(self.fence);
-        let opened = self.client.leases().release(&self.name, who).await;
-        self.client.gates().opened(&self.name);
-        opened
+        let holder = Holding::Fence(self.fence);
+        let released = self.client.leases().release(&self.name, holder).await;
+        self.client.throttle_cache().reopened(&self.name);
+        released
     }
 
-    async fn open_or_leave(self) {
+    /// Opens the gate again. If that fails, it opens after the period.
+    async fn try_open_again(self) {
         let name = self.name.clone();
         if let Err(error) = self.open_again().await {
-            tracing::debug!(%name, %error, "not opened again: left shut for the period");
+            tracing::debug!(%name, %error, "cannot open the gate again: it stays shut for the period");
         }
     }
 }
 
-/// The result of an action, or what it panicked with.
-async fn caught<T>(action: impl Future<Output = T>) -> std::thread::Result<T> {
+/// Returns the result of an action, or the payload of its panic.
+async fn catch_panic<T>(action: impl Future<Output = T>) -> std::thread::Result<T> {
     let mut action = std::pin::pin!(action);
     std::future::poll_fn(|context| {
-        // It is dropped without being looked at again.
+        // Unwind-safe: after a panic the action is only dropped.
         match catch_unwind(AssertUnwindSafe(|| action.as_mut().poll(context))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),

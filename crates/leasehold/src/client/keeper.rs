@@ -1,7 +1,7 @@
-//! Keeps the leases of a client: renews them in time, many in one call, and gives up those that it could not.
+//! Renews the leases of a client in time, many in one call, and gives up leases that could not be renewed.
 //!
-//! One task for all of them, started with the first lease and gone with the last. It never waits for an answer
-//! itself: renewals are tasks of their own, so that a hung one keeps no lease from being given up in time.
+//! One task serves all leases. It starts with the first lease and ends after the last. It never waits for a response:
+//! renewals run in tasks of their own, so that a hanging one cannot delay the expiry of another lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,25 +9,23 @@ use std::time::Duration;
 use leasehold_core::BootTime;
 use tokio::sync::Notify;
 
-use super::standing::{Over, Standing};
+use super::lease_state::{End, LeaseState};
 use super::table::{Id, Table};
 use crate::host::{Host, sleep_until};
 use crate::{Error, Holding, Leases, RenewRequest, Renewed, Result};
 
-/// The longest that one attempt to renew may take, however long the ttl: connections die silently.
-const ATTEMPT: Duration = Duration::from_secs(10);
-/// The first pause after a failed attempt. Each is twice as long as the one before…
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// …up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The shortest pause.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-/// The keeper looks at the boot clock at least this often, and stays this long without a lease: programs that take
-/// one after the other need no new one each time.
-const TICK: Duration = Duration::from_millis(100);
-/// How long to let go waits for a renewal under way. One that arrives later is harmless, since the store refuses
-/// its fence.
-const JOIN: Duration = Duration::from_secs(1);
+/// The timeout of one attempt to renew, however long the ttl: connections can die silently.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The delay after the first failed attempt. It doubles with each further failure.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
+/// The longest time between two checks of the boot clock. The task also lives this long without a lease, so that a program
+/// that takes leases one after the other does not start a task for each.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a release waits for a pending renewal. A renewal that arrives after the release is harmless: the store
+/// refuses its fence.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Keeper {
     leases: Arc<dyn Leases>,
@@ -36,7 +34,7 @@ pub(super) struct Keeper {
     wake: Notify,
 }
 
-type Batch = Vec<(Id, Arc<Standing>)>;
+type Batch = Vec<(Id, Arc<LeaseState>)>;
 
 impl Keeper {
     pub(super) fn new(leases: Arc<dyn Leases>, host: Arc<dyn Host>) -> Self {
@@ -52,35 +50,35 @@ impl Keeper {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a lease from now on.
-    pub(super) fn keep(self: &Arc<Self>, standing: Arc<Standing>) -> Id {
-        let due = self.third(&standing);
+    /// Starts to renew a lease.
+    pub(super) fn add(self: &Arc<Self>, lease: Arc<LeaseState>) -> Id {
+        let renews_at = self.next_renewal(&lease);
         let mut table = self.table();
-        let id = table.insert(standing, due);
-        let attended = std::mem::replace(&mut table.attended, true);
-        self.hurry(&table);
+        let id = table.insert(lease, renews_at);
+        let had_task = std::mem::replace(&mut table.has_task, true);
+        self.wake_if_late(&table);
         drop(table);
-        if !attended {
-            // Not under the lock: a runtime that shuts down drops the attendance at once.
-            tokio::spawn(Attendance::of(self.clone()).attend());
+        if !had_task {
+            // Outside the lock: a runtime that shuts down drops the task at once.
+            tokio::spawn(KeeperTask::new(self.clone()).run());
         }
         id
     }
 
-    /// Wakes the attendant if it would look too late.
-    fn hurry(&self, table: &Table) {
-        if table.next().is_some_and(|next| next < table.planned) {
+    /// Wakes the task if its next check would be too late.
+    fn wake_if_late(&self, table: &Table) {
+        if table.next_due().is_some_and(|due| due < table.next_check) {
             self.wake.notify_one();
         }
     }
 
-    /// Gives up what is over, starts the renewals that are due, and tells when to look again; `None` when there has
-    /// been no lease for a while.
-    fn look(self: &Arc<Self>, idle: &mut bool) -> Option<BootTime> {
+    /// Gives up expired leases and starts due renewals. Returns the time of the next check, or `None` if there was no lease
+    /// during the last interval.
+    fn check(self: &Arc<Self>, is_idle: &mut bool) -> Option<BootTime> {
         let now = self.host.boot_time();
         let mut table = self.table();
-        while let Some(standing) = table.take_over(now) {
-            standing.end(Over::Lost(Error::Expired));
+        while let Some(lease) = table.take_expired(now) {
+            lease.set_end(End::Lost(Error::Expired));
         }
         loop {
             let batch = table.take_due(now);
@@ -90,228 +88,248 @@ impl Keeper {
             let keeper = self.clone();
             tokio::spawn(async move { keeper.renew(batch).await });
         }
-        if std::mem::replace(idle, table.is_empty()) && *idle {
-            // Under the same lock that `keep` takes: a lease that comes now brings its own attendant.
-            table.attended = false;
+        if std::mem::replace(is_idle, table.is_empty()) && *is_idle {
+            // Under the lock that `add` takes: a lease that is added later starts a new task.
+            table.has_task = false;
             return None;
         }
-        let tick = now + TICK;
-        table.planned = table.next().map_or(tick, |next| next.min(tick));
-        Some(table.planned)
+        let latest = now + CHECK_INTERVAL;
+        table.next_check = table.next_due().map_or(latest, |due| due.min(latest));
+        Some(table.next_check)
     }
 
     /// Renews leases that are marked as being renewed.
     async fn renew(&self, batch: Batch) -> Vec<Result<()>> {
         let now = self.host.boot_time();
-        let left = batch.iter().map(|(_, standing)| standing.ends().since(now));
-        // Half of what is left: time enough for another attempt, and another.
-        let within = (left.min().unwrap_or_default() / 2).min(ATTEMPT);
+        let left = batch
+            .iter()
+            .map(|(_, lease)| lease.gives_up_at().since(now));
+        // Half of the remaining time leaves enough for further attempts.
+        let timeout = (left.min().unwrap_or_default() / 2).min(ATTEMPT_TIMEOUT);
         let requests = batch
             .iter()
-            .map(|(_, standing)| RenewRequest {
-                name: standing.name.clone(),
-                fence: standing.fence,
+            .map(|(_, lease)| RenewRequest {
+                name: lease.name.clone(),
+                fence: lease.fence,
                 ttl: None,
             })
             .collect();
-        let renewal = self.leases.renew(requests, within);
-        // A little more, for those that keep to the limit but answer only then.
-        let answers = tokio::time::timeout(within + within / 4, renewal)
+        let renewal = self.leases.renew(requests, timeout);
+        // Some extra time for implementations that respond exactly at the timeout.
+        let responses = tokio::time::timeout(timeout + timeout / 4, renewal)
             .await
             .unwrap_or_default();
-        let missing = || Err(Error::Unavailable("the renewal was not answered".into()));
-        let answers = answers.into_iter().chain(std::iter::repeat_with(missing));
-        let settled = batch.into_iter().zip(answers);
-        let settled = settled.map(|((id, standing), answer)| self.settle(id, &standing, answer));
-        settled.collect()
+        let missing = || {
+            let unanswered = "cannot renew the lease: the store did not respond in time";
+            Err(Error::Unavailable(unanswered.into()))
+        };
+        let responses = responses.into_iter().chain(std::iter::repeat_with(missing));
+        let results = batch
+            .into_iter()
+            .zip(responses)
+            .map(|((id, lease), response)| self.complete_renewal(id, &lease, response));
+        results.collect()
     }
 
-    /// Takes in the answer to a renewal.
-    fn settle(&self, id: Id, standing: &Standing, answer: Result<Renewed>) -> Result<()> {
+    /// Applies the response to a renewal, and schedules the next one.
+    fn complete_renewal(
+        &self,
+        id: Id,
+        lease: &LeaseState,
+        response: Result<Renewed>,
+    ) -> Result<()> {
         let mut table = self.table();
-        let gone = || standing.over().map_or(Error::Expired, Over::reason);
-        // Given up meanwhile: no answer revives it.
-        let kept = table.get_mut(id).ok_or_else(gone)?;
-        kept.renewing = false;
-        standing.announce();
-        if kept.closing {
-            return answer.map(drop);
+        // A lease that was given up meanwhile stays lost.
+        let ended = || lease.end().map_or(Error::Expired, End::into_error);
+        let entry = table.get_mut(id).ok_or_else(ended)?;
+        entry.is_renewing = false;
+        lease.notify();
+        if entry.is_closing {
+            return response.map(drop);
         }
-        kept.failures = if answer.is_ok() { 0 } else { kept.failures + 1 };
-        let failures = kept.failures;
-        let result = self.apply(&mut table, id, standing, answer);
-        let due = match &result {
-            Ok(()) => self.third(standing),
+        entry.failures = if response.is_ok() {
+            0
+        } else {
+            entry.failures + 1
+        };
+        let failures = entry.failures;
+        let result = self.apply(&mut table, id, lease, response);
+        let renews_at = match &result {
+            Ok(()) => self.next_renewal(lease),
             Err(error) => {
-                tracing::debug!(name = %standing.name, %error, failures, "not renewed");
-                self.pause(standing, failures)
+                tracing::debug!(name = %lease.name, %error, failures, "cannot renew the lease");
+                self.next_retry(lease, failures)
             }
         };
-        table.schedule(id, due);
-        self.hurry(&table);
+        table.schedule(id, renews_at);
+        self.wake_if_late(&table);
         result
     }
 
-    /// Takes in an answer that renews a lease, or tells that it is over.
+    /// Applies a response that extends or ends a lease.
     fn apply(
         &self,
         table: &mut Table,
         id: Id,
-        standing: &Standing,
-        answer: Result<Renewed>,
+        lease: &LeaseState,
+        response: Result<Renewed>,
     ) -> Result<()> {
-        let result = match answer {
-            // Between its deadline and now its holder had no right to believe. Once over, always over.
-            Ok(_) if self.host.boot_time() >= standing.ends() => Err(Error::Expired),
+        let result = match response {
+            // The lease is lost once its old deadline has passed, even if the renewal succeeded.
+            Ok(_) if self.host.boot_time() >= lease.gives_up_at() => Err(Error::Expired),
             Ok(renewed) => {
-                standing.extend(renewed.deadline, renewed.renewal.expires_at);
-                table.moved(id);
+                lease.extend(renewed.deadline, renewed.renewal.expires_at);
+                table.update_expiry(id);
                 Ok(())
             }
             Err(error) => Err(error),
         };
         if let Err(reason @ (Error::Fenced | Error::Expired)) = &result {
             table.remove(id);
-            standing.end(Over::Lost(reason.clone()));
+            lease.set_end(End::Lost(reason.clone()));
         }
         result
     }
 
-    /// Takes in what an update said of the lease.
-    pub(super) fn updated(&self, id: Id, standing: &Standing, answer: Result<Renewed>) {
+    /// Applies the response to an update, which also renews the lease.
+    pub(super) fn apply_update(&self, id: Id, lease: &LeaseState, response: Result<Renewed>) {
         let mut table = self.table();
         if table.get_mut(id).is_some() {
-            let renewed = self.apply(&mut table, id, standing, answer).is_ok();
-            let kept = table.get_mut(id);
-            if kept.is_some_and(|kept| renewed && !kept.renewing && !kept.closing) {
-                table.schedule(id, self.third(standing));
+            let is_renewed = self.apply(&mut table, id, lease, response).is_ok();
+            let entry = table.get_mut(id);
+            if entry.is_some_and(|entry| is_renewed && !entry.is_renewing && !entry.is_closing) {
+                table.schedule(id, self.next_renewal(lease));
             }
         }
     }
 
-    /// Renews a lease now, after a renewal that is under way.
-    pub(super) async fn renew_now(self: &Arc<Self>, id: Id, standing: &Standing) -> Result<()> {
-        let start = || match (standing.over(), self.table().start(id)) {
-            (Some(over), _) => Some(Err(over.reason())),
+    /// Renews a lease now, or after a pending renewal.
+    pub(super) async fn renew_now(self: &Arc<Self>, id: Id, lease: &LeaseState) -> Result<()> {
+        let start = || match (lease.end(), self.table().start_renewal(id)) {
+            (Some(end), _) => Some(Err(end.into_error())),
             (None, started) => started.map(Ok),
         };
-        let batch = vec![standing.wait_for(start).await?];
+        let batch = vec![lease.wait_for(start).await?];
         let keeper = self.clone();
-        // A task of its own, so that a caller that goes away leaves no renewal without an end.
+        // In a separate task, so that the renewal is completed even if the caller is cancelled.
         let renewal = tokio::spawn(async move { keeper.renew(batch).await });
-        let answers = renewal.await.unwrap_or_default();
-        answers
-            .into_iter()
-            .next()
-            .unwrap_or_else(|| Err(Error::Unavailable("the renewal was ended".into())))
+        let results = renewal.await.unwrap_or_default();
+        results.into_iter().next().unwrap_or_else(|| {
+            let cancelled = "cannot renew the lease: the runtime is shutting down";
+            Err(Error::Unavailable(cancelled.into()))
+        })
     }
 
-    /// Starts no more renewals of this lease; the answer of one under way means nothing.
+    /// Stops the renewals of a lease. The result of a pending one is ignored.
     pub(super) fn stop(&self, id: Id) {
         let mut table = self.table();
         table.unschedule(id);
-        if let Some(kept) = table.get_mut(id) {
-            kept.closing = true;
+        if let Some(entry) = table.get_mut(id) {
+            entry.is_closing = true;
         }
     }
 
-    /// Waits for a renewal that is under way.
-    pub(super) async fn join(&self, id: Id, standing: &Standing) {
-        let joined = standing.wait_for(|| {
-            let renewing = self.table().get_mut(id).is_some_and(|kept| kept.renewing);
-            (!renewing).then_some(())
+    /// Waits for a pending renewal, up to a timeout.
+    pub(super) async fn join(&self, id: Id, lease: &LeaseState) {
+        let is_done = lease.wait_for(|| {
+            let entry_is_renewing = self
+                .table()
+                .get_mut(id)
+                .is_some_and(|entry| entry.is_renewing);
+            (!entry_is_renewing).then_some(())
         });
-        let _ = tokio::time::timeout(JOIN, joined).await;
+        let _ = tokio::time::timeout(JOIN_TIMEOUT, is_done).await;
     }
 
-    /// Lets go of a lease, after a renewal that is under way. Whether there was something to let go of.
-    pub(super) async fn let_go(&self, id: Id, standing: &Standing) -> Result<bool> {
+    /// Releases a lease after a pending renewal. Returns whether it was still held.
+    pub(super) async fn release(&self, id: Id, lease: &LeaseState) -> Result<bool> {
         self.stop(id);
-        standing.end(Over::LetGo);
-        self.join(id, standing).await;
-        self.forget(id, standing, Over::LetGo);
-        let who = Holding::Fence(standing.fence);
-        self.leases.release(&standing.name, who).await
+        lease.set_end(End::Released);
+        self.join(id, lease).await;
+        self.remove(id, lease, End::Released);
+        let holder = Holding::Fence(lease.fence);
+        self.leases.release(&lease.name, holder).await
     }
 
-    /// Renews it again, after all.
-    pub(super) fn reopen(&self, id: Id, standing: &Standing) {
+    /// Resumes the renewals of a lease after [`stop`](Self::stop).
+    pub(super) fn resume(&self, id: Id, lease: &LeaseState) {
         let mut table = self.table();
-        if let Some(kept) = table.get_mut(id) {
-            kept.closing = false;
-            if !kept.renewing {
-                table.schedule(id, self.third(standing));
+        if let Some(entry) = table.get_mut(id) {
+            entry.is_closing = false;
+            if !entry.is_renewing {
+                table.schedule(id, self.next_renewal(lease));
             }
         }
-        standing.announce();
+        lease.notify();
     }
 
-    /// Keeps it no more.
-    pub(super) fn forget(&self, id: Id, standing: &Standing, over: Over) {
+    /// Removes a lease that has ended.
+    pub(super) fn remove(&self, id: Id, lease: &LeaseState, end: End) {
         self.table().remove(id);
-        standing.end(over);
+        lease.set_end(end);
     }
 
-    /// A third of what is left from now, a little early at random so that fleets do not renew in step.
-    fn third(&self, standing: &Standing) -> BootTime {
+    /// Returns the time of the next renewal: after a third of the remaining time, with some jitter so that the processes
+    /// of a fleet do not renew at the same moment.
+    fn next_renewal(&self, lease: &LeaseState) -> BootTime {
         let now = self.host.boot_time();
-        let third = standing.ends().since(now).min(standing.ttl) / 3;
+        let third = lease.gives_up_at().since(now).min(lease.ttl) / 3;
         now + self.jitter(third, 90)
     }
 
-    /// The pause after so many failures: never more than a quarter of what is left.
-    fn pause(&self, standing: &Standing, failures: u32) -> BootTime {
+    /// Returns the time of the next retry: exponential backoff with jitter, at most a quarter of the remaining time.
+    fn next_retry(&self, lease: &LeaseState, failures: u32) -> BootTime {
         let now = self.host.boot_time();
-        let pause = FIRST_PAUSE
+        let delay = FIRST_RETRY_DELAY
             .saturating_mul(1 << failures.saturating_sub(1).min(10))
-            .min(LONGEST_PAUSE)
-            .min(standing.ends().since(now) / 4);
-        now + self.jitter(pause, 50).max(SHORTEST_PAUSE)
+            .min(MAX_RETRY_DELAY)
+            .min(lease.gives_up_at().since(now) / 4);
+        now + self.jitter(delay, 50).max(MIN_RETRY_DELAY)
     }
 
-    /// From `least` per cent of a span to all of it, at random.
-    fn jitter(&self, span: Duration, least: u32) -> Duration {
-        let random = (self.host.random() % u128::from(101 - least)) as u32;
-        span * (least + random) / 100
+    /// Returns a random duration from `min_percent` of `span` to all of it.
+    fn jitter(&self, span: Duration, min_percent: u32) -> Duration {
+        let random = (self.host.random() % u128::from(101 - min_percent)) as u32;
+        span * (min_percent + random) / 100
     }
 }
 
-/// The task that looks after a keeper's table.
-struct Attendance {
+/// The task that checks a keeper's table.
+struct KeeperTask {
     keeper: Arc<Keeper>,
-    ended: bool,
+    has_ended: bool,
 }
 
-impl Attendance {
-    fn of(keeper: Arc<Keeper>) -> Self {
+impl KeeperTask {
+    fn new(keeper: Arc<Keeper>) -> Self {
         Self {
             keeper,
-            ended: false,
+            has_ended: false,
         }
     }
 
-    async fn attend(mut self) {
-        let (keeper, mut idle) = (&self.keeper, false);
-        while let Some(next) = keeper.look(&mut idle) {
+    async fn run(mut self) {
+        let (keeper, mut is_idle) = (&self.keeper, false);
+        while let Some(next_check) = keeper.check(&mut is_idle) {
             tokio::select! {
-                () = sleep_until(&*keeper.host, next) => {}
+                () = sleep_until(&*keeper.host, next_check) => {}
                 () = keeper.wake.notified() => {}
             }
         }
-        self.ended = true;
+        self.has_ended = true;
     }
 }
 
-impl Drop for Attendance {
+impl Drop for KeeperTask {
     fn drop(&mut self) {
-        if self.ended {
+        if self.has_ended {
             return;
         }
-        // The runtime has gone: nobody renews what is left any more, nor watches the time.
+        // The runtime was dropped: the remaining leases can neither be renewed nor expire in time.
         let mut table = self.keeper.table();
-        table.attended = false;
-        for standing in table.drain() {
-            standing.end(Over::Lost(Error::Expired));
+        table.has_task = false;
+        for lease in table.drain() {
+            lease.set_end(End::Lost(Error::Expired));
         }
     }
 }

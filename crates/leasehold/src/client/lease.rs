@@ -12,17 +12,17 @@ use tokio::sync::watch;
 use super::Client;
 use super::edit::{Completion, Edit};
 use super::keeper::Keeper;
-use super::standing::{Over, Standing};
+use super::lease_state::{End, LeaseState};
 use super::table::Id;
 use crate::{Error, Hold, Result};
 
 /// A lease that this process holds. It is renewed in the background until it is released, dropped or lost.
 ///
-/// Whoever acts under a lease obeys [`lost`](Self::lost), and passes the [`fence`](Self::fence) on to every resource
-/// that can check it. Dropping the guard stops the renewals and releases the lease in the background, best effort;
-/// [`release`](Self::release) says whether that worked, and [`Client::close`] waits for it.
+/// The holder must stop its work when [`lost`](Self::lost) completes, and should pass the [`fence`](Self::fence) to every
+/// resource that can check it. Dropping the guard stops the renewals and releases the lease in the background, best effort.
+/// [`release`](Self::release) returns the result of the release, and [`Client::close`] waits for releases in the background.
 ///
-/// A guard that is dropped at once protects nothing, so the compiler warns of it:
+/// A guard that is dropped at once protects nothing, so the compiler warns about it:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -34,90 +34,90 @@ use crate::{Error, Hold, Result};
 /// ```
 /// #![deny(unused_must_use)]
 /// # async fn protected(client: leasehold::Client) -> leasehold::Result<()> {
-/// let _lease = client.lease("nightly-report").acquire().await?; // held to the end of the block
+/// let _lease = client.lease("nightly-report").acquire().await?; // held until the end of the block
 /// # Ok(()) }
 /// ```
-#[must_use = "a lease that is not kept is released at once: give it a name, such as `_lease`"]
+#[must_use = "a lease is released when it is dropped: bind it to a variable, such as `_lease`"]
 pub struct Lease {
     client: Client,
-    standing: Arc<Standing>,
+    state: Arc<LeaseState>,
     id: Id,
     runtime: Handle,
-    /// There is nothing more to release.
-    settled: AtomicBool,
+    /// Nothing is left to release.
+    is_released: AtomicBool,
 }
 
 impl Lease {
     pub(super) fn new(client: Client, name: Name, hold: Hold, runtime: Handle) -> Self {
-        let standing = Arc::new(Standing::new(name, hold));
-        let id = client.keeper().keep(standing.clone());
+        let state = Arc::new(LeaseState::new(name, hold));
+        let id = client.keeper().add(state.clone());
         Self {
             client,
-            standing,
+            state,
             id,
             runtime,
-            settled: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &Name {
-        &self.standing.name
+        &self.state.name
     }
 
-    /// The fencing token. Every later holder has a higher one, so a resource that refuses lower fences than it has
-    /// seen is safe even from a holder that does not know yet that it has lost the lease.
+    /// Returns the fencing token. Every later holder has a higher one, so a resource that refuses fences lower than the
+    /// highest it has seen is safe even from a holder that has not yet noticed the loss of its lease.
     pub fn fence(&self) -> Fence {
-        self.standing.fence
+        self.state.fence
     }
 
-    /// The body as it was granted, or as it was last written through this guard.
+    /// Returns the body as it was when the lease was granted, or as it was last written through this guard.
     pub fn body(&self) -> Text {
-        self.standing.known().body.clone()
+        self.state.data().body.clone()
     }
 
-    /// The work item's state, likewise.
+    /// Returns the work item's state as it was when the lease was granted, or as it was last written through this guard.
     pub fn state(&self) -> Option<Text> {
-        self.standing.known().state.clone()
+        self.state.data().state.clone()
     }
 
-    /// How the last exclusive holder ended; `None` if there was none.
+    /// Returns the last exclusive holder that ended; `None` if there was none.
     pub fn last(&self) -> Option<&LastHolder> {
-        self.standing.last.as_ref()
+        self.state.last.as_ref()
     }
 
-    /// How it came to be granted.
+    /// Returns how the lease was granted.
     pub fn granted(&self) -> GrantKind {
-        self.standing.granted
+        self.state.granted
     }
 
-    /// How long it outlives its last renewal.
+    /// Returns how long the lease lasts without a renewal.
     pub fn ttl(&self) -> Duration {
-        self.standing.ttl
+        self.state.ttl
     }
 
-    /// When it was granted, in the store's time.
+    /// Returns when the lease was granted, in store time.
     pub fn acquired_at(&self) -> Time {
-        self.standing.acquired_at
+        self.state.acquired_at
     }
 
-    /// When it is over unless it is renewed, in the store's time: for people. Use [`deadline`](Self::deadline) to
-    /// decide anything.
+    /// Returns when the lease expires unless it is renewed, in store time. It is meant for people: base decisions on
+    /// [`deadline`](Self::deadline).
     pub fn expires_at(&self) -> Time {
-        self.standing.known().expires_at
+        self.state.data().expires_at
     }
 
-    /// Until when its holder may believe in it unless it is renewed, by this machine's boot clock.
+    /// Returns until when the holder may rely on the lease unless it is renewed, by this machine's boot clock.
     pub fn deadline(&self) -> BootTime {
-        self.standing.deadline()
+        self.state.deadline()
     }
 
-    /// Every new deadline from now on.
+    /// Returns a channel that receives each new deadline.
     pub fn watch_deadline(&self) -> watch::Receiver<BootTime> {
-        self.standing.watch_deadline()
+        self.state.watch_deadline()
     }
 
-    /// How much time is left unless it is renewed; none once it is lost.
+    /// Returns the time until the deadline; zero if the lease is lost.
     pub fn time_left(&self) -> Duration {
         if self.is_lost() {
             return Duration::ZERO;
@@ -125,77 +125,82 @@ impl Lease {
         self.deadline().since(self.client.host().boot_time())
     }
 
-    /// Whether it is lost. Once lost, always lost.
+    /// Returns whether the lease is lost or released. A lost lease stays lost.
     pub fn is_lost(&self) -> bool {
-        self.reason().is_some()
+        self.end_reason().is_some()
     }
 
-    /// Completes once the lease is lost: [`Error::Expired`] if it could not be renewed in time, [`Error::Fenced`] if
-    /// somebody broke it or took it over with the same nonce. Whatever is done under the lease must stop then.
+    /// Waits until the lease is lost, and returns the reason. All work under the lease must stop then.
     ///
-    /// A local timer sees to it, so it fires in time even when the network hangs, but not while the runtime is kept
-    /// from running: work that blocks asks [`is_lost`](Self::is_lost), which looks at the clock itself. It can be
-    /// awaited any number of times, and does not borrow the lease: where it outlives the guard, it completes when
-    /// that is released.
+    /// The reason is [`Error::Expired`] if the lease was not renewed in time, and [`Error::Fenced`] if it was broken,
+    /// released, or granted again by the same nonce.
+    ///
+    /// It depends on a local timer, so it completes in time even if the network hangs, but not while the runtime is blocked:
+    /// blocking work should call [`is_lost`](Self::is_lost), which reads the clock. The future does not borrow the lease, and
+    /// any number of them can be awaited.
     pub fn lost(&self) -> impl Future<Output = Error> + Send + use<> {
-        let standing = self.standing.clone();
-        async move { standing.wait_for(|| standing.over()).await.reason() }
+        let state = self.state.clone();
+        async move { state.wait_for(|| state.end()).await.into_error() }
     }
 
-    /// Writes the body, and renews: the next holder resumes from it, whatever becomes of this one.
+    /// Writes the body, and renews the lease. The next holder can resume from the body.
+    ///
+    /// # Errors
+    /// Those of [`Edit::save`].
     pub async fn update(&self, body: impl Into<Text>) -> Result<()> {
         self.edit().body(body).save().await
     }
 
-    /// Ends the work: writes a work item's state, or the body, or both, and releases the lease, all in one write.
+    /// Completes the work: writes the body, the work item's state or both, and releases the lease, in one write.
     pub fn complete(&self) -> Completion<'_> {
         Completion::new(self)
     }
 
-    /// Body and state, to be written in one write.
+    /// Changes the body and the state in one write.
     pub fn edit(&self) -> Edit<'_> {
         Edit::new(self)
     }
 
-    /// Renews now. That is done in the background anyway: use this to learn whether it still works.
+    /// Renews the lease now. Leases are renewed in the background anyway: use this to check that renewals succeed.
     pub async fn renew(&self) -> Result<()> {
         self.check()?;
-        self.keeper().renew_now(self.id, &self.standing).await
+        self.keeper().renew_now(self.id, &self.state).await
     }
 
-    /// Lets go, after a renewal that is under way. Whether there was something to let go of: `false` when the lease
-    /// was lost and somebody else may have it.
+    /// Releases the lease, after a pending renewal. Returns whether it was still held: `false` if it was lost, and another
+    /// client may hold it.
     pub async fn release(self) -> Result<bool> {
-        self.let_go().await
+        self.release_shared().await
     }
 
-    pub(super) async fn let_go(&self) -> Result<bool> {
-        if self.settled.load(Ordering::Relaxed) {
+    /// Releases a lease that other callers may still reference.
+    pub(super) async fn release_shared(&self) -> Result<bool> {
+        if self.is_released.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let released = self.keeper().let_go(self.id, &self.standing).await;
-        self.settle();
+        let released = self.keeper().release(self.id, &self.state).await;
+        self.mark_released();
         released
     }
 
-    /// Leaves nothing to release.
-    pub(super) fn settle(&self) {
-        self.settled.store(true, Ordering::Relaxed);
+    /// Records that nothing is left to release.
+    pub(super) fn mark_released(&self) {
+        self.is_released.store(true, Ordering::Relaxed);
     }
 
-    /// An error once it is lost.
+    /// Returns an error if the lease is lost.
     pub(super) fn check(&self) -> Result<()> {
-        self.reason().map_or(Ok(()), Err)
+        self.end_reason().map_or(Ok(()), Err)
     }
 
-    /// Why it is over, if it is. Looks at the clock itself: the keeper's timer may be late.
-    fn reason(&self) -> Option<Error> {
-        let late = || self.client.host().boot_time() >= self.standing.ends();
-        if self.standing.over().is_none() && late() {
-            let over = Over::Lost(Error::Expired);
-            self.keeper().forget(self.id, &self.standing, over);
+    /// Returns why the lease ended, if it has ended. Reads the clock, because the keeper's timer may be late.
+    fn end_reason(&self) -> Option<Error> {
+        let is_late = || self.client.host().boot_time() >= self.state.gives_up_at();
+        if self.state.end().is_none() && is_late() {
+            let end = End::Lost(Error::Expired);
+            self.keeper().remove(self.id, &self.state, end);
         }
-        self.standing.over().map(Over::reason)
+        self.state.end().map(End::into_error)
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -210,8 +215,8 @@ impl Lease {
         self.id
     }
 
-    pub(super) fn standing(&self) -> &Standing {
-        &self.standing
+    pub(super) fn shared_state(&self) -> &LeaseState {
+        &self.state
     }
 }
 
@@ -221,26 +226,26 @@ impl fmt::Debug for Lease {
             .field("name", self.name())
             .field("fence", &self.fence())
             .field("deadline", &self.deadline())
-            .field("over", &self.standing.over())
+            .field("end", &self.state.end())
             .finish_non_exhaustive()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.settled.load(Ordering::Relaxed) {
+        if self.is_released.load(Ordering::Relaxed) {
             return;
         }
-        let (keeper, id, standing) = (self.keeper().clone(), self.id, self.standing.clone());
+        let (keeper, id, state) = (self.keeper().clone(), self.id, self.state.clone());
         keeper.stop(id);
-        standing.end(Over::LetGo);
+        state.set_end(End::Released);
         let release = async move {
-            if let Err(error) = keeper.let_go(id, &standing).await {
-                tracing::debug!(name = %standing.name, %error, "not released: left to expire");
+            if let Err(error) = keeper.release(id, &state).await {
+                tracing::debug!(name = %state.name, %error, "cannot release the lease: it will expire");
             }
         };
-        let here = Handle::try_current();
-        let runtime = here.as_ref().unwrap_or(&self.runtime);
+        let current = Handle::try_current();
+        let runtime = current.as_ref().unwrap_or(&self.runtime);
         self.client.releases().spawn(release, runtime);
     }
 }

@@ -1,23 +1,25 @@
-//! Leases for programs: taken with a [`LeaseBuilder`], kept by a [`Lease`], renewed in the background. And what people
-//! do with leases, as small recipes: [gates](Gate), [work items](ClaimBuilder), semaphores, [reader-writer
-//! locks](RwLock), [elections](Election), [several leases at once](SeveralBuilder).
+//! The client: acquires leases with a [`LeaseBuilder`], and renews them in the background while a [`Lease`] is held.
 //!
-//! It knows the [`Leases`] trait only, so it works the same on an engine in this process and on a service far away.
+//! Recipes build on leases: [gates](Gate), [work items](ClaimBuilder), semaphores, [reader-writer locks](RwLock),
+//! [elections](Election), and [several leases at once](LeaseSetBuilder).
+//!
+//! The client depends only on the [`Leases`] trait, so it works the same with an engine in this process and with a
+//! remote service.
 
-mod asking;
+mod attempts;
 mod builder;
 mod claim;
 mod edit;
 mod election;
 mod gate;
-mod gatehouse;
 mod keeper;
 mod lease;
+mod lease_set;
+mod lease_state;
 mod releases;
 mod rw_lock;
-mod several;
-mod standing;
 mod table;
+mod throttle_cache;
 
 use std::sync::Arc;
 
@@ -29,20 +31,20 @@ pub use edit::{Completion, Edit};
 pub use election::{Campaign, Change, Election, Leader};
 pub use gate::{Gate, Gated, Pass, Throttle};
 pub use lease::Lease;
+pub use lease_set::{LeaseSet, LeaseSetBuilder};
 pub use rw_lock::RwLock;
-pub use several::{Several, SeveralBuilder};
 
 use crate::engine::Engine;
 use crate::host::{Host, Machine};
 use crate::{Leases, Result, store};
-use gatehouse::Gatehouse;
 use keeper::Keeper;
 use releases::Releases;
+use throttle_cache::ThrottleCache;
 
-/// Connects to the store, or to the running service, that a URL names.
+/// Connects to a store or to a running service, by its URL.
 ///
-/// A store's URL (`sqlite:PATH`, `memory:`, see [`store::BACKENDS`]) starts an engine in this process; programs that
-/// name the same store share its leases. An `http://` URL is a running service.
+/// The URL of a store (`sqlite:PATH`, `memory:`, see [`store::BACKENDS`]) starts an engine in this process. Programs that
+/// use the same store share its leases. An `http://` or `https://` URL connects to a running service.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -70,12 +72,14 @@ async fn connect_to_service(url: &str) -> Result<Client> {
 #[cfg(not(feature = "http"))]
 async fn connect_to_service(_url: &str) -> Result<Client> {
     Err(crate::Error::invalid(
-        "this build cannot reach a service by `http://`: name a store instead",
+        "cannot connect to a service: this build lacks the feature `http`: enable it, or give the URL of a store",
     ))
 }
 
-/// Takes leases and keeps them. Cheap to clone; clones share one keeper, which renews all their leases together.
-/// [`close`](Self::close) it at the end of a program.
+/// A client, which acquires leases and renews them in the background.
+///
+/// It is cheap to clone; the leases of all clones are renewed together. Call [`close`](Self::close) at the end of the
+/// program.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -85,19 +89,19 @@ struct Inner {
     leases: Arc<dyn Leases>,
     host: Arc<dyn Host>,
     keeper: Arc<Keeper>,
-    gates: Gatehouse,
+    throttle_cache: ThrottleCache,
     owner: Text,
     engine: Option<Engine>,
     releases: Releases,
 }
 
 impl Client {
-    /// A client of these leases.
+    /// Creates a client of these leases.
     pub fn new(leases: Arc<dyn Leases>) -> Self {
         Self::with_host(leases, Machine::shared())
     }
 
-    /// A client of these leases on another host, whose boot clock must be the one that their deadlines are told in.
+    /// Creates a client with a custom host. Its boot clock must be the one that the deadlines of these leases refer to.
     pub fn with_host(leases: Arc<dyn Leases>, host: Arc<dyn Host>) -> Self {
         Self::build(leases, host, None)
     }
@@ -106,8 +110,8 @@ impl Client {
         Self {
             inner: Arc::new(Inner {
                 keeper: Arc::new(Keeper::new(leases.clone(), host.clone())),
-                gates: Gatehouse::default(),
-                owner: this_process(),
+                throttle_cache: ThrottleCache::default(),
+                owner: default_owner(),
                 releases: Releases::default(),
                 leases,
                 host,
@@ -116,35 +120,37 @@ impl Client {
         }
     }
 
-    /// A lease by this name, to be taken. The name is looked at when it is.
+    /// Builds a lease of this name. The name is checked when the lease is acquired.
     pub fn lease(&self, name: impl Into<String>) -> LeaseBuilder {
         LeaseBuilder::new(self.clone(), name.into())
     }
 
-    /// A gate by this id, which lets one call pass per period. Gates have names of their own: a gate and a lease that
-    /// are called the same never meet.
+    /// Builds a gate with this id, which lets one call pass per period. Gates have a separate namespace: a gate and a lease
+    /// of the same name are independent.
     pub fn gate(&self, id: impl Into<String>) -> Gate {
         Gate::new(self.clone(), id.into())
     }
 
-    /// Work items in this state, to be leased.
+    /// Builds a claim of work items in this state.
     pub fn claim(&self, state: impl Into<Text>) -> ClaimBuilder {
         ClaimBuilder::new(self.clone(), state.into())
     }
 
-    /// A work item by this name, to be created or put into another state. Items are leases with a state: whoever has the lease of
-    /// that name has the item.
+    /// Builds a put, which creates the work item of this name or moves it to another state. A work item is a lease with a
+    /// state: the holder of the lease of that name holds the item.
     pub fn put(&self, name: impl Into<String>) -> PutBuilder {
         PutBuilder::new(self.clone(), name.into())
     }
 
-    /// Empties a work item: nobody will claim it any more. [`Error::Held`](crate::Error::Held) while somebody has it;
-    /// it does not matter if there is none.
+    /// Removes a work item, so that it can no longer be claimed. Succeeds if there is no such item.
+    ///
+    /// # Errors
+    /// [`Error::Held`](crate::Error::Held) while the item is leased.
     pub async fn remove(&self, name: impl AsRef<str>) -> Result<()> {
         self.leases().remove(&Name::lock(name)?).await
     }
 
-    /// One of at most `limit` leases of this name at once, to be taken. All who ask give the same limit.
+    /// Builds a lease of a semaphore, which at most `limit` clients hold at once. All clients must give the same limit.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -159,39 +165,37 @@ impl Client {
         self.lease(name).shared(limit)
     }
 
-    /// A lock by this name for many readers or one writer.
+    /// Builds a reader-writer lock of this name.
     pub fn rw_lock(&self, name: impl Into<String>) -> RwLock {
         RwLock::new(self.clone(), name.into())
     }
 
-    /// An election by this name.
+    /// Builds an election of this name.
     pub fn election(&self, name: impl Into<String>) -> Election {
         Election::new(self.clone(), name.into())
     }
 
-    /// Leases by these names, to be taken together: all or none.
-    pub fn lease_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> SeveralBuilder {
+    /// Builds leases of these names, which are acquired all or none.
+    pub fn lease_all(&self, names: impl IntoIterator<Item = impl Into<String>>) -> LeaseSetBuilder {
         let names = names.into_iter().map(Into::into);
-        SeveralBuilder::new(self.clone(), names.collect())
+        LeaseSetBuilder::new(self.clone(), names.collect())
     }
 
-    /// The leases themselves, for everything that needs no guard: show, list, break.
+    /// Returns the underlying leases, for operations without a guard: show, list, break.
     pub fn leases(&self) -> &Arc<dyn Leases> {
         &self.inner.leases
     }
 
-    /// The surroundings it runs in.
+    /// Returns the host.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.inner.host
     }
 
-    /// Waits for the releases of guards that were dropped, then closes the engine that [`connect`] started, if it
-    /// did.
+    /// Waits for the releases of dropped guards, and then closes the engine if [`connect`] started one.
     ///
-    /// Call it at the end of a program, after all guards are released or dropped: nothing renews or releases a lease
-    /// through a client that is closed. Without it the last client that is dropped at the end of `main` waits for those
-    /// releases itself, for two seconds at most and on a multi-threaded runtime only. On a `current_thread` runtime
-    /// such leases are left to expire.
+    /// Call it at the end of the program, after all guards were released or dropped: a closed client neither renews nor
+    /// releases leases. Without this call, the last client that is dropped at the end of `main` waits for the releases
+    /// for up to two seconds, on a multi-threaded runtime only. On a `current_thread` runtime those leases expire.
     pub async fn close(&self) {
         self.inner.releases.join().await;
         if let Some(engine) = &self.inner.engine {
@@ -203,20 +207,20 @@ impl Client {
         &self.inner.keeper
     }
 
-    fn gates(&self) -> &Gatehouse {
-        &self.inner.gates
+    fn throttle_cache(&self) -> &ThrottleCache {
+        &self.inner.throttle_cache
     }
 
     fn now(&self) -> BootTime {
         self.inner.host.boot_time()
     }
 
-    /// What identifies one question, and no other.
-    fn fresh_nonce(&self) -> Result<Nonce> {
+    /// Returns a random nonce for one request.
+    fn new_nonce(&self) -> Result<Nonce> {
         Ok(Nonce::new(format!("{:032x}", self.inner.host.random()))?)
     }
 
-    /// Who its leases say that they belong to, unless told otherwise: `host:pid`.
+    /// Returns the default owner of its leases: `host:pid`.
     pub fn owner(&self) -> &Text {
         &self.inner.owner
     }
@@ -234,8 +238,8 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// `host:pid`, for people.
-fn this_process() -> Text {
+/// Returns `host:pid`, with a host name shortened to the limit of an owner.
+fn default_owner() -> Text {
     let host = nix::unistd::gethostname()
         .ok()
         .and_then(|host| host.into_string().ok())

@@ -1,4 +1,4 @@
-//! Releases of guards that were dropped. They run in the background until the client is closed or dropped.
+//! Releases of dropped guards. They run in the background until the client is closed or dropped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,10 +8,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{self, JoinSet};
 use tokio::time::timeout;
 
-/// The longest that the last client waits for them when it is dropped.
+/// How long the last client waits for pending releases when it is dropped.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Releases under way.
+/// The pending releases of a client.
 #[derive(Default)]
 pub(super) struct Releases(Mutex<JoinSet<()>>);
 
@@ -23,7 +23,7 @@ impl Releases {
         releases.spawn_on(release, on);
     }
 
-    /// Waits for all that are under way.
+    /// Waits for all pending releases.
     pub(super) async fn join(&self) {
         let mut releases = std::mem::take(&mut *self.lock());
         while releases.join_next().await.is_some() {}
@@ -43,13 +43,13 @@ impl Drop for Releases {
         {
             wait_for(releases, &runtime);
         }
-        // The others continue without the client while the runtime lives.
+        // The remaining ones continue without the client while the runtime lives.
         releases.detach_all();
     }
 }
 
-/// Returns the runtime if this thread called `block_on` and other threads run the tasks. Then the program is most likely
-/// about to end, and the runtime with it. Within a task nothing has to wait: the runtime lives on.
+/// Returns the runtime if this thread called `block_on` and other threads run the tasks. The program is then likely about
+/// to end together with the runtime. Within a task there is no need to wait, because the runtime lives on.
 fn runtime_of_main() -> Option<Handle> {
     let runtime = Handle::try_current().ok()?;
     let others_run_tasks = runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
@@ -58,7 +58,7 @@ fn runtime_of_main() -> Option<Handle> {
 
 fn wait_for(releases: &mut JoinSet<()>, runtime: &Handle) {
     let all = async { while releases.join_next().await.is_some() {} };
-    // On a thread of its own, since this one is within `block_on` already.
+    // On a separate thread, because this one is already within `block_on`.
     let wait = || runtime.block_on(async { timeout(TIMEOUT, all).await });
     thread::scope(|scope| {
         if let Ok(waiting) = thread::Builder::new().spawn_scoped(scope, wait) {

@@ -1,12 +1,12 @@
-//! A lock for many readers or one writer.
+//! Reader-writer locks.
 
 use super::{Client, LeaseBuilder};
 
-/// A lock that many readers share, or one writer has for itself. Nothing happens until one of its sides is
+/// A lock that many readers or one writer can hold. Nothing happens until the lease of a reader or a writer is
 /// [acquired](LeaseBuilder::acquire).
 ///
-/// Readers cannot keep a waiting writer out for ever: after a while the writer reserves the lock, and no more readers
-/// are let in before it. Each holder has a fence of its own.
+/// Readers cannot starve a waiting writer: after a while the writer reserves the lock, and no further reader is granted
+/// before it. Each holder has its own fence.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -33,12 +33,12 @@ impl RwLock {
         Self { client, name }
     }
 
-    /// The lease of a reader.
+    /// Builds the lease of a reader.
     pub fn read(&self) -> LeaseBuilder {
         self.client.lease(&self.name).shared(None)
     }
 
-    /// The lease of a writer.
+    /// Builds the lease of a writer.
     pub fn write(&self) -> LeaseBuilder {
         self.client.lease(&self.name)
     }

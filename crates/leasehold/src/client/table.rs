@@ -1,4 +1,4 @@
-//! Which leases are kept, when each is to be renewed, and when each is over unless it is.
+//! The leases of a keeper, ordered by their next renewal and by their expiry.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,173 +6,178 @@ use std::time::Duration;
 
 use leasehold_core::BootTime;
 
-use super::standing::Standing;
+use super::lease_state::LeaseState;
 
-/// The most leases renewed in one call.
-pub(super) const BATCH: usize = 256;
+/// The maximum number of leases that are renewed in one call.
+pub(super) const MAX_BATCH: usize = 256;
 
 /// Identifies a lease within one keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id(u64);
 
-/// The leases of one keeper, in order of what is to be done next.
+/// The leases of one keeper.
 #[derive(Default)]
 pub(super) struct Table {
-    kept: HashMap<Id, Kept>,
-    dues: BTreeSet<(BootTime, Id)>,
-    ends: BTreeSet<(BootTime, Id)>,
-    made: u64,
-    /// Whether a task looks after this table…
-    pub(super) attended: bool,
-    /// …and when it will look next.
-    pub(super) planned: BootTime,
+    entries: HashMap<Id, Entry>,
+    renewals: BTreeSet<(BootTime, Id)>,
+    expiries: BTreeSet<(BootTime, Id)>,
+    last_id: u64,
+    /// Whether a keeper task is running.
+    pub(super) has_task: bool,
+    /// When the keeper task checks the table next.
+    pub(super) next_check: BootTime,
 }
 
 /// One lease in the table.
-pub(super) struct Kept {
-    pub(super) standing: Arc<Standing>,
-    /// When it is to be renewed; not while it is being renewed or let go.
-    due: Option<BootTime>,
-    ends: BootTime,
-    pub(super) renewing: bool,
-    /// Somebody lets go of it: no renewal starts any more, and the answer of one under way means nothing.
-    pub(super) closing: bool,
-    /// Renewals that failed in a row.
+pub(super) struct Entry {
+    pub(super) lease: Arc<LeaseState>,
+    /// When the next renewal starts; `None` while the lease is being renewed or released.
+    renews_at: Option<BootTime>,
+    expires_at: BootTime,
+    pub(super) is_renewing: bool,
+    /// The lease is being released: no renewal starts, and the result of a pending one is ignored.
+    pub(super) is_closing: bool,
+    /// The number of consecutive failed renewals.
     pub(super) failures: u32,
 }
 
 impl Table {
-    pub(super) fn insert(&mut self, standing: Arc<Standing>, due: BootTime) -> Id {
-        self.made += 1;
-        let id = Id(self.made);
-        let ends = standing.ends();
-        self.ends.insert((ends, id));
-        self.kept.insert(
+    pub(super) fn insert(&mut self, lease: Arc<LeaseState>, renews_at: BootTime) -> Id {
+        self.last_id += 1;
+        let id = Id(self.last_id);
+        let expires_at = lease.gives_up_at();
+        self.expiries.insert((expires_at, id));
+        self.entries.insert(
             id,
-            Kept {
-                standing,
-                due: None,
-                ends,
-                renewing: false,
-                closing: false,
+            Entry {
+                lease,
+                renews_at: None,
+                expires_at,
+                is_renewing: false,
+                is_closing: false,
                 failures: 0,
             },
         );
-        self.schedule(id, due);
+        self.schedule(id, renews_at);
         id
     }
 
-    pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut Kept> {
-        self.kept.get_mut(&id)
+    pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
     }
 
-    pub(super) fn remove(&mut self, id: Id) -> Option<Kept> {
-        let kept = self.kept.remove(&id)?;
-        self.ends.remove(&(kept.ends, id));
-        if let Some(due) = kept.due {
-            self.dues.remove(&(due, id));
+    pub(super) fn remove(&mut self, id: Id) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.expiries.remove(&(entry.expires_at, id));
+        if let Some(renews_at) = entry.renews_at {
+            self.renewals.remove(&(renews_at, id));
         }
-        Some(kept)
+        Some(entry)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.entries.is_empty()
     }
 
-    /// Every lease, which are then kept no more.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Arc<Standing>> {
-        self.dues.clear();
-        self.ends.clear();
-        std::mem::take(&mut self.kept)
+    /// Removes and returns all leases.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Arc<LeaseState>> {
+        self.renewals.clear();
+        self.expiries.clear();
+        std::mem::take(&mut self.entries)
             .into_values()
-            .map(|kept| kept.standing)
+            .map(|entry| entry.lease)
     }
 
-    /// Plans the next renewal.
-    pub(super) fn schedule(&mut self, id: Id, due: BootTime) {
+    /// Schedules the next renewal.
+    pub(super) fn schedule(&mut self, id: Id, renews_at: BootTime) {
         self.unschedule(id);
-        if let Some(kept) = self.kept.get_mut(&id) {
-            kept.due = Some(due);
-            self.dues.insert((due, id));
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.renews_at = Some(renews_at);
+            self.renewals.insert((renews_at, id));
         }
     }
 
-    /// Plans none for now.
+    /// Cancels the next renewal.
     pub(super) fn unschedule(&mut self, id: Id) {
-        if let Some(kept) = self.kept.get_mut(&id)
-            && let Some(due) = kept.due.take()
+        if let Some(entry) = self.entries.get_mut(&id)
+            && let Some(renews_at) = entry.renews_at.take()
         {
-            self.dues.remove(&(due, id));
+            self.renewals.remove(&(renews_at, id));
         }
     }
 
-    /// Notes that the deadline may have moved.
-    pub(super) fn moved(&mut self, id: Id) {
-        if let Some(kept) = self.kept.get_mut(&id) {
-            self.ends.remove(&(kept.ends, id));
-            kept.ends = kept.standing.ends();
-            self.ends.insert((kept.ends, id));
+    /// Updates the expiry after the lease was extended.
+    pub(super) fn update_expiry(&mut self, id: Id) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.expiries.remove(&(entry.expires_at, id));
+            entry.expires_at = entry.lease.gives_up_at();
+            self.expiries.insert((entry.expires_at, id));
         }
     }
 
-    /// Takes out a lease that is over by now.
-    pub(super) fn take_over(&mut self, now: BootTime) -> Option<Arc<Standing>> {
-        let &(ends, id) = self.ends.first()?;
-        (ends <= now)
+    /// Removes and returns a lease that has expired.
+    pub(super) fn take_expired(&mut self, now: BootTime) -> Option<Arc<LeaseState>> {
+        let &(expires_at, id) = self.expiries.first()?;
+        (expires_at <= now)
             .then(|| self.remove(id))
             .flatten()
-            .map(|kept| kept.standing)
+            .map(|entry| entry.lease)
     }
 
-    /// Up to [`BATCH`] leases to be renewed now, marked as being renewed; empty when none is due. Those that are due
-    /// soon come along, so that leases taken one by one are renewed together before long. Those that failed go on
-    /// their own: the little time that they have left would be all that the others get.
-    pub(super) fn take_due(&mut self, now: BootTime) -> Vec<(Id, Arc<Standing>)> {
-        let Some(first) = self.dues.first().filter(|(due, _)| *due <= now) else {
+    /// Returns up to [`MAX_BATCH`] leases to renew now, and marks them as being renewed. Empty if none is due.
+    ///
+    /// Leases that are due soon are included, so that leases that were acquired one by one end up in common batches. Retries
+    /// are batched separately, because the timeout of a batch depends on its shortest remaining time.
+    pub(super) fn take_due(&mut self, now: BootTime) -> Vec<(Id, Arc<LeaseState>)> {
+        let Some(first) = self.renewals.first().filter(|(due, _)| *due <= now) else {
             return Vec::new();
         };
-        let failing = self.kept[&first.1].is_failing();
+        let is_retry = self.entries[&first.1].is_failing();
         let batch: Vec<Id> = self
-            .dues
+            .renewals
             .iter()
-            .take_while(|(due, id)| *due <= now + self.kept[id].early())
-            .filter(|(_, id)| self.kept[id].is_failing() == failing)
-            .take(BATCH)
+            .take_while(|(due, id)| *due <= now + self.entries[id].batching_window())
+            .filter(|(_, id)| self.entries[id].is_failing() == is_retry)
+            .take(MAX_BATCH)
             .map(|&(_, id)| id)
             .collect();
-        batch.into_iter().filter_map(|id| self.start(id)).collect()
+        batch
+            .into_iter()
+            .filter_map(|id| self.start_renewal(id))
+            .collect()
     }
 
-    /// Marks a lease as being renewed, unless it is already or is let go.
-    pub(super) fn start(&mut self, id: Id) -> Option<(Id, Arc<Standing>)> {
+    /// Marks a lease as being renewed. Returns `None` if it is already being renewed or released.
+    pub(super) fn start_renewal(&mut self, id: Id) -> Option<(Id, Arc<LeaseState>)> {
         self.unschedule(id);
-        let kept = self.kept.get_mut(&id)?;
-        if kept.renewing || kept.closing {
+        let entry = self.entries.get_mut(&id)?;
+        if entry.is_renewing || entry.is_closing {
             return None;
         }
-        kept.renewing = true;
-        Some((id, kept.standing.clone()))
+        entry.is_renewing = true;
+        Some((id, entry.lease.clone()))
     }
 
-    /// When there is something to do next.
-    pub(super) fn next(&self) -> Option<BootTime> {
-        let due = self.dues.first().map(|&(due, _)| due);
-        let end = self.ends.first().map(|&(end, _)| end);
-        due.into_iter().chain(end).min()
+    /// Returns when the next renewal or expiry is due.
+    pub(super) fn next_due(&self) -> Option<BootTime> {
+        let renewal = self.renewals.first().map(|&(at, _)| at);
+        let expiry = self.expiries.first().map(|&(at, _)| at);
+        renewal.into_iter().chain(expiry).min()
     }
 }
 
-impl Kept {
+impl Entry {
     fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// How much earlier than due it may be renewed for company. Retries wait on purpose.
-    fn early(&self) -> Duration {
+    /// Returns how much earlier than due the lease may be renewed to join a batch. Zero for retries, whose delay is
+    /// deliberate.
+    fn batching_window(&self) -> Duration {
         if self.is_failing() {
             Duration::ZERO
         } else {
-            self.standing.ttl / 12
+            self.lease.ttl / 12
         }
     }
 }

@@ -1,39 +1,39 @@
-//! What happened, as it is told to those who watch. There is no place here for a body or a nonce.
+//! Events as they are sent to subscribers. They contain neither bodies nor nonces.
 
 use leasehold_core::{EndReason, Event, Fence, Holder, Kind, Name, Text, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{Sharing, millis, rfc3339};
 
-/// What happened under a name.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
-    /// Somebody got it.
+    /// The lease was granted.
     Granted,
-    /// Its holder goes on.
+    /// The holder renewed the lease.
     Renewed,
-    /// Its holder let go.
+    /// The holder released the lease.
     Released,
-    /// Its holder wrote its result and let go.
+    /// The holder wrote its result and released the lease.
     Completed,
-    /// Its holder was not heard of for its whole ttl.
+    /// The holder did not renew the lease for its whole ttl.
     Expired,
-    /// Somebody with the right to do so ended it.
+    /// The lease was broken.
     Broken,
-    /// A holder's fence acts no more, and the record does not tell how that came: a sharer's, or one replaced by its own
-    /// nonce.
+    /// The holder's fence became invalid, and the record does not contain the reason: for a shared holder, or for one that
+    /// was replaced by its own nonce.
     Ended,
-    /// Body or state changed.
+    /// The body or the state changed.
     Updated,
     /// The record was deleted.
     Purged,
-    /// Some events were missed: load the list again.
+    /// Events were missed: the subscriber must load the list again.
     Missed,
 }
 
 impl EventKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Granted,
         Self::Renewed,
@@ -47,7 +47,7 @@ impl EventKind {
         Self::Missed,
     ];
 
-    /// Its word on the wire.
+    /// Returns the name of the kind, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -68,67 +68,67 @@ impl EventKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {
-    /// What happened.
+    /// The kind of the event.
     pub event: EventKind,
-    /// Under which name; none if some were missed.
+    /// The name; absent if events were missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Text>,
     /// `lock` or `gate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Text>,
-    /// When it was seen, in the store's time.
+    /// When the event was observed, in store time.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub time: Option<Time>,
-    /// The holder's fence, where it is about one.
+    /// The holder's fence, if the event concerns a holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
-    /// Who that is, for people.
+    /// The holder's owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Text>,
-    /// How it holds.
+    /// Exclusive or shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Sharing>,
-    /// With how many others at most, itself included.
+    /// The maximum number of shared holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u16>,
-    /// How long each renewal lasts, in milliseconds.
+    /// The ttl in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
-    /// Since when it holds or held.
+    /// When the lease was granted to the holder.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub acquire_time: Option<Time>,
-    /// When it is over unless renewed.
+    /// When the lease expires unless it is renewed.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub expire_time: Option<Time>,
-    /// The work item's state, where body or state changed.
+    /// The work item's state, if the body or the state changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
 }
 
 impl Told {
-    /// What an event says to those who may hear of its name.
+    /// Converts an event of the core.
     pub fn new(name: &Name, event: &Event, at: Time) -> Self {
-        let about = |event| Self {
+        let message = |event| Self {
             name: Some(name.as_str().into()),
             kind: Some(name.kind().as_str().into()),
             time: Some(at),
-            ..Self::bare(event)
+            ..Self::empty(event)
         };
         match event {
-            Event::Granted(holder) => about(EventKind::Granted).of(holder),
-            Event::Renewed(holder) => about(EventKind::Renewed).of(holder),
+            Event::Granted(holder) => message(EventKind::Granted).with_holder(holder),
+            Event::Renewed(holder) => message(EventKind::Renewed).with_holder(holder),
             Event::Ended {
                 fence,
                 owner,
@@ -138,28 +138,28 @@ impl Told {
                 fence: Some(*fence),
                 owner: Some(owner.clone()),
                 acquire_time: *since,
-                ..about(ended(*how))
+                ..message(end_kind(*how))
             },
             Event::Updated { state } => Self {
                 state: state.clone(),
-                ..about(EventKind::Updated)
+                ..message(EventKind::Updated)
             },
-            Event::Purged => about(EventKind::Purged),
+            Event::Purged => message(EventKind::Purged),
         }
     }
 
-    /// Some were missed.
+    /// Returns the message that events were missed.
     pub fn missed() -> Self {
-        Self::bare(EventKind::Missed)
+        Self::empty(EventKind::Missed)
     }
 
-    /// The name and its kind.
+    /// Returns the name together with its kind; `None` if it is absent or invalid.
     pub fn name(&self) -> Option<Name> {
         let kind = Kind::parse(self.kind.as_deref()?)?;
         Name::new(kind, self.name.as_deref()?).ok()
     }
 
-    fn bare(event: EventKind) -> Self {
+    fn empty(event: EventKind) -> Self {
         Self {
             event,
             name: None,
@@ -176,7 +176,7 @@ impl Told {
         }
     }
 
-    fn of(self, holder: &Holder) -> Self {
+    fn with_holder(self, holder: &Holder) -> Self {
         let (mode, limit) = Sharing::split(holder.mode);
         Self {
             fence: Some(holder.fence),
@@ -191,7 +191,7 @@ impl Told {
     }
 }
 
-fn ended(how: Option<EndReason>) -> EventKind {
+fn end_kind(how: Option<EndReason>) -> EventKind {
     match how {
         None => EventKind::Ended,
         Some(EndReason::Released) => EventKind::Released,

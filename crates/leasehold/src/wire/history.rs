@@ -1,73 +1,73 @@
-//! What was: who held a name, and how much there was to do.
+//! The history of a name, and the totals of a service.
 
 use leasehold_core::{Fence, Text, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{EndedAs, Sharing, rfc3339};
 
-/// Who held a name, as far as a service knows.
+/// The holders of a name, as far as a service has observed them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// Since when the service looks: what was before is not known.
+    /// When the service began to observe the name.
     #[serde(with = "rfc3339")]
     pub since: Time,
-    /// When this was told, in the store's time.
+    /// When the service responded, in store time.
     #[serde(with = "rfc3339")]
     pub time: Time,
-    /// Who, in the order of their fences. The oldest are forgotten.
+    /// The hold periods, ordered by fence. The oldest ones are dropped.
     pub tenures: Vec<Tenure>,
 }
 
-/// One who held it, and for how long.
+/// The time for which one holder held a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenure {
-    /// Its fencing token.
+    /// The fencing token.
     pub fence: Fence,
-    /// Who it was.
+    /// The owner.
     pub owner: Text,
-    /// How it held.
+    /// Exclusive or shared.
     pub mode: Sharing,
-    /// From when.
+    /// When the period began.
     #[serde(with = "rfc3339")]
     pub from: Time,
-    /// Until when; missing where no end is known.
+    /// When the period ended; absent if the end is unknown.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub until: Option<Time>,
-    /// What became of it; missing with an end: the record does not tell.
+    /// How the period ended; absent if the record does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<EndedAs>,
 }
 
-/// How much a service has to do, and had to in the last hour.
+/// The present load of a service, and its load in the last hour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// When it started, in the store's time.
+    /// When the service started, in store time.
     #[serde(with = "rfc3339")]
     pub since: Time,
-    /// When this was told.
+    /// When the service responded.
     #[serde(with = "rfc3339")]
     pub time: Time,
-    /// Leases held, of the names that it has in its cache.
+    /// The number of held leases among the cached names.
     pub held: u64,
-    /// Who waits in line.
+    /// The number of waiters in all queues.
     pub waiters: u64,
-    /// The last hour minute by minute, or as much of it as there was. The last minute is not over.
+    /// The last minutes, up to 60. The last one is incomplete.
     pub minutes: Vec<Minute>,
 }
 
-/// What happened within a minute.
+/// The counts of one minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Minute {
-    /// Leases granted.
+    /// The number of granted leases.
     pub grants: u64,
-    /// Requests refused because somebody else had it, or because a gate was shut.
+    /// The number of requests that were refused because the lease was held or the gate was shut.
     pub refusals: u64,
-    /// Requests answered that were ready to wait in line…
+    /// The number of answered requests that allowed a wait.
     pub waits: u64,
-    /// …and how long they took together, in milliseconds.
+    /// The total duration of those requests, in milliseconds.
     pub waited: u64,
 }

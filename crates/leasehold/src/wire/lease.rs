@@ -1,4 +1,4 @@
-//! A lease as its holder sees it, and how it is renewed and let go.
+//! Leases as their holders see them: acquiring, renewing, releasing and breaking.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use serde::{Deserialize, Serialize};
 use super::{Ending, GrantedAs, Problem, millis, rfc3339};
 use crate::{BreakRequest, Hold, Holding, Renewed};
 
-/// A lease that is the caller's: the answer to acquire, heartbeat and update.
+/// A lease that the caller holds: the response to an acquisition, a heartbeat and an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lease {
-    /// When it was granted, in the store's time.
+    /// When it was granted, in store time.
     #[serde(with = "rfc3339")]
     pub acquire_time: Time,
-    /// When it is over unless renewed, in the store's time.
+    /// When it expires unless it is renewed, in store time.
     #[serde(with = "rfc3339")]
     pub expire_time: Time,
     /// The fencing token.
     pub fence: Fence,
-    /// Where the last holder stopped, or what was just written.
+    /// The body that the last holder left, or that was just written.
     pub body: Text,
-    /// The bytes of the whole body, where [`body`](Self::body) is only the beginning of it; only in the answer to many
+    /// The length of the whole body in bytes, if [`body`](Self::body) is truncated; only in the response to several
     /// heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u64>,
-    /// How long the caller may believe in it, in milliseconds from the **send** of this request.
+    /// How long the caller may rely on the lease, in milliseconds from the **send** of the request.
     pub valid_for: u64,
-    /// How long each renewal lasts, in milliseconds.
+    /// The ttl in milliseconds.
     pub ttl: u64,
-    /// How it came to be granted; only in the answer to acquire.
+    /// How it was granted; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<GrantedAs>,
-    /// The work item's state; only in the answer to acquire.
+    /// The work item's state; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
-    /// Since when it has been in that state.
+    /// When the item entered that state.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub state_since: Option<Time>,
-    /// How the last exclusive holder ended; only in the answer to acquire.
+    /// The last exclusive holder that ended; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Ending>,
 }
 
 impl Lease {
-    /// The answer to an acquire that arrived at `arrival` and may be believed in until `deadline`.
+    /// Creates the response to an acquisition that arrived at `arrival`, valid until `deadline`.
     pub fn granted(grant: &Grant, arrival: BootTime, deadline: BootTime) -> Self {
         Self {
             acquire_time: grant.acquired_at,
@@ -68,7 +68,7 @@ impl Lease {
         }
     }
 
-    /// The answer to a heartbeat or an update that arrived at `arrival`.
+    /// Creates the response to a heartbeat or an update that arrived at `arrival`, valid until `deadline`.
     pub fn renewed(renewal: &Renewal, arrival: BootTime, deadline: BootTime) -> Self {
         Self {
             acquire_time: renewal.acquired_at,
@@ -85,14 +85,14 @@ impl Lease {
         }
     }
 
-    /// The same with at most the first [`CUT_BODY`](super::CUT_BODY) bytes of the body.
+    /// Truncates the body to [`CUT_BODY`](super::CUT_BODY) bytes.
     pub fn cut(mut self) -> Self {
         let (body, bytes) = super::cut(self.body);
         (self.body, self.body_bytes) = (body, bytes);
         self
     }
 
-    /// The hold that an acquire sent at this moment was answered with; `None` if this answers something else.
+    /// Converts the response to an acquisition that was sent at `sent`; `None` if it responds to another request.
     pub fn into_hold(self, sent: BootTime) -> Option<Hold> {
         let deadline = self.deadline(sent);
         let since = self.state_since;
@@ -112,7 +112,7 @@ impl Lease {
         Some(Hold { grant, deadline })
     }
 
-    /// The renewal that a heartbeat or update sent at this moment was answered with.
+    /// Converts the response to a heartbeat or an update that was sent at `sent`.
     pub fn into_renewed(self, sent: BootTime) -> Renewed {
         Renewed {
             deadline: self.deadline(sent),
@@ -131,29 +131,30 @@ impl Lease {
     }
 }
 
-/// The answer to a release.
+/// The response to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Released {
-    /// Whether there was something to let go of (now, or by the same call before).
+    /// Whether the lease was released, by this request or by an earlier delivery of it.
     pub released: bool,
 }
 
-/// How to break a lease: by the caller's own fence or nonce, or by force. It carries a secret: no `Debug`.
+/// The options for breaking a lease: by the caller's own fence or nonce, or by force. Not `Debug`, because the nonce is a
+/// secret.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakHow {
-    /// The caller's own fence; with force, the only holder that is meant.
+    /// The caller's own fence. With `force`, the fence of the holder to break; absent for all holders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
-    /// The nonce that the caller acquired with.
+    /// The nonce of the caller's acquisition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
-    /// Anybody's.
+    /// Breaks the lease of another client.
     pub force: bool,
-    /// Why, if by force.
+    /// The reason, required with `force`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
-    /// At once, although the holder may still believe. Unsafe.
+    /// Removes the holder at once. Unsafe: it may still rely on the lease.
     pub now: bool,
 }
 
@@ -182,49 +183,53 @@ impl From<BreakRequest> for BreakHow {
 impl TryFrom<BreakHow> for BreakRequest {
     type Error = Invalid;
 
-    fn try_from(how: BreakHow) -> Result<Self, Invalid> {
-        if how.fence.is_some_and(|fence| fence > Fence::MAX) {
-            return Err(Invalid::new("there is no such fence"));
+    fn try_from(options: BreakHow) -> Result<Self, Invalid> {
+        if options.fence.is_some_and(|fence| fence > Fence::MAX) {
+            return Err(Invalid::new(
+                "invalid fence: it is above the maximum: give the fence of the lease",
+            ));
         }
-        let own = match (how.force, how.fence, how.nonce) {
+        let own = match (options.force, options.fence, options.nonce) {
             (true, fence, None) => {
                 return Ok(Self::Force {
                     fence,
-                    reason: how.reason.unwrap_or_default(),
-                    now: how.now,
+                    reason: options.reason.unwrap_or_default(),
+                    now: options.now,
                 });
             }
             (false, Some(fence), None) => Holding::Fence(fence),
             (false, None, Some(nonce)) => Holding::Nonce(Nonce::new(nonce)?),
             (true, _, Some(_)) => {
                 return Err(Invalid::new(
-                    "a forced break goes by fence, or ends all holders: leave the nonce out",
+                    "cannot break by force with a nonce: give the fence of one holder, or neither for all holders",
                 ));
             }
             (false, Some(_), Some(_)) => {
-                return Err(Invalid::new("fence and nonce: give one of them"));
+                return Err(Invalid::new(
+                    "cannot break by both fence and nonce: give one of them",
+                ));
             }
             (false, None, None) => {
                 return Err(Invalid::new(
-                    "whose lease? Give your own `fence` or `nonce`, or `force` with a `reason`",
+                    "cannot break: no holder is given: give your own `fence` or `nonce`, or `force` with a `reason`",
                 ));
             }
         };
-        if how.reason.is_some() || how.now {
+        if options.reason.is_some() || options.now {
             return Err(Invalid::new(
-                "`reason` and `now` are for a forced break: give `force` too",
+                "`reason` and `now` require a forced break: give `force` too",
             ));
         }
         Ok(Self::Own(own))
     }
 }
 
-/// The answer to a break.
+/// The response to a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken {
-    /// Whether there was something to break.
+    /// Whether a holder was broken.
     pub broken: bool,
-    /// Until when the broken holder stays in the way; absent when the name is free.
+    /// When the broken holder stops blocking others; absent if the name is free.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -233,40 +238,40 @@ pub struct Broken {
     pub until: Option<Time>,
 }
 
-/// Many renewals in one call.
+/// A batch of renewals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeats {
-    /// Them, at most [`MAX_HEARTBEATS`](super::MAX_HEARTBEATS).
+    /// The renewals, at most [`MAX_HEARTBEATS`](super::MAX_HEARTBEATS).
     pub leases: Vec<Heartbeat>,
 }
 
-/// One of them.
+/// One renewal of a batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// The lease's name.
     pub name: Text,
-    /// Its holder's fence.
+    /// The holder's fence.
     pub fence: Fence,
-    /// Another ttl than before, as in `30s`.
+    /// A new ttl, such as `30s`; absent to keep the present one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<String>,
 }
 
-/// What came of many renewals, in the same order.
+/// The results of a batch of renewals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HeartbeatsAnswer {
-    /// Each for itself.
+    /// The results, in the order of the renewals.
     pub leases: Vec<HeartbeatAnswer>,
 }
 
-/// What came of one of them: either member.
+/// The result of one renewal of a batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeartbeatAnswer {
-    /// It goes on.
+    /// The lease was renewed.
     Lease(Lease),
-    /// It does not.
+    /// The renewal failed.
     Problem(Problem),
 }

@@ -1,6 +1,6 @@
-//! What the service and its clients say to each other: JSON with times in RFC 3339 and spans in whole milliseconds.
+//! The JSON types of the HTTP API. Times are in RFC 3339, durations in whole milliseconds.
 //!
-//! A nonce's hash never gets here: these types have no place for one.
+//! No response type has a field for the hash of a nonce, so that none can leak.
 
 mod event;
 mod history;
@@ -23,23 +23,23 @@ pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
 
 use std::time::Duration;
 
-use leasehold_core::{GrantKind, Mode, Text};
+use leasehold_core::{Mode, Text};
 use serde::{Deserialize, Serialize};
 
-/// The header that may carry the nonce instead of the URL.
+/// The header for the nonce, an alternative to the URL parameter.
 pub const NONCE_HEADER: &str = "leasehold-nonce";
-/// How many leases one call of `/heartbeats` may renew.
+/// The maximum number of leases in one request to `/heartbeats`.
 pub const MAX_HEARTBEATS: usize = 1_000;
-/// How many requests one call of `/requests` may carry.
+/// The maximum number of requests in one request to `/requests`.
 pub const MAX_REQUESTS: usize = 256;
-/// How many names one page of a list may have.
+/// The maximum number of names in one page of a list.
 pub const MAX_PAGE: usize = 1_000;
-/// Bytes of a body in a list, unless all of it is asked for.
+/// The length in bytes to which a body in a list is truncated, unless the request asks for whole bodies.
 pub const CUT_BODY: usize = 256;
-/// The longest that a call may wait in line: a day.
+/// The maximum time that a request may wait in the queue.
 pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The beginning of a longer body, and how long all of it is.
+/// Truncates a body. Returns the length of the whole body if it was truncated.
 fn cut(body: Text) -> (Text, Option<u64>) {
     if body.len() <= CUT_BODY {
         return (body, None);
@@ -48,23 +48,23 @@ fn cut(body: Text) -> (Text, Option<u64>) {
     (beginning.into(), Some(body.len() as u64))
 }
 
-/// A span in whole milliseconds, rounded down.
+/// Returns a duration in whole milliseconds, rounded down.
 pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The mode without its limit.
+/// How a lease is held, without the limit of shared holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sharing {
-    /// No other holder.
+    /// No other holder of any mode.
     Exclusive,
-    /// Other sharers.
+    /// No exclusive holder.
     Shared,
 }
 
 impl Sharing {
-    /// A mode as its word and its limit.
+    /// Splits a mode into its kind and its limit.
     pub fn split(mode: Mode) -> (Self, Option<u16>) {
         match mode {
             Mode::Exclusive => (Self::Exclusive, None),
@@ -72,7 +72,7 @@ impl Sharing {
         }
     }
 
-    /// The mode again.
+    /// Returns the mode of this kind with this limit.
     pub fn join(self, limit: Option<u16>) -> Mode {
         match self {
             Self::Exclusive => Mode::Exclusive,
@@ -81,29 +81,29 @@ impl Sharing {
     }
 }
 
-/// How a lease came to be granted.
+/// How a lease was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GrantedAs {
-    /// It was free.
+    /// The lease was free.
     Fresh,
-    /// By the nonce that holds it already: the older fence is dead.
+    /// The caller already held the lease by the same nonce. Its older fence is now refused.
     Again,
-    /// By nonce and fence: the fence stays.
+    /// The caller already held the lease and presented its fence, which stays valid.
     Kept,
 }
 
-impl From<GrantKind> for GrantedAs {
-    fn from(granted: GrantKind) -> Self {
+impl From<leasehold_core::GrantKind> for GrantedAs {
+    fn from(granted: leasehold_core::GrantKind) -> Self {
         match granted {
-            GrantKind::Fresh => Self::Fresh,
-            GrantKind::Again => Self::Again,
-            GrantKind::Kept => Self::Kept,
+            leasehold_core::GrantKind::Fresh => Self::Fresh,
+            leasehold_core::GrantKind::Again => Self::Again,
+            leasehold_core::GrantKind::Kept => Self::Kept,
         }
     }
 }
 
-impl From<GrantedAs> for GrantKind {
+impl From<GrantedAs> for leasehold_core::GrantKind {
     fn from(granted: GrantedAs) -> Self {
         match granted {
             GrantedAs::Fresh => Self::Fresh,
@@ -113,7 +113,7 @@ impl From<GrantedAs> for GrantKind {
     }
 }
 
-/// The store's times as RFC 3339 in UTC, always with six digits, so that they sort as text.
+/// Times as RFC 3339 in UTC, always with six fractional digits, so that they sort as text.
 pub(crate) mod rfc3339 {
     use std::borrow::Cow;
 
@@ -123,26 +123,26 @@ pub(crate) mod rfc3339 {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(time: &Time, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(std::str::from_utf8(&written(*time)).expect("digits are text"))
+        serializer.serialize_str(std::str::from_utf8(&format(*time)).expect("the text is ASCII"))
     }
 
-    /// Every answer has some of these: two digits at a time, which is several times as fast as to format them.
-    pub(super) fn written(time: Time) -> [u8; 27] {
-        let at = Offset::UTC.to_datetime(timestamp(time));
+    /// Formats a time. Writes two digits at a time, which is several times as fast as `format!`; every response has times.
+    pub(super) fn format(time: Time) -> [u8; 27] {
+        let date = Offset::UTC.to_datetime(timestamp(time));
         let mut text = *b"0000-00-00T00:00:00.000000Z";
-        let mut put = |place: usize, number: u32| {
-            text[place] += (number / 10) as u8;
-            text[place + 1] += (number % 10) as u8;
+        let mut put = |offset: usize, number: u32| {
+            text[offset] += (number / 10) as u8;
+            text[offset + 1] += (number % 10) as u8;
         };
-        let year = u32::from(at.year().unsigned_abs());
-        let micros = at.subsec_nanosecond().unsigned_abs() / 1_000;
+        let year = u32::from(date.year().unsigned_abs());
+        let micros = date.subsec_nanosecond().unsigned_abs() / 1_000;
         put(0, year / 100);
         put(2, year % 100);
-        put(5, at.month().unsigned_abs().into());
-        put(8, at.day().unsigned_abs().into());
-        put(11, at.hour().unsigned_abs().into());
-        put(14, at.minute().unsigned_abs().into());
-        put(17, at.second().unsigned_abs().into());
+        put(5, date.month().unsigned_abs().into());
+        put(8, date.day().unsigned_abs().into());
+        put(11, date.hour().unsigned_abs().into());
+        put(14, date.minute().unsigned_abs().into());
+        put(17, date.second().unsigned_abs().into());
         put(20, micros / 10_000);
         put(22, micros / 100 % 100);
         put(24, micros % 100);
@@ -151,10 +151,12 @@ pub(crate) mod rfc3339 {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
         let text = <Cow<'de, str>>::deserialize(from)?;
-        parse(&text).ok_or_else(|| de::Error::custom("not a time in RFC 3339"))
+        parse(&text).ok_or_else(|| {
+            de::Error::custom("invalid time: RFC 3339 is required, such as `2026-01-31T12:00:00Z`")
+        })
     }
 
-    /// A time that no calendar shows is the last one that it shows.
+    /// Converts a time. Times beyond the range of a timestamp become the last timestamp.
     fn timestamp(time: Time) -> Timestamp {
         i64::try_from(time.as_micros())
             .ok()
@@ -168,13 +170,13 @@ pub(crate) mod rfc3339 {
     }
 
     #[test]
-    fn times_are_written_as_the_calendar_has_them() {
+    fn formatted_times_equal_those_of_jiff() {
         let (day, year) = (86_400_000_000, 31_557_600_000_000);
         let days = (0..800).map(|number| number * day + number * 1_234_567);
         let years = (0..250).map(|number| number * 37 * year + number);
         for micros in days.chain(years).chain([u64::MAX]) {
             let time = Time::from_micros(micros);
-            let text = String::from_utf8(written(time).into()).unwrap();
+            let text = String::from_utf8(format(time).into()).unwrap();
             assert_eq!(text, format!("{:.6}", timestamp(time)));
         }
     }
@@ -185,19 +187,19 @@ pub(crate) mod rfc3339 {
 
         #[derive(Serialize, Deserialize)]
         #[serde(transparent)]
-        struct Wrapped(#[serde(with = "super")] Time);
+        struct Rfc3339(#[serde(with = "super")] Time);
 
         pub(crate) fn serialize<S: Serializer>(
             time: &Option<Time>,
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            time.map(Wrapped).serialize(serializer)
+            time.map(Rfc3339).serialize(serializer)
         }
 
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
             from: D,
         ) -> Result<Option<Time>, D::Error> {
-            Ok(Option::<Wrapped>::deserialize(from)?.map(|Wrapped(time)| time))
+            Ok(Option::<Rfc3339>::deserialize(from)?.map(|Rfc3339(time)| time))
         }
     }
 }

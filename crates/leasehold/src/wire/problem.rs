@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457), and the one place where errors meet HTTP statuses.
+//! Problem documents (RFC 9457), and the mapping between errors and HTTP statuses.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,45 +9,45 @@ use serde::{Deserialize, Serialize};
 use super::{millis, rfc3339};
 use crate::Error;
 
-/// What kind of problem: the stable `type` of its document.
+/// The kind of a problem: the stable `type` of its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Trouble {
-    /// Somebody else has it.
+    /// Another client holds the lease.
     Held,
-    /// The gate is shut: somebody passed it within its period.
+    /// The gate is shut: another call passed within the period.
     Throttled,
-    /// This fence does not hold the lease (any more).
+    /// The fence does not hold the lease, or does so no longer.
     Fenced,
-    /// This fence's time has run out.
+    /// The lease was not renewed in time.
     Expired,
-    /// The request is wrong.
+    /// The request is invalid.
     BadRequest,
-    /// There is no such route, or no record under this name.
+    /// The route or the record does not exist.
     NotFound,
-    /// This route takes other methods.
+    /// The route does not support this method.
     MethodNotAllowed,
-    /// The request took too long to arrive.
+    /// The request was not received in time.
     RequestTimeout,
-    /// The request's body is too large.
+    /// The body of the request is too large.
     TooLarge,
-    /// The caller asks for too much at once.
+    /// The client exceeds a limit on its requests.
     TooManyRequests,
-    /// Nobody knows who asks: there is no token, or a wrong one.
+    /// The token is missing or invalid.
     Unauthorized,
-    /// The right to do this is missing.
+    /// The caller lacks the right for this operation.
     Denied,
-    /// It may have happened or not.
+    /// It is unknown whether the operation was performed.
     Indeterminate,
-    /// The store does not answer or refuses the service, or the service is closing. Nothing happened.
+    /// The store is unreachable or refuses the service, or the service is shutting down. Nothing was written.
     StoreUnavailable,
-    /// What is stored makes no sense.
+    /// The stored record is corrupt.
     Corrupt,
 }
 
 impl Trouble {
-    /// Every kind, in their order.
+    /// All kinds, in their order.
     pub const ALL: [Self; 15] = [
         Self::Held,
         Self::Throttled,
@@ -66,7 +66,7 @@ impl Trouble {
         Self::Corrupt,
     ];
 
-    /// Its word on the wire.
+    /// Returns the `type` of the document.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -87,7 +87,7 @@ impl Trouble {
         }
     }
 
-    /// Its HTTP status.
+    /// Returns the HTTP status.
     pub const fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
@@ -104,22 +104,22 @@ impl Trouble {
         }
     }
 
-    /// The same in a few words.
+    /// Returns the title, for people.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Held => "Somebody else holds it",
+            Self::Held => "The lease is held",
             Self::Throttled => "The gate is shut",
-            Self::Fenced => "Fenced off",
+            Self::Fenced => "Fenced",
             Self::Expired => "Expired",
             Self::BadRequest => "Bad request",
             Self::NotFound => "Not found",
             Self::MethodNotAllowed => "Method not allowed",
-            Self::RequestTimeout => "The request took too long to arrive",
+            Self::RequestTimeout => "The request was not received in time",
             Self::TooLarge => "Too large",
             Self::TooManyRequests => "Too many requests",
             Self::Unauthorized => "Unauthorized",
             Self::Denied => "Denied",
-            Self::Indeterminate => "It may have happened or not",
+            Self::Indeterminate => "The outcome is unknown",
             Self::StoreUnavailable => "The store is unavailable",
             Self::Corrupt => "Corrupt",
         }
@@ -130,35 +130,35 @@ impl Trouble {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// What kind of problem; stable.
+    /// The kind of the problem, which is stable.
     #[serde(rename = "type")]
     pub trouble: Trouble,
-    /// The kind in a few words, for people.
+    /// The title of the kind, for people.
     pub title: Cow<'static, str>,
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong in this case and what would be right, for people.
+    /// The error message, for people.
     pub detail: Cow<'static, str>,
-    /// The name that is meant: nothing is known of it, or it is the one of several that somebody else has.
+    /// The name that was not found, or the one of several names that is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Text>,
-    /// Who holds it, where somebody does; empty for a waiter that is next.
+    /// The holder's owner; empty for a waiter's reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Text>,
-    /// Since when it is held.
+    /// When the holder acquired the lease.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub since: Option<Time>,
-    /// When it is over if nobody renews it, in milliseconds from now.
+    /// How long until the lease can be granted unless it is renewed, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
 }
 
 impl Problem {
-    /// A problem of this kind.
+    /// Creates a problem of this kind.
     pub fn new(trouble: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             trouble,
@@ -172,28 +172,28 @@ impl Problem {
         }
     }
 
-    /// Nothing is known of this name.
+    /// Creates the problem that there is no record of this name.
     pub fn unknown(name: &Name) -> Self {
-        Self::new(Trouble::NotFound, "nothing is known of this name").about(name)
+        Self::new(Trouble::NotFound, "there is no record of this name").about(name)
     }
 
-    /// The gate is shut.
+    /// Creates the problem that a gate is shut.
     pub fn throttled(held: &Held) -> Self {
-        let shut = format!("the gate is shut for another {:?}", held.retry_after);
-        Self::new(Trouble::Throttled, shut).held(held)
+        let detail = format!("the gate is shut for another {:?}", held.retry_after);
+        Self::new(Trouble::Throttled, detail).with_holder(held)
     }
 
-    /// The same about one of several names.
+    /// Adds the name that the problem concerns.
     pub fn about(self, name: &Name) -> Self {
         let name = Some(name.as_str().into());
         Self { name, ..self }
     }
 
-    fn held(self, held: &Held) -> Self {
+    fn with_holder(self, held: &Held) -> Self {
         Self {
             owner: Some(held.owner.clone()),
             since: Some(held.since),
-            // Rounded up: whoever comes back exactly then must not come too early.
+            // Rounded up, so that a retry at exactly this time is not too early.
             retry_after: Some(millis(held.retry_after + Duration::from_micros(999))),
             ..self
         }
@@ -207,7 +207,7 @@ impl From<&Error> for Trouble {
             Error::Fenced => Self::Fenced,
             Error::Expired => Self::Expired,
             Error::Invalid(_) => Self::BadRequest,
-            // The store refuses the service, which only the operator can fix. It is not the caller who lacks a right.
+            // The store refuses the service, which only the operator can fix. The caller does not lack a right.
             Error::Denied(_) | Error::Unavailable(_) => Self::StoreUnavailable,
             Error::Indeterminate(_) => Self::Indeterminate,
             Error::Corrupt(_) => Self::Corrupt,
@@ -219,7 +219,7 @@ impl From<&Error> for Problem {
     fn from(error: &Error) -> Self {
         let problem = Self::new(error.into(), error.to_string());
         match error {
-            Error::Held(held) => problem.held(held),
+            Error::Held(held) => problem.with_holder(held),
             _ => problem,
         }
     }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_survives_the_wire() {
+    fn errors_survive_a_round_trip() {
         let held = Held {
             owner: "host:1".into(),
             since: Time::from_micros(1_700_000_000_123_456),
@@ -265,40 +265,43 @@ mod tests {
             Error::Held(held),
             Error::Fenced,
             Error::Expired,
-            Error::invalid("no"),
-            Error::Unavailable("gone".into()),
-            Error::Indeterminate("perhaps".into()),
-            Error::Corrupt("broken".into()),
+            Error::invalid("invalid"),
+            Error::Unavailable("unreachable".into()),
+            Error::Indeterminate("no response".into()),
+            Error::Corrupt("not a record".into()),
         ] {
             let json = serde_json::to_string(&Problem::from(&error)).unwrap();
-            let back: Problem = serde_json::from_str(&json).unwrap();
-            assert_eq!(Error::from(back), error, "{json}");
+            let parsed: Problem = serde_json::from_str(&json).unwrap();
+            assert_eq!(Error::from(parsed), error, "{json}");
         }
     }
 
     #[test]
-    fn only_a_missing_right_of_the_caller_is_denied() {
-        let setup = Error::Denied("run `leasehold init`".into());
-        let problem = Problem::from(&setup);
+    fn missing_right_of_the_service_is_not_the_callers() {
+        let missing_table = Error::Denied("run `leasehold init`".into());
+        let problem = Problem::from(&missing_table);
         assert_eq!(
             (problem.status, &*problem.detail),
             (503, "run `leasehold init`")
         );
-        let right = Problem::new(Trouble::Denied, "not yours");
-        assert_eq!(Error::from(right), Error::Denied("not yours".into()));
+        let missing_right = Problem::new(Trouble::Denied, "not yours");
+        assert_eq!(
+            Error::from(missing_right),
+            Error::Denied("not yours".into())
+        );
     }
 
     #[test]
-    fn every_kind_has_its_word_and_place() {
-        for (place, trouble) in Trouble::ALL.into_iter().enumerate() {
-            assert_eq!(trouble as usize, place);
-            let word = serde_json::to_value(trouble).unwrap();
-            assert_eq!(word, trouble.as_str());
+    fn every_kind_is_listed_with_its_json_name() {
+        for (index, trouble) in Trouble::ALL.into_iter().enumerate() {
+            assert_eq!(trouble as usize, index);
+            let name = serde_json::to_value(trouble).unwrap();
+            assert_eq!(name, trouble.as_str());
         }
     }
 
     #[test]
-    fn a_held_problem_reads_as_documented() {
+    fn problem_of_a_held_lease_has_the_documented_json() {
         let held = Held {
             owner: "host:1".into(),
             since: Time::from_micros(1_700_000_000_000_000),
@@ -309,7 +312,7 @@ mod tests {
             json,
             serde_json::json!({
                 "type": "held",
-                "title": "Somebody else holds it",
+                "title": "The lease is held",
                 "status": 409,
                 "detail": "held by host:1 for another 1.500001s",
                 "owner": "host:1",

@@ -1,46 +1,46 @@
-//! Many requests in one.
+//! Batches of requests.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Many requests, each answered as if it had come by itself.
+/// A batch of requests, each answered as if it had been sent separately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requests<'a> {
-    /// Them, in any order: they are performed side by side.
+    /// The requests. They are performed concurrently, in no particular order.
     #[serde(borrow)]
     pub requests: Vec<Single<'a>>,
 }
 
-/// One of them.
+/// One request of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Single<'a> {
-    /// `GET`, `POST` and the like.
+    /// The HTTP method.
     #[serde(borrow)]
     pub method: Cow<'a, str>,
-    /// Path and parameters, as in a URL; a nonce is one of them.
+    /// The path and the query of the URL. A nonce is passed as a query parameter.
     #[serde(borrow)]
     pub target: Cow<'a, str>,
-    /// What would be sent with it.
+    /// The body.
     #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     pub body: Cow<'a, str>,
 }
 
-/// What they were answered with, in the same order.
+/// The responses to a batch of requests.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answers {
-    /// Each for itself.
+    /// The responses, in the order of the requests.
     pub answers: Vec<Answer>,
 }
 
-/// One answer.
+/// One response of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// The status that it would have had by itself.
+    /// The HTTP status.
     pub status: u16,
-    /// The JSON that it would have had by itself.
+    /// The JSON body.
     pub body: Box<RawValue>,
 }

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::Lease;
 use crate::Claimed;
 
-/// A lease that is the caller's, with its name.
+/// A lease that the caller holds, with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedLease {
     /// The name.
     pub name: Text,
-    /// The lease, its members beside the name.
+    /// The lease. In JSON, its members are beside the name.
     #[serde(flatten)]
     pub lease: Lease,
 }
 
 impl NamedLease {
-    /// What a request sent at this moment was answered with; `None` if this answers something else.
+    /// Converts the response to a request that was sent at `sent`; `None` if it responds to another request.
     pub fn into_claimed(self, sent: BootTime) -> Option<Claimed> {
         Some(Claimed {
             name: Name::lock(&self.name).ok()?,
@@ -26,38 +26,38 @@ impl NamedLease {
     }
 }
 
-/// The names of several leases that are wanted, all or none.
+/// The names of several leases to acquire, all or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Names {
-    /// Them, in any order.
+    /// The names, in any order.
     pub names: Vec<Text>,
 }
 
-/// The answer to taking several leases.
+/// The response to the acquisition of several leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedLeases {
-    /// All of them, in the order of their names.
+    /// The leases, in the order of their names.
     pub leases: Vec<NamedLease>,
 }
 
-/// The answer to a claim.
+/// The response to a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Items {
-    /// The items that are now the caller's; none if there was none.
+    /// The claimed items; empty if there was none.
     pub items: Vec<NamedLease>,
 }
 
-/// The answer to putting a work item.
+/// The response to a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
-    /// It is there (now, or by this same put before).
+    /// Whether the item was put, by this request or by an earlier delivery of it.
     pub stored: bool,
 }
 
-/// The answer to removing a work item.
+/// The response to a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// It is there no more.
+    /// Whether the item is removed.
     pub removed: bool,
 }

@@ -1,4 +1,4 @@
-//! A name as anybody may see it.
+//! Leases and gates as other clients see them.
 
 use std::time::Duration;
 
@@ -9,64 +9,64 @@ use serde::{Deserialize, Serialize};
 
 use super::{Sharing, millis, rfc3339};
 
-/// What is known of a name: the answer to show, and an entry of a list.
+/// The state of a name: the response to `show`, and an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockView {
     /// The name.
     pub name: Text,
-    /// Whether anybody holds it.
+    /// Whether it is held.
     pub held: bool,
-    /// Whether a waiter has reserved it.
+    /// Whether a waiter has reserved the next grant.
     pub reserved: bool,
     /// The highest fence ever granted under this name.
     pub fence: Fence,
     /// The body.
     pub body: Text,
-    /// The bytes of the whole body, where [`body`](Self::body) is only the beginning of it.
+    /// The length of the whole body in bytes, if [`body`](Self::body) is truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u64>,
     /// The work item's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
-    /// Since when it has been in that state.
+    /// When the item entered that state.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "rfc3339::option"
     )]
     pub state_since: Option<Time>,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<HolderView>,
-    /// How the last exclusive holder ended.
+    /// The last exclusive holder that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Ending>,
-    /// How many wait in line for it, at the service that was asked.
-    #[serde(default, skip_serializing_if = "nobody")]
+    /// The number of waiters in the queue of the service that responds.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub waiters: u64,
 }
 
-fn nobody(waiters: &u64) -> bool {
-    *waiters == 0
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
-/// One who holds it.
+/// One holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HolderView {
     /// Its fencing token.
     pub fence: Fence,
-    /// Who it is, for people.
+    /// Its description, for people.
     pub owner: Text,
-    /// Whose it is, where access control is on.
+    /// The authenticated caller that holds it, where access control is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Text>,
-    /// How it holds.
+    /// Exclusive or shared.
     pub mode: Sharing,
-    /// With how many others at most, itself included.
+    /// The maximum number of shared holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u16>,
-    /// How long each renewal lasts, in milliseconds.
+    /// The ttl in milliseconds.
     pub ttl: u64,
     /// When it was granted.
     #[serde(with = "rfc3339")]
@@ -74,69 +74,69 @@ pub struct HolderView {
     /// When it was last renewed.
     #[serde(with = "rfc3339")]
     pub renew_time: Time,
-    /// When it is over unless renewed.
+    /// When it expires unless it is renewed.
     #[serde(with = "rfc3339")]
     pub expire_time: Time,
-    /// The same in milliseconds from now.
+    /// The remaining time in milliseconds, unless it is renewed.
     pub left: u64,
-    /// Why it was broken, if it was: its fence acts no more, but it stays in the way.
+    /// The reason, if it was broken. Its fence is refused, but it blocks others until it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<Text>,
 }
 
-/// How a holder ended.
+/// A holder that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// Its fence.
     pub fence: Fence,
-    /// Who it was.
+    /// Its owner.
     pub owner: Text,
-    /// What became of it.
+    /// How it ended.
     pub how: EndedAs,
-    /// When.
+    /// When it ended.
     #[serde(with = "rfc3339")]
     pub at: Time,
 }
 
-/// What became of a holder.
+/// How a holder ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndedAs {
-    /// It let go.
+    /// It released the lease.
     Released,
-    /// It wrote its result and let go.
+    /// It wrote its result and released the lease.
     Completed,
-    /// It was not heard of for its whole ttl.
+    /// It did not renew for its whole ttl.
     Expired,
-    /// Somebody with the right to do so ended it.
+    /// It was broken.
     Broken,
 }
 
-/// A page of names.
+/// A page of leases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks {
-    /// Them.
+    /// The leases.
     pub locks: Vec<LockView>,
-    /// Where to go on; null at the end.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<String>,
 }
 
 /// A page of gates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gates {
-    /// Them: whoever passed last holds a gate while it is shut.
+    /// The gates. The last call that passed holds a gate while it is shut.
     pub gates: Vec<LockView>,
-    /// Where to go on; null at the end.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<String>,
 }
 
-/// Stands where a hash is that only the service knows.
-fn unknown_hash() -> Hash {
+/// Returns a placeholder for a hash that only the service knows.
+fn placeholder_hash() -> Hash {
     Hash::of(&[])
 }
 
 impl LockView {
-    /// What may be seen of a record. Hashes stay behind.
+    /// Creates the public view of a record, without hashes.
     pub fn new(name: &Name, view: &View) -> Self {
         let record = &view.record;
         Self {
@@ -159,7 +159,7 @@ impl LockView {
         }
     }
 
-    /// The same with at most the first [`CUT_BODY`](super::CUT_BODY) bytes of the body.
+    /// Truncates the body to [`CUT_BODY`](super::CUT_BODY) bytes.
     pub fn cut(mut self) -> Self {
         let (body, bytes) = super::cut(self.body);
         (self.body, self.body_bytes) = (body, bytes);
@@ -168,7 +168,7 @@ impl LockView {
 }
 
 impl From<LockView> for View {
-    /// The view again, as far as it can be seen from outside: its hashes mean nothing.
+    /// Restores the view. Its hashes are placeholders.
     fn from(lock: LockView) -> Self {
         let since = lock.state_since.unwrap_or_default();
         Self {
@@ -216,7 +216,7 @@ impl From<HolderView> for Holder {
             fence: holder.fence,
             owner: holder.owner,
             principal: holder.principal,
-            nonce: unknown_hash(),
+            nonce: placeholder_hash(),
             mode: holder.mode.join(holder.limit),
             ttl: Duration::from_millis(holder.ttl),
             acquired_at: holder.acquire_time,
@@ -256,7 +256,7 @@ impl From<Ending> for LastHolder {
             owner: ending.owner,
             how: match ending.how {
                 EndedAs::Released => EndReason::Released,
-                EndedAs::Completed => EndReason::Completed(unknown_hash()),
+                EndedAs::Completed => EndReason::Completed(placeholder_hash()),
                 EndedAs::Expired => EndReason::Expired,
                 EndedAs::Broken => EndReason::Broken,
             },

@@ -1,15 +1,15 @@
-//! The answers that nearly all requests get, written as JSON without a detour: the same bytes that `serde_json` writes, for
-//! less than half of the instructions.
+//! Direct JSON serialization of the most frequent responses: the same bytes as `serde_json`, for less than half of the
+//! instructions.
 
 use leasehold_core::Time;
 
 use super::{EndedAs, GrantedAs, Lease, Released, rfc3339};
 
-/// What a lease takes as JSON without its body, unless its state and the owner before it are called something long.
+/// The length of a lease in JSON without its body, unless its state or the previous owner is long.
 const LEASE_BYTES: usize = 384;
 
 impl Lease {
-    /// As JSON.
+    /// Serializes to JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let Self {
             acquire_time,
@@ -36,12 +36,12 @@ impl Lease {
         number(",\"validFor\":", *valid_for, to);
         number(",\"ttl\":", *ttl, to);
         if let Some(granted) = granted {
-            let word = match granted {
+            let name = match granted {
                 GrantedAs::Fresh => "fresh",
                 GrantedAs::Again => "again",
                 GrantedAs::Kept => "kept",
             };
-            text(",\"granted\":", word, to);
+            text(",\"granted\":", name, to);
         }
         if let Some(state) = state {
             text(",\"state\":", state, to);
@@ -68,7 +68,7 @@ impl Lease {
 }
 
 impl Released {
-    /// As JSON.
+    /// Serializes to JSON.
     pub fn to_json(self) -> &'static [u8] {
         match self.released {
             true => b"{\"released\":true}",
@@ -85,20 +85,20 @@ fn number(key: &str, number: u64, to: &mut Vec<u8>) {
 fn time(key: &str, time: Time, to: &mut Vec<u8>) {
     to.extend_from_slice(key.as_bytes());
     to.push(b'"');
-    to.extend_from_slice(&rfc3339::written(time));
+    to.extend_from_slice(&rfc3339::format(time));
     to.push(b'"');
 }
 
 fn text(key: &str, text: &str, to: &mut Vec<u8>) {
     to.extend_from_slice(key.as_bytes());
-    let odd = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
-    // Without leaving early: nearly none is odd, and so many are looked at at once.
-    if !text.bytes().fold(false, |any, byte| any | odd(byte)) {
+    let is_escaped = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    // A fold without an early exit is vectorized, and escapes are rare.
+    if !text.bytes().fold(false, |any, byte| any | is_escaped(byte)) {
         to.push(b'"');
         to.extend_from_slice(text.as_bytes());
         to.push(b'"');
     } else {
-        serde_json::to_writer(&mut *to, text).expect("a text is written to memory");
+        serde_json::to_writer(&mut *to, text).expect("writing to memory cannot fail");
     }
 }
 
@@ -110,13 +110,13 @@ mod tests {
     use crate::wire::Ending;
 
     #[track_caller]
-    fn same(lease: &Lease) {
+    fn assert_same_as_serde(lease: &Lease) {
         let written = String::from_utf8(lease.to_json()).unwrap();
         assert_eq!(written, serde_json::to_string(lease).unwrap());
     }
 
     #[test]
-    fn answers_are_written_as_serde_writes_them() {
+    fn leases_are_serialized_as_by_serde() {
         let texts = [
             "",
             "step 3",
@@ -125,7 +125,7 @@ mod tests {
             "\0\u{1f}\n\r\t\u{8}\u{c}",
             "é🔒\u{7f}\u{2028}",
         ];
-        let hows = [
+        let ends = [
             EndedAs::Released,
             EndedAs::Completed,
             EndedAs::Expired,
@@ -144,34 +144,34 @@ mod tests {
             state_since: None,
             last: None,
         };
-        same(&lease);
+        assert_same_as_serde(&lease);
         for body in texts {
             lease.body = body.into();
-            same(&lease);
+            assert_same_as_serde(&lease);
         }
         lease.body_bytes = Some(65_536);
-        same(&lease);
+        assert_same_as_serde(&lease);
         for granted in [GrantedAs::Fresh, GrantedAs::Again, GrantedAs::Kept] {
             lease.granted = Some(granted);
-            same(&lease);
+            assert_same_as_serde(&lease);
         }
         for state in texts {
             (lease.state, lease.state_since) = (Some(state.into()), Some(Time::from_micros(1)));
-            same(&lease);
+            assert_same_as_serde(&lease);
         }
-        for (how, owner) in hows.iter().cycle().zip(texts) {
+        for (how, owner) in ends.iter().cycle().zip(texts) {
             lease.last = Some(Ending {
                 fence: Fence::new(13).unwrap(),
                 owner: owner.into(),
                 how: *how,
                 at: Time::from_micros(1_700_000_000_000_000),
             });
-            same(&lease);
+            assert_same_as_serde(&lease);
         }
     }
 
     #[test]
-    fn so_is_what_became_of_a_release() {
+    fn releases_are_serialized_as_by_serde() {
         for released in [true, false] {
             let released = Released { released };
             assert_eq!(released.to_json(), serde_json::to_vec(&released).unwrap());

@@ -1,4 +1,4 @@
-//! Taking a lease.
+//! Acquisition of leases.
 
 use leasehold::core::GrantKind;
 use leasehold::{Client, Error};
@@ -8,15 +8,15 @@ use crate::faults::{Fault, Op};
 use crate::{World, ms, secs};
 
 #[tokio::test(start_paused = true)]
-async fn a_held_lease_is_refused_then_waited_for() {
+async fn held_lease_is_refused_or_waited_for() {
     let world = World::new().await;
-    let builder = world.other.lease("x").owner("somebody").ttl(secs(30));
+    let builder = world.other.lease("x").owner("web-1").ttl(secs(30));
     let lease = builder.acquire().await.unwrap();
     let refused = world.client.lease("x").acquire().await;
     let Err(Error::Held(held)) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(&*held.owner, "somebody");
+    assert_eq!(&*held.owner, "web-1");
     let start = world.now();
     let refused = world.client.lease("x").wait(secs(5)).acquire().await;
     assert!(matches!(refused, Err(Error::Held(_))), "{refused:?}");
@@ -31,7 +31,7 @@ async fn a_held_lease_is_refused_then_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn long_waits_are_cut_into_requests_with_one_nonce() {
+async fn long_wait_is_split_into_requests_with_the_same_nonce() {
     let world = World::new().await;
     world.faulty.limit_waits(secs(20));
     let lease = world.other.lease("x").acquire().await.unwrap();
@@ -52,7 +52,7 @@ async fn long_waits_are_cut_into_requests_with_one_nonce() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_has_a_nonce_of_its_own() {
+async fn every_acquisition_has_its_own_nonce() {
     let world = World::new().await;
     let _a = world.client.lease("a").acquire().await.unwrap();
     let _b = world.client.lease("b").acquire().await.unwrap();
@@ -61,9 +61,11 @@ async fn every_call_has_a_nonce_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_with_nothing_left_is_asked_for_again() {
+async fn grant_that_arrives_after_its_deadline_is_requested_again() {
     let world = World::new().await;
-    world.faulty.once(Op::Acquire, Fault::Slow(secs(2)));
+    world
+        .faulty
+        .once(Op::Acquire, Fault::DelayResponse(secs(2)));
     let lease = world.lease("x", secs(2)).await;
     let nonces = world.faulty.nonces();
     assert_eq!((nonces.len(), &nonces[0]), (2, &nonces[1]));
@@ -72,17 +74,19 @@ async fn a_grant_with_nothing_left_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ttl_shorter_than_the_answers_take_is_an_error() {
+async fn ttl_shorter_than_the_response_time_is_an_error() {
     let world = World::new().await;
-    world.faulty.always(Op::Acquire, Fault::Slow(secs(2)));
+    world
+        .faulty
+        .always(Op::Acquire, Fault::DelayResponse(secs(2)));
     let refused = world.client.lease("x").ttl(secs(2)).acquire().await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
     let next = world.other.lease("x").acquire().await;
-    assert!(next.is_ok(), "left nothing behind");
+    assert!(next.is_ok(), "no lease is left behind");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_leaves_nothing_behind() {
+async fn cancelled_waiter_leaves_nothing_behind() {
     let world = World::new().await;
     let lease = world.other.lease("x").acquire().await.unwrap();
     let waiter = world.client.lease("x").wait(secs(60)).acquire();
@@ -93,7 +97,7 @@ async fn a_waiter_that_goes_away_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fence_that_is_shown_is_kept() {
+async fn caller_that_presents_its_fence_keeps_it() {
     let world = World::new().await;
     let builder = world.client.lease("x").nonce("mine");
     let lease = builder.clone().acquire().await.unwrap();
@@ -103,12 +107,12 @@ async fn a_fence_that_is_shown_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sharers_share_up_to_the_limit() {
+async fn shared_leases_are_granted_up_to_the_limit() {
     let world = World::new().await;
-    let place = || world.client.lease("x").shared(2).acquire();
-    let (a, b) = (place().await.unwrap(), place().await.unwrap());
+    let acquire = || world.client.lease("x").shared(2).acquire();
+    let (a, b) = (acquire().await.unwrap(), acquire().await.unwrap());
     assert_ne!(a.fence(), b.fence());
-    let third = place().await;
+    let third = acquire().await;
     assert!(matches!(third, Err(Error::Held(_))), "{third:?}");
     let other_limit = world.other.lease("x").shared(None).acquire().await;
     assert!(
@@ -116,11 +120,11 @@ async fn sharers_share_up_to_the_limit() {
         "{other_limit:?}"
     );
     a.release().await.unwrap();
-    drop(place().await.unwrap());
+    drop(acquire().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_refused_and_changes_nothing() {
+async fn invalid_arguments_are_refused_and_change_nothing() {
     let world = World::new().await;
     let lease = |name: &str| world.client.lease(name);
     for builder in [
@@ -141,7 +145,7 @@ async fn bad_input_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn urls_that_name_nothing_are_refused() {
+async fn urls_without_a_known_store_are_refused() {
     for url in ["nothing", "nosuch:thing", "memory:here"] {
         let refused = leasehold::connect(url).await;
         assert!(
@@ -152,7 +156,7 @@ async fn urls_that_name_nothing_are_refused() {
 }
 
 #[tokio::test]
-async fn the_owner_is_this_process_unless_told_otherwise() {
+async fn default_owner_is_this_process() {
     let client: Client = leasehold::connect("memory:").await.unwrap();
     let _lease = client.lease("x").acquire().await.unwrap();
     let refused = client.lease("x").acquire().await;

@@ -25,7 +25,7 @@ fn bodies(leases: &[Lease]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_leases_on_the_oldest_items() {
+async fn claim_leases_the_oldest_free_items() {
     let world = World::new().await;
     put(&world.client, 5).await;
     let first = world.client.claim("NEW").limit(3).await.unwrap();
@@ -33,9 +33,9 @@ async fn claims_are_leases_on_the_oldest_items() {
     assert_eq!(first[0].state().as_deref(), Some("NEW"));
     assert_eq!(first[0].ttl(), secs(60));
     let one = world.other.claim("NEW").await.unwrap();
-    assert_eq!(bodies(&one), ["3"], "one unless told otherwise");
+    assert_eq!(bodies(&one), ["3"], "one item by default");
     let rest = world.client.claim("NEW").limit(9).await.unwrap();
-    assert_eq!(bodies(&rest), ["4"], "not what it has already");
+    assert_eq!(bodies(&rest), ["4"], "not the items that it holds already");
     assert!(world.client.claim("OLD").await.unwrap().is_empty());
     for lease in first {
         assert_eq!(lease.release().await, Ok(true));
@@ -47,7 +47,7 @@ async fn claims_are_leases_on_the_oldest_items() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_kept_in_one_call_for_all() {
+async fn claimed_items_are_renewed_in_one_call() {
     let world = World::new().await;
     put(&world.client, 100).await;
     let mine = world.client.claim("NEW").limit(100).ttl(secs(6)).await;
@@ -56,12 +56,15 @@ async fn claims_are_kept_in_one_call_for_all() {
     assert!(mine.iter().all(|lease| !lease.is_lost()));
     assert!(world.other.claim("NEW").await.unwrap().is_empty());
     let batches = world.faulty.batches();
-    assert!(batches.len() >= 30, "every two seconds: {batches:?}");
+    assert!(
+        batches.len() >= 30,
+        "one batch every two seconds: {batches:?}"
+    );
     assert!(batches.iter().all(|batch| *batch == 100), "{batches:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_moves_on_in_one_write() {
+async fn item_is_completed_in_one_write() {
     let world = World::new().await;
     put(&world.client, 2).await;
     let mine = world.client.claim("NEW").limit(2).await.unwrap();
@@ -72,16 +75,16 @@ async fn an_item_moves_on_in_one_write() {
     let done = world.other.claim("DONE").await.unwrap();
     assert_eq!(bodies(&done), ["done"]);
     let failed = world.other.claim("FAILED").await.unwrap();
-    assert_eq!(bodies(&failed), ["1"], "its body stays");
+    assert_eq!(bodies(&failed), ["1"], "it keeps its body");
     let twice = mine[0].complete().body("twice").state("NEW").await;
     assert_eq!(twice, Err(Error::Fenced));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_worker_had_goes_to_others_and_it_can_complete_no_more() {
+async fn items_of_a_dead_worker_are_claimed_by_others_and_it_cannot_complete_them() {
     let world = World::new().await;
     put(&world.client, 3).await;
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     let mine = world.client.claim("NEW").limit(2).ttl(secs(5)).await;
     let mine = mine.unwrap();
     sleep(secs(4)).await;
@@ -99,7 +102,7 @@ async fn what_a_dead_worker_had_goes_to_others_and_it_can_complete_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_waits_for_work_however_long_one_call_may_wait() {
+async fn claim_waits_longer_than_one_call_can() {
     let world = World::new().await;
     world.faulty.limit_waits(secs(20));
     let start = world.now();
@@ -123,23 +126,27 @@ async fn a_claim_waits_for_work_however_long_one_call_may_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_that_come_too_late_are_not_handed_out() {
+async fn grants_that_arrive_too_late_are_not_returned() {
     let world = World::new().await;
     put(&world.client, 2).await;
-    world.faulty.once(Op::Acquire, Fault::Slow(secs(3)));
+    world
+        .faulty
+        .once(Op::Acquire, Fault::DelayResponse(secs(3)));
     let claim = || world.client.claim("NEW").limit(2).ttl(secs(2));
     let claimed = claim().await.unwrap();
     assert_eq!(bodies(&claimed), ["0", "1"]);
     assert!(claimed.iter().all(|lease| lease.time_left() > secs(1)));
     drop(claimed);
     sleep(ms(1)).await;
-    world.faulty.always(Op::Acquire, Fault::Slow(secs(3)));
+    world
+        .faulty
+        .always(Op::Acquire, Fault::DelayResponse(secs(3)));
     let refused = claim().await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_keeps_to_its_prefix_and_tells_its_owner() {
+async fn claim_respects_its_prefix_and_sets_its_owner() {
     let world = World::new().await;
     for item in ["apples/1", "pears/1"] {
         world.client.put(item).state("NEW").await.unwrap();
@@ -156,7 +163,7 @@ async fn a_claim_keeps_to_its_prefix_and_tells_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_put_resets_nothing() {
+async fn repeated_put_does_not_reset_the_item() {
     let world = World::new().await;
     let put = || world.client.put("x").state("NEW").nonce("order 17");
     put().await.unwrap();
@@ -174,7 +181,7 @@ async fn a_repeated_put_resets_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
+async fn item_that_is_put_again_keeps_its_body_by_default() {
     let world = World::new().await;
     put(&world.client, 1).await;
     world.client.put("item-000").state("AGAIN").await.unwrap();
@@ -186,7 +193,7 @@ async fn an_item_that_is_put_again_keeps_its_body_unless_it_is_given_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leased_item_is_neither_replaced_nor_removed() {
+async fn leased_item_can_be_neither_replaced_nor_removed() {
     let world = World::new().await;
     put(&world.client, 1).await;
     let mine = world.client.claim("NEW").await.unwrap();
@@ -202,11 +209,11 @@ async fn a_leased_item_is_neither_replaced_nor_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_refused_and_changes_nothing() {
+async fn invalid_arguments_are_refused_and_change_nothing() {
     let world = World::new().await;
     put(&world.client, 1).await;
     let claim = |state: &str| world.client.claim(state);
-    for wrong in [
+    for invalid in [
         claim(""),
         claim(&"s".repeat(65)),
         claim("NEW").limit(0),
@@ -214,10 +221,10 @@ async fn bad_input_is_refused_and_changes_nothing() {
         claim("NEW").ttl(ms(0)),
         claim("NEW").owner("o".repeat(129)),
     ] {
-        let refused = wrong.await;
+        let refused = invalid.await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
-    for wrong in [
+    for invalid in [
         world.client.put("x"),
         world.client.put("").state("NEW"),
         world.client.put("x").state("NEW").nonce(""),
@@ -227,7 +234,7 @@ async fn bad_input_is_refused_and_changes_nothing() {
             .state("NEW")
             .body("b".repeat(65 * 1024)),
     ] {
-        let refused = wrong.await;
+        let refused = invalid.await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     assert_eq!(
@@ -237,7 +244,7 @@ async fn bad_input_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_workers_that_claim_ten_of_a_thousand_at_once_all_come_away_with_work() {
+async fn concurrent_claims_of_eight_workers_all_get_distinct_items() {
     let store = Arc::new(Memory::new());
     let mut workers = Vec::new();
     for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Elections.
+//! Leader election.
 
 use leasehold::Error;
 use leasehold::client::{Campaign, Change};
@@ -15,7 +15,7 @@ async fn elected(campaign: &mut Campaign) -> leasehold::core::Fence {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_all_know_who() {
+async fn one_candidate_leads_and_others_see_it() {
     let world = World::new().await;
     let (ours, theirs) = (
         world.client.election("scheduler").owner("ada"),
@@ -32,12 +32,12 @@ async fn one_leads_and_all_know_who() {
     assert!(!next.is_finished(), "ada still leads");
     let fence = term.fence();
     term.release().await.unwrap();
-    let next = timeout(ms(100), next).await.expect("handed over at once");
+    let next = timeout(ms(100), next).await.expect("handed off at once");
     assert!(next.unwrap().unwrap().fence() > fence);
 }
 
 #[tokio::test(start_paused = true)]
-async fn resigning_hands_over_at_once() {
+async fn resignation_elects_the_next_candidate_at_once() {
     let world = World::new().await;
     let mut ours = world.client.election("scheduler").campaign();
     let first = elected(&mut ours).await;
@@ -46,18 +46,18 @@ async fn resigning_hands_over_at_once() {
     timeout(secs(100), theirs.next()).await.unwrap_err();
     assert!(theirs.term().is_none());
     assert_eq!(ours.resign().await, Ok(true));
-    assert!(term.is_lost(), "whoever still works under it is told");
+    assert!(term.is_lost(), "the former leader is notified");
     let second = timeout(ms(100), elected(&mut theirs)).await.unwrap();
     assert!(second > first);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_is_told_and_stands_again() {
+async fn leader_that_cannot_renew_is_notified_and_runs_again() {
     let world = World::new().await;
     let mut ours = world.client.election("scheduler").ttl(secs(6)).campaign();
     let first = elected(&mut ours).await;
     let mut theirs = world.other.election("scheduler").campaign();
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     let lost = ours.next().await.unwrap();
     assert!(matches!(lost, Change::Lost(Error::Expired)), "{lost:?}");
     let second = elected(&mut theirs).await;
@@ -67,21 +67,26 @@ async fn a_leader_that_cannot_renew_is_told_and_stands_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_outlasts_the_stores_troubles() {
+async fn candidate_retries_while_the_store_fails() {
     let world = World::new().await;
     let down = Error::Unavailable("down".into());
-    world.faulty.once(Op::Acquire, Fault::Fails(down));
-    let unknown = Error::Indeterminate("no answer".into());
-    world.faulty.once(Op::Acquire, Fault::Unanswered(unknown));
+    world.faulty.once(Op::Acquire, Fault::Fail(down));
+    let no_response = Error::Indeterminate("no response".into());
+    world
+        .faulty
+        .once(Op::Acquire, Fault::LoseResponse(no_response));
     let mut ours = world.client.election("scheduler").campaign();
     let elected = timeout(secs(5), elected(&mut ours)).await;
-    assert!(elected.is_ok(), "what was granted unanswered is its own");
+    assert!(
+        elected.is_ok(),
+        "the retry gets the term whose grant was lost"
+    );
     let nonces = world.faulty.nonces();
     assert!(nonces.iter().all(|nonce| *nonce == nonces[0]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_goes_leaves_nothing_behind() {
+async fn dropped_and_resigned_candidates_leave_nothing_behind() {
     let world = World::new().await;
     let term = world.other.election("scheduler").lead().await.unwrap();
     let dropped = world.client.election("scheduler").campaign();
@@ -92,15 +97,19 @@ async fn a_candidate_that_goes_leaves_nothing_behind() {
     term.release().await.unwrap();
     sleep(secs(1)).await;
     assert_eq!(world.holders("scheduler").await, 0);
-    let unheard = world.client.election("scheduler").campaign();
+    let elected = world.client.election("scheduler").campaign();
     sleep(secs(1)).await;
     assert_eq!(world.holders("scheduler").await, 1);
-    assert_eq!(unheard.resign().await, Ok(true), "elected, though unheard");
+    assert_eq!(
+        elected.resign().await,
+        Ok(true),
+        "elected, although `next` was not called"
+    );
     assert_eq!(world.holders("scheduler").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_standing_again_does_not_mend_is_an_error() {
+async fn error_that_a_retry_cannot_fix_ends_the_campaign() {
     let world = World::new().await;
     let mut campaign = world.client.election("").campaign();
     for _ in 0..2 {

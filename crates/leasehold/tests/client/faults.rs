@@ -1,4 +1,4 @@
-//! A connection to real leases that fails on demand, and remembers what went over it.
+//! Leases that fail on demand and record a trace of the calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use leasehold::{
     Result, UpdateRequest, Updated,
 };
 
-/// What goes over the connection.
+/// An operation that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Acquire,
@@ -21,105 +21,108 @@ pub(crate) enum Op {
     Release,
 }
 
-/// What may go wrong with it.
+/// A fault of an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The request never arrives, and is never answered.
-    Hangs,
-    /// The request never arrives, and an error says so.
-    Fails(Error),
-    /// The request never arrives, and an error says so after this long.
-    FailsAfter(Duration, Error),
-    /// The request takes this long to arrive.
-    Delayed(Duration),
-    /// The request is performed, its answer takes this long.
-    Slow(Duration),
-    /// The request is performed, and an error is the answer.
-    Unanswered(Error),
-    /// All is well.
+    /// The request is lost, and the call never returns.
+    Hang,
+    /// The request is lost, and the call returns this error.
+    Fail(Error),
+    /// The request is lost, and the call returns this error after a delay.
+    FailAfter(Duration, Error),
+    /// The request is delayed.
+    DelayRequest(Duration),
+    /// The request is performed, and its response is delayed.
+    DelayResponse(Duration),
+    /// The request is performed, its response is lost, and the call returns this error.
+    LoseResponse(Error),
+    /// No fault.
     None,
 }
 
-/// What was seen of a call.
+/// An entry of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    Called(Op),
-    Answered(Op),
-    /// Something that a test notes itself.
-    Noted(&'static str),
+pub(crate) enum TraceEvent {
+    Request(Op),
+    Response(Op),
+    /// An entry that a test adds.
+    Note(&'static str),
 }
 
-pub(crate) struct Faulty {
+pub(crate) struct FaultyLeases {
     inner: Arc<dyn Leases>,
     next: Mutex<HashMap<Op, VecDeque<Fault>>>,
     always: Mutex<HashMap<Op, Fault>>,
-    seen: Mutex<Vec<Seen>>,
+    trace: Mutex<Vec<TraceEvent>>,
     batches: Mutex<Vec<usize>>,
     nonces: Mutex<Vec<String>>,
-    longest_wait: Mutex<Duration>,
+    wait_limit: Mutex<Duration>,
 }
 
-impl Faulty {
+impl FaultyLeases {
     pub(crate) fn new(inner: Arc<dyn Leases>) -> Self {
         Self {
             inner,
             next: Mutex::default(),
             always: Mutex::default(),
-            seen: Mutex::default(),
+            trace: Mutex::default(),
             batches: Mutex::default(),
             nonces: Mutex::default(),
-            longest_wait: Mutex::new(Duration::MAX),
+            wait_limit: Mutex::new(Duration::MAX),
         }
     }
 
-    /// From now on.
+    /// Sets the fault of all calls from now on.
     pub(crate) fn always(&self, op: Op, fault: Fault) {
         self.always.lock().unwrap().insert(op, fault);
     }
 
-    /// For the next call.
+    /// Sets the fault of the next call.
     pub(crate) fn once(&self, op: Op, fault: Fault) {
         let mut next = self.next.lock().unwrap();
         next.entry(op).or_default().push_back(fault);
     }
 
-    pub(crate) fn limit_waits(&self, longest: Duration) {
-        *self.longest_wait.lock().unwrap() = longest;
+    /// Limits the wait of one call.
+    pub(crate) fn limit_waits(&self, limit: Duration) {
+        *self.wait_limit.lock().unwrap() = limit;
     }
 
-    /// Everything seen, in order.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    /// Returns the trace.
+    pub(crate) fn trace(&self) -> Vec<TraceEvent> {
+        self.trace.lock().unwrap().clone()
     }
 
-    pub(crate) fn note(&self, what: &'static str) {
-        self.see(Seen::Noted(what));
+    /// Adds a note to the trace.
+    pub(crate) fn note(&self, text: &'static str) {
+        self.record(TraceEvent::Note(text));
     }
 
-    /// How many calls there were.
+    /// Returns the number of calls of an operation.
     pub(crate) fn calls(&self, op: Op) -> usize {
-        let seen = self.seen.lock().unwrap();
-        seen.iter()
-            .filter(|seen| **seen == Seen::Called(op))
+        let trace = self.trace.lock().unwrap();
+        trace
+            .iter()
+            .filter(|event| **event == TraceEvent::Request(op))
             .count()
     }
 
-    /// How many leases each call renewed.
+    /// Returns the number of leases of each renewal call.
     pub(crate) fn batches(&self) -> Vec<usize> {
         self.batches.lock().unwrap().clone()
     }
 
-    /// The nonces asked with.
+    /// Returns the nonces of all acquisitions.
     pub(crate) fn nonces(&self) -> Vec<String> {
         self.nonces.lock().unwrap().clone()
     }
 
-    fn see(&self, what: Seen) {
-        self.seen.lock().unwrap().push(what);
+    fn record(&self, event: TraceEvent) {
+        self.trace.lock().unwrap().push(event);
     }
 
-    async fn through<T>(&self, op: Op, perform: impl Future<Output = T>) -> Result<T> {
-        self.see(Seen::Called(op));
+    async fn perform<T>(&self, op: Op, call: impl Future<Output = T>) -> Result<T> {
+        self.record(TraceEvent::Request(op));
         let scripted = self
             .next
             .lock()
@@ -127,51 +130,51 @@ impl Faulty {
             .get_mut(&op)
             .and_then(VecDeque::pop_front);
         let fault = scripted.or_else(|| self.always.lock().unwrap().get(&op).cloned());
-        let answer = match fault.unwrap_or(Fault::None) {
-            Fault::None => Ok(perform.await),
-            Fault::Hangs => std::future::pending().await,
-            Fault::Fails(error) => Err(error),
-            Fault::FailsAfter(delay, error) => {
+        let response = match fault.unwrap_or(Fault::None) {
+            Fault::None => Ok(call.await),
+            Fault::Hang => std::future::pending().await,
+            Fault::Fail(error) => Err(error),
+            Fault::FailAfter(delay, error) => {
                 tokio::time::sleep(delay).await;
                 Err(error)
             }
-            Fault::Delayed(delay) => {
+            Fault::DelayRequest(delay) => {
                 tokio::time::sleep(delay).await;
-                Ok(perform.await)
+                Ok(call.await)
             }
-            Fault::Slow(delay) => {
-                let answer = perform.await;
+            Fault::DelayResponse(delay) => {
+                let response = call.await;
                 tokio::time::sleep(delay).await;
-                Ok(answer)
+                Ok(response)
             }
-            Fault::Unanswered(error) => {
-                perform.await;
+            Fault::LoseResponse(error) => {
+                call.await;
                 Err(error)
             }
         };
-        self.see(Seen::Answered(op));
-        answer
+        self.record(TraceEvent::Response(op));
+        response
     }
 }
 
 #[async_trait]
-impl Leases for Faulty {
+impl Leases for FaultyLeases {
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
         self.nonces
             .lock()
             .unwrap()
             .push(request.nonce.expose().into());
-        self.through(Op::Acquire, self.inner.acquire(request))
+        self.perform(Op::Acquire, self.inner.acquire(request))
             .await?
     }
 
     async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
-        self.through(Op::Acquire, self.inner.acquire_all(request))
+        self.perform(Op::Acquire, self.inner.acquire_all(request))
             .await?
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
-        self.through(Op::Acquire, self.inner.claim(request)).await?
+        self.perform(Op::Acquire, self.inner.claim(request)).await?
     }
 
     async fn put(&self, request: PutRequest) -> Result<()> {
@@ -183,30 +186,30 @@ impl Leases for Faulty {
     }
 
     fn longest_wait(&self) -> Duration {
-        *self.longest_wait.lock().unwrap()
+        *self.wait_limit.lock().unwrap()
     }
 
-    async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>> {
+    async fn renew(&self, requests: Vec<RenewRequest>, timeout: Duration) -> Vec<Result<Renewed>> {
         let count = requests.len();
         self.batches.lock().unwrap().push(count);
-        let renewal = self.inner.renew(requests, within);
-        match self.through(Op::Renew, renewal).await {
-            Ok(answers) => answers,
+        let renewal = self.inner.renew(requests, timeout);
+        match self.perform(Op::Renew, renewal).await {
+            Ok(responses) => responses,
             Err(error) => vec![Err(error); count],
         }
     }
 
     async fn update(&self, request: UpdateRequest) -> Result<Updated> {
-        self.through(Op::Update, self.inner.update(request)).await?
+        self.perform(Op::Update, self.inner.update(request)).await?
     }
 
-    async fn release(&self, name: &Name, who: Holding) -> Result<bool> {
-        self.through(Op::Release, self.inner.release(name, who))
+    async fn release(&self, name: &Name, holder: Holding) -> Result<bool> {
+        self.perform(Op::Release, self.inner.release(name, holder))
             .await?
     }
 
-    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke> {
-        self.inner.break_lease(name, how).await
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke> {
+        self.inner.break_lease(name, request).await
     }
 
     async fn show(&self, name: &Name) -> Result<Option<View>> {

@@ -16,16 +16,16 @@ use crate::{World, ms, secs};
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn passed(gate: Throttle) -> Option<Pass> {
-    gate.pass().await.expect("the store answers").passed()
+    gate.pass().await.expect("the store responds").passed()
 }
 
 async fn refused(gate: Throttle) -> Duration {
-    let gated = gate.pass().await.expect("the store answers");
-    gated.retry_after().expect("somebody passed before")
+    let gated = gate.pass().await.expect("the store responds");
+    gated.retry_after().expect("another call has passed")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_is_passed_once_per_period() {
+async fn gate_is_passed_once_per_period() {
     let world = World::new().await;
     let ours = || world.client.gate("device-42").every(MINUTE);
     let theirs = || world.other.gate("device-42").every(MINUTE);
@@ -34,11 +34,11 @@ async fn a_gate_is_passed_once_per_period() {
     sleep(secs(20)).await;
     for gate in [ours(), theirs()] {
         let gated = gate.run(action).await.unwrap();
-        let mut told = None;
-        let gated = gated.if_throttled(|retry_after| told = Some(retry_after));
+        let mut notified = None;
+        let gated = gated.if_throttled(|retry_after| notified = Some(retry_after));
         let left = gated.retry_after().expect("it is shut");
         assert!((secs(39)..=secs(41)).contains(&left), "{left:?}");
-        assert_eq!(told, Some(left));
+        assert_eq!(notified, Some(left));
     }
     sleep(secs(39)).await;
     refused(theirs()).await;
@@ -48,7 +48,7 @@ async fn a_gate_is_passed_once_per_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_period_will_do() {
+async fn periods_from_a_millisecond_to_ten_years_are_accurate() {
     let world = World::new().await;
     for period in [ms(1), ms(999), secs(3600), secs(10 * 365 * 24 * 3600)] {
         let gate = || world.client.gate(format!("{period:?}")).every(period);
@@ -62,45 +62,45 @@ async fn any_period_will_do() {
 }
 
 #[derive(Debug, PartialEq)]
-enum Trouble {
+enum AlertError {
     Smtp,
     Leases(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for AlertError {
     fn from(error: Error) -> Self {
         Self::Leases(error)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_action_opens_the_gate_and_hands_its_error_on() {
+async fn failed_action_opens_the_gate_and_its_error_is_returned() {
     let world = World::new().await;
     let gate = || world.client.gate("x").every(MINUTE);
-    let failed: Result<Gated<()>, _> = gate().run(async || Err(Trouble::Smtp)).await;
-    assert_eq!(failed, Err(Trouble::Smtp));
+    let failed: Result<Gated<()>, _> = gate().run(async || Err(AlertError::Smtp)).await;
+    assert_eq!(failed, Err(AlertError::Smtp));
     assert!(passed(world.other.gate("x").every(MINUTE)).await.is_some());
-    let wrong = world.client.gate("").every(MINUTE);
-    let wrong: Result<Gated<()>, _> = wrong.run(async || Err(Trouble::Smtp)).await;
+    let invalid = world.client.gate("").every(MINUTE);
+    let refused: Result<Gated<()>, _> = invalid.run(async || Err(AlertError::Smtp)).await;
     assert!(
-        matches!(wrong, Err(Trouble::Leases(Error::Invalid(_)))),
-        "{wrong:?}"
+        matches!(refused, Err(AlertError::Leases(Error::Invalid(_)))),
+        "{refused:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_cannot_be_opened_stays_shut_and_the_error_is_the_actions() {
+async fn gate_that_cannot_be_opened_stays_shut_and_the_actions_error_is_returned() {
     let world = World::new().await;
     let down = Error::Unavailable("down".into());
-    world.faulty.once(Op::Release, Fault::Fails(down));
+    world.faulty.once(Op::Release, Fault::Fail(down));
     let gate = world.client.gate("x").every(MINUTE);
-    let failed: Result<Gated<()>, _> = gate.run(async || Err(Trouble::Smtp)).await;
-    assert_eq!(failed, Err(Trouble::Smtp));
+    let failed: Result<Gated<()>, _> = gate.run(async || Err(AlertError::Smtp)).await;
+    assert_eq!(failed, Err(AlertError::Smtp));
     refused(world.other.gate("x").every(MINUTE)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicked_action_opens_the_gate_and_panics_on() {
+async fn panicking_action_opens_the_gate_and_its_panic_is_resumed() {
     let world = World::new().await;
     let gate = world.client.gate("x").every(MINUTE);
     let panics = tokio::spawn(gate.clone().run(|| async {
@@ -116,7 +116,7 @@ async fn a_panicked_action_opens_the_gate_and_panics_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_action_leaves_the_gate_shut() {
+async fn cancelled_action_leaves_the_gate_shut() {
     let world = World::new().await;
     let gate = || world.client.gate("x").every(MINUTE);
     let hangs = gate().run(std::future::pending::<Result<()>>);
@@ -128,7 +128,7 @@ async fn a_cancelled_action_leaves_the_gate_shut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_action_that_fails_late_opens_nobody_elses_gate() {
+async fn action_that_fails_after_the_period_does_not_open_a_later_pass() {
     let world = World::new().await;
     let theirs = world.other.gate("x").every(MINUTE);
     let late = world.client.gate("x").every(secs(1)).run(|| async {
@@ -142,7 +142,7 @@ async fn an_action_that_fails_late_opens_nobody_elses_gate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_are_fenced_and_opened_again_by_fence() {
+async fn passes_have_increasing_fences_and_only_the_latest_can_open_the_gate() {
     let world = World::new().await;
     let gate = || world.client.gate("x").every(MINUTE);
     let first = passed(gate()).await.expect("it is open");
@@ -158,7 +158,7 @@ async fn passes_are_fenced_and_opened_again_by_fence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_and_a_lease_of_one_name_never_meet() {
+async fn gate_and_lease_of_the_same_name_are_independent() {
     let world = World::new().await;
     let lease = world.client.lease("x").acquire().await.unwrap();
     let pass = passed(world.client.gate("x").every(MINUTE)).await;
@@ -169,7 +169,7 @@ async fn a_gate_and_a_lease_of_one_name_never_meet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cache_saves_nine_calls_of_ten() {
+async fn cache_saves_at_least_nine_of_ten_calls() {
     let world = World::new().await;
     let mut counts = Vec::new();
     for cache_for in [secs(0), Throttle::CACHE_FOR] {
@@ -187,7 +187,7 @@ async fn the_cache_saves_nine_calls_of_ten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_believed_while_the_gate_is_shut_and_three_seconds_at_most() {
+async fn refusal_is_cached_until_the_gate_opens_and_for_three_seconds_at_most() {
     let world = World::new().await;
     let gate = |period| world.client.gate("x").every(period);
     let theirs = passed(world.other.gate("x").every(MINUTE)).await;
@@ -196,22 +196,25 @@ async fn a_refusal_is_believed_while_the_gate_is_shut_and_three_seconds_at_most(
     sleep(ms(2_900)).await;
     assert!(
         refused(gate(ms(10))).await > secs(56),
-        "whatever the period"
+        "regardless of the period of the call"
     );
     assert_eq!(world.faulty.calls(Op::Acquire), 1);
     refused(world.client.gate("x").every(MINUTE).cache_for(secs(9))).await;
     sleep(ms(101)).await;
-    assert!(passed(gate(secs(1))).await.is_some(), "faded");
+    assert!(
+        passed(gate(secs(1))).await.is_some(),
+        "the cache entry has expired"
+    );
     refused(gate(secs(1))).await;
     assert_eq!(world.faulty.calls(Op::Acquire), 2);
     sleep(ms(1_002)).await;
-    assert!(passed(gate(MINUTE)).await.is_some(), "not shut any more");
+    assert!(passed(gate(MINUTE)).await.is_some(), "the gate is open");
     world.suspend(MINUTE + ms(1));
     assert!(passed(gate(MINUTE)).await.is_some(), "by the boot clock");
 }
 
 #[tokio::test(start_paused = true)]
-async fn clones_share_the_cache_and_each_call_may_do_without() {
+async fn clones_share_the_cache_and_a_call_can_bypass_it() {
     let world = World::new().await;
     assert!(passed(world.client.gate("x").every(MINUTE)).await.is_some());
     refused(world.client.clone().gate("x").every(MINUTE)).await;
@@ -219,16 +222,18 @@ async fn clones_share_the_cache_and_each_call_may_do_without() {
     refused(world.client.gate("x").every(MINUTE).cache_for(secs(0))).await;
     assert_eq!(world.faulty.calls(Op::Acquire), 2);
     let nonces = world.faulty.nonces();
-    assert_ne!(nonces[0], nonces[1], "a nonce of its own for every call");
+    assert_ne!(nonces[0], nonces[1], "each call has its own nonce");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_before_the_gate_was_opened_again_is_not_believed_after() {
+async fn response_to_a_request_sent_before_a_reopening_is_not_cached() {
     let world = World::new().await;
     let gate = || world.client.gate("x").every(MINUTE);
     let pass = passed(gate()).await.expect("it is open");
-    // The answer is older than the opening, and arrives after it.
-    world.faulty.once(Op::Acquire, Fault::Slow(secs(2)));
+    // The request is sent before the gate is opened, and its response arrives after.
+    world
+        .faulty
+        .once(Op::Acquire, Fault::DelayResponse(secs(2)));
     let slow = tokio::spawn(refused(gate().cache_for(secs(0))));
     sleep(secs(1)).await;
     assert_eq!(pass.open_again().await, Ok(true));
@@ -237,9 +242,11 @@ async fn what_was_asked_before_the_gate_was_opened_again_is_not_believed_after()
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_at_once_ask_once_and_do_not_wait_for_the_action() {
+async fn concurrent_calls_share_one_request_and_do_not_wait_for_the_action() {
     let world = World::new().await;
-    world.faulty.always(Op::Acquire, Fault::Slow(secs(1)));
+    world
+        .faulty
+        .always(Op::Acquire, Fault::DelayResponse(secs(1)));
     let (end, runs) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let calls = (0..100).map(|_| {
         let (end, runs) = (end.clone(), runs.clone());
@@ -273,28 +280,28 @@ async fn calls_at_once_ask_once_and_do_not_wait_for_the_action() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_the_one_who_asks_goes_away_another_asks() {
+async fn cancelled_request_is_repeated_by_another_call() {
     let world = World::new().await;
-    world.faulty.once(Op::Acquire, Fault::Hangs);
+    world.faulty.once(Op::Acquire, Fault::Hang);
     let gate = || world.client.gate("x").every(MINUTE);
-    let asks = tokio::spawn(gate().pass());
+    let first = tokio::spawn(gate().pass());
     sleep(ms(1)).await;
-    let waits: Vec<_> = (0..10).map(|_| tokio::spawn(passed(gate()))).collect();
+    let waiters: Vec<_> = (0..10).map(|_| tokio::spawn(passed(gate()))).collect();
     sleep(secs(1)).await;
     assert_eq!(world.faulty.calls(Op::Acquire), 1);
-    asks.abort();
+    first.abort();
     let mut passes = 0;
-    for waits in waits {
-        passes += usize::from(waits.await.unwrap().is_some());
+    for waiter in waiters {
+        passes += usize::from(waiter.await.unwrap().is_some());
     }
     assert_eq!((passes, world.faulty.calls(Op::Acquire)), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_is_asked_once_for_all_who_wait() {
+async fn error_of_an_unavailable_store_is_shared_by_concurrent_calls() {
     let world = World::new().await;
     let down = Error::Unavailable("down".into());
-    let fault = Fault::FailsAfter(secs(5), down.clone());
+    let fault = Fault::FailAfter(secs(5), down.clone());
     world.faulty.always(Op::Acquire, fault);
     let calls: Vec<_> = (0..10)
         .map(|_| tokio::spawn(world.client.gate("x").every(MINUTE).pass()))
@@ -308,7 +315,7 @@ async fn a_store_that_is_down_is_asked_once_for_all_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_refused_and_concerns_nobody_else() {
+async fn invalid_arguments_are_refused_and_do_not_affect_other_calls() {
     let world = World::new().await;
     let gate = |id: &str, period| world.client.gate(id).every(period);
     for gate in [
@@ -319,14 +326,14 @@ async fn bad_input_is_refused_and_concerns_nobody_else() {
         gate("x", Duration::MAX),
         gate("x", MINUTE).owner("o".repeat(129)),
     ] {
-        let answer = gate.pass().await;
-        assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+        let refused = gate.pass().await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     }
     let gate_x = Name::gate("x").unwrap();
     assert_eq!(world.other.leases().show(&gate_x).await, Ok(None));
-    world.faulty.once(Op::Acquire, Fault::Delayed(secs(1)));
-    let wrong = tokio::spawn(gate("x", ms(0)).pass());
+    world.faulty.once(Op::Acquire, Fault::DelayRequest(secs(1)));
+    let invalid = tokio::spawn(gate("x", ms(0)).pass());
     sleep(ms(1)).await;
     assert!(passed(gate("x", MINUTE)).await.is_some());
-    assert!(matches!(wrong.await.unwrap(), Err(Error::Invalid(_))));
+    assert!(matches!(invalid.await.unwrap(), Err(Error::Invalid(_))));
 }

@@ -1,26 +1,26 @@
-//! The loss of a lease: in time, once, and for good.
+//! The loss of leases.
 
 use leasehold::core::{GrantKind, Text};
 use leasehold::{BreakRequest, Error};
 use tokio::time::{sleep, timeout};
 
-use crate::faults::{Fault, Op, Seen};
+use crate::faults::{Fault, Op, TraceEvent};
 use crate::{World, ms, name, secs};
 
 #[tokio::test(start_paused = true)]
-async fn hung_renewals_fire_just_before_the_deadline() {
+async fn lost_completes_just_before_the_deadline_if_renewals_hang() {
     for ttl in [ms(50), ms(500), secs(3), secs(30), secs(600)] {
         let world = World::new().await;
         let lease = world.lease("x", ttl).await;
         sleep(ttl * 3).await;
-        world.faulty.always(Op::Renew, Fault::Hangs);
+        world.faulty.always(Op::Renew, Fault::Hang);
         let contender = world.other.lease("x").wait_forever();
         let contender = tokio::spawn(contender.acquire());
         assert_eq!(lease.lost().await, Error::Expired);
         let (now, deadline) = (world.now(), lease.deadline());
         assert!(now <= deadline, "{ttl:?}: too late");
         assert!(deadline.since(now) <= ms(6), "{ttl:?}: too early");
-        assert!(!contender.is_finished(), "{ttl:?}: two at once");
+        assert!(!contender.is_finished(), "{ttl:?}: two holders at once");
         let next = contender.await.unwrap().unwrap();
         assert!(next.fence() > lease.fence());
         assert!(next.acquired_at() >= lease.expires_at());
@@ -28,11 +28,11 @@ async fn hung_renewals_fire_just_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_hung_batch_does_not_keep_the_others_from_their_time() {
+async fn hanging_batch_does_not_delay_the_expiry_of_other_leases() {
     let world = World::new().await;
     let short = world.lease("a", secs(2)).await;
     let long = world.lease("b", secs(20)).await;
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     short.lost().await;
     assert!(world.now() <= short.deadline());
     assert!(!long.is_lost());
@@ -41,14 +41,14 @@ async fn one_hung_batch_does_not_keep_the_others_from_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_has_any_number_of_awaiters() {
+async fn lost_can_be_awaited_any_number_of_times() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     let awaiters: Vec<_> = (0..10).map(|_| tokio::spawn(lease.lost())).collect();
     for _ in 0..10 {
         timeout(ms(100), lease.lost()).await.unwrap_err();
     }
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     for awaiter in awaiters {
         assert_eq!(awaiter.await.unwrap(), Error::Expired);
     }
@@ -58,7 +58,7 @@ async fn lost_has_any_number_of_awaiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_nonce_elsewhere_takes_the_lease_over() {
+async fn lease_granted_again_by_the_same_nonce_is_lost_to_the_earlier_holder() {
     let world = World::new().await;
     let builder = world.client.lease("x").nonce("mine").ttl(secs(30));
     let zombie = builder.acquire().await.unwrap();
@@ -71,68 +71,74 @@ async fn the_same_nonce_elsewhere_takes_the_lease_over() {
     drop(zombie);
     world.client.close().await;
     sleep(secs(60)).await;
-    assert!(!lease.is_lost(), "the zombie's release is not the lease's");
+    assert!(!lease.is_lost(), "the zombie's release does not affect it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_lease_is_lost_at_the_next_renewal() {
+async fn broken_lease_is_lost_at_the_next_renewal() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    let how = BreakRequest::Force {
+    let request = BreakRequest::Force {
         fence: None,
         reason: "test".into(),
         now: false,
     };
-    let broke = world.other.leases().break_lease(&name("x"), how).await;
-    broke.unwrap();
+    let broken = world.other.leases().break_lease(&name("x"), request).await;
+    broken.unwrap();
     assert_eq!(lease.renew().await, Err(Error::Fenced));
     assert_eq!(lease.lost().await, Error::Fenced);
     assert_eq!(
         world.holders("x").await,
         1,
-        "in the way, until it is known to be gone"
+        "it blocks others until it expires or releases"
     );
     assert_eq!(lease.release().await, Ok(true));
     assert_eq!(world.holders("x").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_revives_nothing() {
+async fn late_response_does_not_revive_a_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
     let deadline = lease.deadline();
-    world.faulty.always(Op::Renew, Fault::Slow(ms(50)));
+    world.faulty.always(Op::Renew, Fault::DelayResponse(ms(50)));
     while world.faulty.calls(Op::Renew) == 0 {
         sleep(ms(1)).await;
     }
-    // The answer comes before any timer has noticed. It is good for more time than has passed, but between the old
-    // deadline and now nobody had a right to believe.
+    // The response arrives before any timer fires. It would extend the lease beyond the present time, but the old deadline
+    // has passed.
     world.suspend(secs(25));
     let reason = timeout(secs(1), lease.lost()).await;
     assert_eq!(reason, Ok(Error::Expired));
-    assert_eq!(world.faulty.seen().last(), Some(&Seen::Answered(Op::Renew)));
+    assert_eq!(
+        world.faulty.trace().last(),
+        Some(&TraceEvent::Response(Op::Renew))
+    );
     assert_eq!(lease.deadline(), deadline);
     sleep(secs(10)).await;
     assert!(lease.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_does_not_survive_its_machine_s_sleep() {
+async fn lease_expires_while_the_machine_is_suspended() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
     let lost = tokio::spawn(lease.lost());
     world.suspend(secs(20));
     sleep(secs(1)).await;
-    assert!(!lease.is_lost(), "woken in time, and renewed at once");
+    assert!(
+        !lease.is_lost(),
+        "resumed before the deadline, and renewed at once"
+    );
     world.suspend(secs(40));
     let reason = timeout(ms(100), lost)
         .await
-        .expect("at the next look at the clock");
+        .expect("lost at the next check of the clock");
     assert_eq!(reason.unwrap(), Error::Expired);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_is_believed_before_the_timer_has_fired() {
+async fn expired_lease_is_lost_before_the_timer_has_fired() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     world.suspend(secs(4));
@@ -146,7 +152,7 @@ async fn the_clock_is_believed_before_the_timer_has_fired() {
 async fn deadlines_never_move_back() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.once(Op::Renew, Fault::Slow(secs(2)));
+    world.faulty.once(Op::Renew, Fault::DelayResponse(secs(2)));
     let early = tokio::join!(lease.renew(), async {
         sleep(secs(1)).await;
         lease.update("overtakes the renewal").await.unwrap();
@@ -157,11 +163,11 @@ async fn deadlines_never_move_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_never_outlasts_the_lease() {
+async fn update_ends_by_the_deadline_of_the_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.always(Op::Renew, Fault::Hangs);
-    world.faulty.always(Op::Update, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
+    world.faulty.always(Op::Update, Fault::Hang);
     let update = lease.update("may have arrived").await;
     assert!(matches!(update, Err(Error::Indeterminate(_))), "{update:?}");
     assert!(world.now() <= lease.deadline());
@@ -169,7 +175,7 @@ async fn an_update_never_outlasts_the_lease() {
 }
 
 #[test]
-fn leases_do_not_outlive_the_runtime_that_renews_them() {
+fn leases_are_lost_when_their_runtime_is_dropped() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -182,7 +188,7 @@ fn leases_do_not_outlive_the_runtime_that_renews_them() {
         (client, lease)
     });
     drop(first);
-    assert!(lease.is_lost(), "nobody can renew it any more");
+    assert!(lease.is_lost(), "it can no longer be renewed");
     drop(lease);
     drop(client);
 }

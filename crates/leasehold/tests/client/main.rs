@@ -1,18 +1,17 @@
-//! The client on the real engine and the real `memory:` store, in simulated time: nothing here really sleeps, and
-//! every run takes the same course. [`faults::Faulty`] adds the failures that a store cannot be made to have on
-//! demand.
+//! Tests of the client with the real engine and the `memory:` store, in simulated time, so that runs are fast and
+//! deterministic. [`faults::FaultyLeases`] injects failures.
 
 mod acquire;
 mod claim;
 mod election;
 mod faults;
 mod gate;
+mod lease_set;
 mod loss;
 mod release;
 mod renewal;
 mod run;
-mod several;
-mod shared;
+mod shared_leases;
 mod write;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +24,7 @@ use leasehold::host::Host;
 use leasehold::store::memory::Memory;
 use leasehold::{Client, Lease};
 
-use faults::Faulty;
+use faults::FaultyLeases;
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -36,21 +35,21 @@ fn secs(secs: u64) -> Duration {
 }
 
 fn name(text: &str) -> Name {
-    Name::lock(text).expect("a good name")
+    Name::lock(text).expect("a valid name")
 }
 
-/// A host in the runtime's own time, which tests pause; but while it is suspended only its boot clock runs. Counts
-/// how often somebody looks at that.
+/// A host whose boot clock follows the runtime's paused time, plus the time for which it was suspended. Counts the reads of
+/// the clock.
 struct Simulated {
     start: tokio::time::Instant,
     suspended: Mutex<Duration>,
-    looks: AtomicU64,
+    clock_reads: AtomicU64,
     randoms: AtomicU64,
 }
 
 impl Host for Simulated {
     fn boot_time(&self) -> BootTime {
-        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.clock_reads.fetch_add(1, Ordering::Relaxed);
         BootTime::from_micros(1_000_000) + self.start.elapsed() + *self.suspended.lock().unwrap()
     }
 
@@ -60,10 +59,10 @@ impl Host for Simulated {
     }
 }
 
-/// Two clients of one store: one through a [`Faulty`] connection, the other through a good one.
+/// Two clients of one store. The first one uses [`FaultyLeases`].
 struct World {
     host: Arc<Simulated>,
-    faulty: Arc<Faulty>,
+    faulty: Arc<FaultyLeases>,
     client: Client,
     other: Client,
 }
@@ -73,14 +72,14 @@ impl World {
         let host = Arc::new(Simulated {
             start: tokio::time::Instant::now(),
             suspended: Mutex::default(),
-            looks: AtomicU64::new(0),
+            clock_reads: AtomicU64::new(0),
             randoms: AtomicU64::new(0),
         });
         let epoch = Time::from_micros(1_700_000_000_000_000);
         let store = Arc::new(Memory::with_clock(host.clone(), epoch));
         let engine = Engine::start_with(store, host.clone(), Config::default());
-        let engine = Arc::new(engine.await.expect("memory never fails"));
-        let faulty = Arc::new(Faulty::new(engine.clone()));
+        let engine = Arc::new(engine.await.expect("the memory store never fails"));
+        let faulty = Arc::new(FaultyLeases::new(engine.clone()));
         Self {
             client: Client::with_host(faulty.clone(), host.clone()),
             other: Client::with_host(engine, host.clone()),
@@ -89,22 +88,22 @@ impl World {
         }
     }
 
-    /// A lease through the faulty connection, granted at once.
+    /// Acquires a free lease with the first client.
     async fn lease(&self, name: &str, ttl: Duration) -> Lease {
         let lease = self.client.lease(name).ttl(ttl).acquire().await;
-        lease.expect("nobody has it")
+        lease.expect("the lease is free")
     }
 
     fn now(&self) -> BootTime {
         self.host.boot_time()
     }
 
-    /// The machine sleeps for so long: its timers stand still meanwhile.
+    /// Suspends the machine: its boot clock advances, and its timers do not.
     fn suspend(&self, span: Duration) {
         *self.host.suspended.lock().unwrap() += span;
     }
 
-    /// How many live holders the store knows.
+    /// Returns the number of live holders in the store.
     async fn holders(&self, text: &str) -> usize {
         let view = self.other.leases().show(&name(text)).await.expect("shown");
         view.map_or(0, |view| view.remaining.len())

@@ -1,20 +1,24 @@
-//! Letting go.
+//! Releases.
 
 use leasehold::Error;
 use leasehold::core::EndReason;
 use tokio::time::{sleep, timeout};
 
-use crate::faults::{Fault, Op, Seen};
+use crate::faults::{Fault, Op, TraceEvent};
 use crate::{World, ms, secs};
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_free_and_never_renewed_again() {
+async fn released_lease_is_free_and_never_renewed() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     sleep(secs(10)).await;
     let (fence, lost) = (lease.fence(), lease.lost());
     assert_eq!(lease.release().await, Ok(true));
-    assert_eq!(lost.await, Error::Fenced, "for those who still look");
+    assert_eq!(
+        lost.await,
+        Error::Fenced,
+        "callers that still await it are notified"
+    );
     let renewals = world.faulty.calls(Op::Renew);
     let next = world.other.lease("x").acquire().await.unwrap();
     let last = next.last().unwrap();
@@ -25,29 +29,31 @@ async fn a_released_lease_is_free_and_never_renewed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_under_way_ends_before_the_release() {
+async fn release_waits_for_a_pending_renewal() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.always(Op::Renew, Fault::Slow(ms(300)));
+    world
+        .faulty
+        .always(Op::Renew, Fault::DelayResponse(ms(300)));
     while world.faulty.calls(Op::Renew) == 0 {
         sleep(ms(10)).await;
     }
     lease.release().await.unwrap();
-    let seen = world.faulty.seen();
+    let trace = world.faulty.trace();
     let tail = [
-        Seen::Called(Op::Renew),
-        Seen::Answered(Op::Renew),
-        Seen::Called(Op::Release),
-        Seen::Answered(Op::Release),
+        TraceEvent::Request(Op::Renew),
+        TraceEvent::Response(Op::Renew),
+        TraceEvent::Request(Op::Release),
+        TraceEvent::Response(Op::Release),
     ];
-    assert!(seen.ends_with(&tail), "{seen:?}");
+    assert!(trace.ends_with(&tail), "{trace:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_renewal_does_not_hold_the_release_up_for_long() {
+async fn hanging_renewal_delays_a_release_only_briefly() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     sleep(secs(11)).await;
     let released = timeout(secs(2), lease.release()).await;
     assert_eq!(released, Ok(Ok(true)));
@@ -55,10 +61,10 @@ async fn a_hung_renewal_does_not_hold_the_release_up_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_after_the_loss_says_so() {
+async fn release_of_a_lost_lease_returns_false() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.always(Op::Renew, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
     lease.lost().await;
     sleep(secs(3)).await;
     let _next = world.other.lease("x").acquire().await.unwrap();
@@ -67,12 +73,14 @@ async fn a_release_after_the_loss_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_that_the_store_still_knows_is_released() {
+async fn lost_lease_that_is_still_held_in_the_store_is_released() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    // Renewed in the store, but nobody here hears of it.
-    let unheard = Error::Indeterminate("no answer".into());
-    world.faulty.always(Op::Renew, Fault::Unanswered(unheard));
+    // Renewed in the store, but the responses are lost.
+    let no_response = Error::Indeterminate("no response".into());
+    world
+        .faulty
+        .always(Op::Renew, Fault::LoseResponse(no_response));
     lease.lost().await;
     assert_eq!(world.holders("x").await, 1);
     drop(lease);
@@ -81,7 +89,7 @@ async fn a_lost_lease_that_the_store_still_knows_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_releases() {
+async fn dropped_lease_is_released() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
     drop(lease);
@@ -92,10 +100,12 @@ async fn dropping_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_lease_and_client_releases() {
+async fn dropped_lease_is_released_after_its_client_was_dropped() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.once(Op::Release, Fault::Slow(secs(1)));
+    world
+        .faulty
+        .once(Op::Release, Fault::DelayResponse(secs(1)));
     let World { client, other, .. } = world;
     drop(client);
     drop(lease);
@@ -104,10 +114,10 @@ async fn dropping_lease_and_client_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_cancelled_is_done_in_the_background() {
+async fn cancelled_release_is_completed_in_the_background() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.once(Op::Release, Fault::Hangs);
+    world.faulty.once(Op::Release, Fault::Hang);
     timeout(ms(10), lease.release()).await.unwrap_err();
     world.client.close().await;
     assert_eq!(world.holders("x").await, 0);
@@ -118,32 +128,32 @@ fn multi_threaded() -> tokio::runtime::Runtime {
     builder.worker_threads(1).enable_time().build().unwrap()
 }
 
-/// As with `#[tokio::main]`: the runtime ends as soon as the block has ended and has dropped its variables.
+/// Like `#[tokio::main]`: the runtime ends after the block has ended and its variables were dropped.
 #[test]
 fn guards_dropped_at_the_end_of_main_are_released_before_the_runtime_ends() {
-    let seen = multi_threaded().block_on(async {
+    let faulty = multi_threaded().block_on(async {
         let world = World::new().await;
         let faulty = world.faulty.clone();
-        faulty.always(Op::Release, Fault::Slow(ms(50)));
+        faulty.always(Op::Release, Fault::DelayResponse(ms(50)));
         let _lease = world.client.lease("x").acquire().await.unwrap();
         let _both = world.client.lease_all(["a", "b"]).acquire().await.unwrap();
         faulty
     });
-    let answered = |seen: &&Seen| **seen == Seen::Answered(Op::Release);
-    assert_eq!(seen.seen().iter().filter(answered).count(), 3);
+    let is_released = |event: &&TraceEvent| **event == TraceEvent::Response(Op::Release);
+    assert_eq!(faulty.trace().iter().filter(is_released).count(), 3);
 }
 
 #[test]
-fn a_release_that_hangs_does_not_keep_a_program_from_ending() {
+fn hanging_release_does_not_prevent_a_program_from_ending() {
     multi_threaded().block_on(async {
         let world = World::new().await;
-        world.faulty.always(Op::Release, Fault::Hangs);
+        world.faulty.always(Op::Release, Fault::Hang);
         let _lease = world.client.lease("x").acquire().await.unwrap();
     });
 }
 
 #[test]
-fn dropping_outside_a_runtime_is_fine() {
+fn lease_can_be_dropped_outside_a_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,4 +1,4 @@
-//! Renewal in the background.
+//! Renewals in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ fn down() -> Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_is_kept_for_many_ttls() {
+async fn short_lease_is_renewed_for_many_ttls() {
     let world = World::new().await;
     let lease = world.lease("x", ms(300)).await;
     let (fence, expires_at) = (lease.fence(), lease.expires_at());
@@ -28,7 +28,7 @@ async fn a_short_lease_is_kept_for_many_ttls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_renewed_at_about_a_third_of_the_ttl() {
+async fn lease_is_renewed_after_about_a_third_of_its_ttl() {
     let world = World::new().await;
     let _lease = world.lease("x", secs(30)).await;
     sleep(secs(8)).await;
@@ -38,11 +38,11 @@ async fn it_is_renewed_at_about_a_third_of_the_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_tried_again_until_one_succeeds() {
+async fn failed_renewals_are_retried_until_one_succeeds() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    for error in [down(), Error::Indeterminate("who knows".into())] {
-        world.faulty.always(Op::Renew, Fault::Fails(error));
+    for error in [down(), Error::Indeterminate("no response".into())] {
+        world.faulty.always(Op::Renew, Fault::Fail(error));
         sleep(secs(2)).await;
         assert!(!lease.is_lost());
         world.faulty.always(Op::Renew, Fault::None);
@@ -52,18 +52,18 @@ async fn failures_are_tried_again_until_one_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn even_the_shortest_lease_has_a_second_chance() {
+async fn shortest_lease_survives_one_failed_renewal() {
     let world = World::new().await;
     let lease = world.lease("x", ms(90)).await;
     for _ in 0..20 {
-        world.faulty.once(Op::Renew, Fault::Fails(down()));
+        world.faulty.once(Op::Renew, Fault::Fail(down()));
         sleep(ms(200)).await;
         assert!(!lease.is_lost());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_is_not_late_beside_a_long_one() {
+async fn long_lease_does_not_delay_the_renewal_of_a_short_one() {
     let world = World::new().await;
     let _long = world.lease("long", secs(600)).await;
     for _ in 0..20 {
@@ -76,56 +76,58 @@ async fn a_short_lease_is_not_late_beside_a_long_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_attempt_is_given_up_in_time_for_another() {
+async fn hanging_attempt_times_out_early_enough_for_another() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.once(Op::Renew, Fault::Hangs);
+    world.faulty.once(Op::Renew, Fault::Hang);
     sleep(secs(30)).await;
     assert!(!lease.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_attempt_is_given_up_soon_however_long_the_ttl() {
+async fn hanging_attempt_times_out_soon_even_with_a_long_ttl() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3600)).await;
     let deadline = lease.deadline();
-    world.faulty.once(Op::Renew, Fault::Hangs);
+    world.faulty.once(Op::Renew, Fault::Hang);
     sleep(secs(1200 + 30)).await;
     assert!(lease.deadline() > deadline + secs(1000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_is_not_hammered() {
+async fn unavailable_store_is_retried_with_backoff() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.always(Op::Renew, Fault::Fails(down()));
+    world.faulty.always(Op::Renew, Fault::Fail(down()));
     assert_eq!(lease.lost().await, Error::Expired);
     let calls = world.faulty.calls(Op::Renew);
     assert!((5..100).contains(&calls), "{calls} attempts");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_renewal_at_a_time() {
+async fn renewals_of_one_lease_never_overlap() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.always(Op::Renew, Fault::Slow(ms(100)));
+    world
+        .faulty
+        .always(Op::Renew, Fault::DelayResponse(ms(100)));
     let renewals = async { tokio::join!(lease.renew(), lease.renew(), lease.renew()) };
     let (a, b, c) = renewals.await;
     assert_eq!((a, b, c), (Ok(()), Ok(()), Ok(())));
     sleep(secs(30)).await;
-    let seen = world.faulty.seen();
-    use crate::faults::Seen::{Answered, Called};
-    let renewals: Vec<_> = seen
+    let trace = world.faulty.trace();
+    use crate::faults::TraceEvent::{Request, Response};
+    let renewals: Vec<_> = trace
         .iter()
-        .filter(|seen| matches!(seen, Called(Op::Renew) | Answered(Op::Renew)))
+        .filter(|event| matches!(event, Request(Op::Renew) | Response(Op::Renew)))
         .collect();
     for pair in renewals.chunks_exact(2) {
-        assert_eq!(pair, [&Called(Op::Renew), &Answered(Op::Renew)]);
+        assert_eq!(pair, [&Request(Op::Renew), &Response(Op::Renew)]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_asked_for_extends_the_lease_and_tells_of_failure() {
+async fn explicit_renewal_extends_the_lease_or_returns_the_error() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
     let (deadline, watch) = (lease.deadline(), lease.watch_deadline());
@@ -134,16 +136,16 @@ async fn a_renewal_asked_for_extends_the_lease_and_tells_of_failure() {
     assert!(lease.deadline() >= deadline + secs(5));
     assert!(watch.has_changed().unwrap());
     assert_eq!(*watch.borrow(), lease.deadline());
-    world.faulty.once(Op::Renew, Fault::Fails(down()));
+    world.faulty.once(Op::Renew, Fault::Fail(down()));
     assert_eq!(lease.renew().await, Err(down()));
     assert!(!lease.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_stops_waiting_for_a_renewal_does_no_harm() {
+async fn cancelled_renewal_does_not_lose_the_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.once(Op::Renew, Fault::Slow(ms(500)));
+    world.faulty.once(Op::Renew, Fault::DelayResponse(ms(500)));
     tokio::time::timeout(ms(10), lease.renew())
         .await
         .unwrap_err();
@@ -158,7 +160,7 @@ async fn many_leases_are_renewed_in_few_calls() {
     for i in 0..1000 {
         let builder = world.client.lease(format!("x{i}")).ttl(secs(30));
         leases.push(builder.acquire().await.unwrap());
-        // Taken one by one, over twenty seconds: they find together by themselves.
+        // Acquired one by one, over twenty seconds: later they are renewed in common batches.
         sleep(ms(20)).await;
     }
     let before = world.faulty.batches().len();
@@ -179,23 +181,26 @@ async fn many_leases_are_renewed_in_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_leases_cost_no_wake_ups_of_their_own() {
+async fn idle_leases_need_no_wake_ups_of_their_own() {
     let world = World::new().await;
     let mut leases = Vec::new();
     for i in 0..10_000 {
         let builder = world.client.lease(format!("x{i}")).ttl(secs(24 * 3600));
         leases.push(builder.acquire().await.unwrap());
     }
-    // Everything that happens looks at the clock, so this counts it.
-    let before = world.host.looks.load(Ordering::Relaxed);
+    // Each activity of the keeper reads the clock, so this counts them.
+    let before = world.host.clock_reads.load(Ordering::Relaxed);
     sleep(secs(600)).await;
-    let looks = world.host.looks.load(Ordering::Relaxed) - before;
+    let clock_reads = world.host.clock_reads.load(Ordering::Relaxed) - before;
     // The nearest timer is checked ten times a second, whatever the number of leases.
-    assert!(looks < 600 * 10 * 10, "{looks} looks at the clock");
+    assert!(
+        clock_reads < 600 * 10 * 10,
+        "{clock_reads} reads of the clock"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keeper_goes_with_the_last_lease() {
+async fn keeper_ends_after_the_last_lease() {
     let world = World::new().await;
     for _ in 0..3 {
         let lease = world.lease("x", secs(3)).await;
@@ -209,6 +214,6 @@ async fn the_keeper_goes_with_the_last_lease() {
     assert_eq!(
         Arc::strong_count(&faulty),
         1,
-        "nothing is left of the client"
+        "all parts of the client were dropped"
     );
 }

@@ -1,4 +1,4 @@
-//! Body and state.
+//! Writes of the body and the state.
 
 use leasehold::Error;
 use leasehold::core::EndReason;
@@ -12,14 +12,14 @@ fn down() -> Error {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_holder_resumes_from_the_body() {
+async fn next_holder_resumes_from_the_body() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     assert_eq!(&*lease.body(), "");
     lease.update("step 3").await.unwrap();
     assert_eq!(&*lease.body(), "step 3");
-    world.faulty.always(Op::Renew, Fault::Hangs);
-    world.faulty.always(Op::Release, Fault::Hangs);
+    world.faulty.always(Op::Renew, Fault::Hang);
+    world.faulty.always(Op::Release, Fault::Hang);
     drop(lease);
     let next = world
         .other
@@ -33,7 +33,7 @@ async fn the_next_holder_resumes_from_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_renews() {
+async fn update_renews_the_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
     let mut watch = lease.watch_deadline();
@@ -43,15 +43,15 @@ async fn an_update_renews() {
         assert!(watch.has_changed().unwrap());
         assert_eq!(*watch.borrow_and_update(), lease.deadline());
     }
-    assert_eq!(world.faulty.calls(Op::Renew), 0, "there was no need to");
+    assert_eq!(world.faulty.calls(Op::Renew), 0, "the updates renewed it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_that_fails_changes_nothing() {
+async fn failed_update_changes_nothing() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
     lease.edit().body("one").state("ONE").save().await.unwrap();
-    world.faulty.once(Op::Update, Fault::Fails(down()));
+    world.faulty.once(Op::Update, Fault::Fail(down()));
     let failed = lease.edit().body("two").clear_state().save().await;
     assert_eq!(failed, Err(down()));
     assert_eq!(
@@ -65,7 +65,7 @@ async fn an_update_that_fails_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_by_a_dead_fence_is_the_loss_of_the_lease() {
+async fn update_with_a_refused_fence_loses_the_lease() {
     let world = World::new().await;
     let zombie = world
         .client
@@ -89,7 +89,7 @@ async fn an_update_by_a_dead_fence_is_the_loss_of_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completing_writes_and_lets_go_in_one_call() {
+async fn completion_writes_and_releases_in_one_call() {
     let world = World::new().await;
     let lease = world.client.lease("x").acquire().await.unwrap();
     lease.complete().body("result").state("DONE").await.unwrap();
@@ -110,36 +110,36 @@ async fn completing_writes_and_lets_go_in_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completing_can_be_repeated_until_it_works() {
+async fn completion_can_be_retried_until_it_succeeds() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.once(Op::Update, Fault::Fails(down()));
+    world.faulty.once(Op::Update, Fault::Fail(down()));
     assert_eq!(
         lease.complete().body("result").state("DONE").await,
         Err(down())
     );
     sleep(secs(30)).await;
-    assert!(!lease.is_lost(), "renewed all the while");
-    let unheard = Error::Indeterminate("no answer".into());
+    assert!(!lease.is_lost(), "it was renewed meanwhile");
+    let no_response = Error::Indeterminate("no response".into());
     world
         .faulty
-        .once(Op::Update, Fault::Unanswered(unheard.clone()));
+        .once(Op::Update, Fault::LoseResponse(no_response.clone()));
     assert_eq!(
         lease.complete().body("result").state("DONE").await,
-        Err(unheard)
+        Err(no_response)
     );
     assert_eq!(
         lease.complete().body("result").state("DONE").await,
         Ok(()),
-        "it had worked"
+        "the write had been applied"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn completing_that_is_cancelled_leaves_the_lease_held() {
+async fn cancelled_completion_leaves_the_lease_held() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.once(Op::Update, Fault::Hangs);
+    world.faulty.once(Op::Update, Fault::Hang);
     timeout(ms(10), lease.complete().body("result").state("DONE"))
         .await
         .unwrap_err();
@@ -148,11 +148,13 @@ async fn completing_that_is_cancelled_leaves_the_lease_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_arrives_after_completing_is_no_loss() {
+async fn renewal_that_is_refused_after_a_completion_is_not_a_loss() {
     let world = World::new().await;
     let lease = world.lease("x", secs(30)).await;
-    world.faulty.always(Op::Renew, Fault::Delayed(secs(2)));
-    world.faulty.always(Op::Update, Fault::Slow(secs(3)));
+    world.faulty.always(Op::Renew, Fault::DelayRequest(secs(2)));
+    world
+        .faulty
+        .always(Op::Update, Fault::DelayResponse(secs(3)));
     while world.faulty.calls(Op::Renew) == 0 {
         sleep(ms(10)).await;
     }
@@ -160,10 +162,10 @@ async fn a_renewal_that_arrives_after_completing_is_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completing_never_outlasts_the_lease() {
+async fn completion_ends_by_the_deadline_of_the_lease() {
     let world = World::new().await;
     let lease = world.lease("x", secs(3)).await;
-    world.faulty.always(Op::Update, Fault::Hangs);
+    world.faulty.always(Op::Update, Fault::Hang);
     let completed = lease.complete().body("result").state("DONE").await;
     assert!(
         matches!(completed, Err(Error::Indeterminate(_))),
@@ -174,7 +176,7 @@ async fn completing_never_outlasts_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_and_states_have_limits() {
+async fn body_and_state_have_a_maximum_length() {
     let world = World::new().await;
     let lease = world.client.lease("x").acquire().await.unwrap();
     for edit in [

@@ -46,7 +46,7 @@ pub(super) fn telling() -> Vec<Schema> {
                     millis("When to come back, in milliseconds from now."),
                 ),
             ],
-            json!({"type": "held", "title": "Somebody else holds it", "status": 409,
+            json!({"type": "held", "title": "The lease is held", "status": 409,
                 "detail": "held by web-1 for another 29.981939s", "name": "nightly", "owner": "web-1", "since": FROM,
                 "retryAfter": 29_982}),
         ),

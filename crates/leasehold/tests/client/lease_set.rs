@@ -1,4 +1,4 @@
-//! Several leases at once.
+//! Several leases, acquired all or none.
 
 use leasehold::Error;
 use tokio::time::{sleep, timeout};
@@ -7,14 +7,18 @@ use crate::faults::{Fault, Op};
 use crate::{World, ms, name, secs};
 
 #[tokio::test(start_paused = true)]
-async fn all_are_taken_and_let_go_together() {
+async fn several_leases_are_acquired_and_released_together() {
     let world = World::new().await;
     let all = world.client.lease_all(["b", "a", "b"]).acquire().await;
     let all = all.unwrap();
     let names: Vec<_> = all.fences().map(|(name, _)| name.clone()).collect();
-    assert_eq!(names, [name("a"), name("b")], "in order, each once");
+    assert_eq!(
+        names,
+        [name("a"), name("b")],
+        "in order, without duplicates"
+    );
     sleep(secs(300)).await;
-    assert!(!all.is_lost(), "they are kept");
+    assert!(!all.is_lost(), "they are renewed");
     assert!(all.deadline() > world.now());
     for name in ["a", "b"] {
         let refused = world.other.lease(name).acquire().await;
@@ -25,7 +29,7 @@ async fn all_are_taken_and_let_go_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_is_taken_while_one_is_held() {
+async fn none_is_acquired_while_one_is_held() {
     let world = World::new().await;
     world.faulty.limit_waits(secs(5));
     let held = world.other.lease("b").owner("ada").acquire().await.unwrap();
@@ -45,7 +49,7 @@ async fn none_is_taken_while_one_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_want_the_same_in_other_orders_never_wait_for_each_other() {
+async fn acquisitions_in_different_orders_cannot_deadlock() {
     let world = World::new().await;
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]];
     let rounds = (0..30).map(|number| {
@@ -63,19 +67,19 @@ async fn those_who_want_the_same_in_other_orders_never_wait_for_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_loss_of_one_is_the_loss_of_all() {
+async fn loss_of_one_lease_is_the_loss_of_all() {
     let world = World::new().await;
     let all = world.client.lease_all(["a", "b"]).ttl(secs(9)).acquire();
     let all = all.await.unwrap();
     let lost = tokio::spawn(all.lost());
     sleep(secs(20)).await;
     assert!(!lost.is_finished());
-    let how = leasehold::BreakRequest::Force {
+    let request = leasehold::BreakRequest::Force {
         fence: None,
-        reason: "it hung".into(),
+        reason: "it hangs".into(),
         now: true,
     };
-    let broken = world.other.leases().break_lease(&name("b"), how).await;
+    let broken = world.other.leases().break_lease(&name("b"), request).await;
     broken.unwrap();
     let reason = timeout(secs(4), lost).await.unwrap().unwrap();
     assert_eq!(reason, Error::Fenced);
@@ -85,18 +89,22 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn grants_that_come_too_late_are_not_handed_out() {
+async fn grants_that_arrive_too_late_are_not_returned() {
     let world = World::new().await;
     let all = || world.client.lease_all(["a", "b"]).ttl(secs(2)).acquire();
-    world.faulty.once(Op::Acquire, Fault::Slow(secs(3)));
+    world
+        .faulty
+        .once(Op::Acquire, Fault::DelayResponse(secs(3)));
     assert_eq!(all().await.unwrap().release().await, Ok(true));
-    world.faulty.always(Op::Acquire, Fault::Slow(secs(3)));
+    world
+        .faulty
+        .always(Op::Acquire, Fault::DelayResponse(secs(3)));
     let refused = all().await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_refused() {
+async fn invalid_names_are_refused() {
     let world = World::new().await;
     let many: Vec<_> = (0..65).map(|number| number.to_string()).collect();
     for names in [vec![], vec!["a".to_owned(), String::new()], many] {

@@ -9,32 +9,32 @@ use tokio::time::{sleep, timeout};
 use crate::{World, ms, secs};
 
 #[tokio::test(start_paused = true)]
-async fn a_semaphore_of_four_never_lets_five_in() {
+async fn semaphore_is_never_held_beyond_its_limit() {
     let world = World::new().await;
-    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (holders, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let contenders: Vec<_> = (0..32)
         .map(|number| {
             let client = [&world.client, &world.other][number % 2];
-            let place = client.semaphore("gpu", 4).wait(secs(60));
-            let (inside, most) = (inside.clone(), most.clone());
-            tokio::spawn(place.run(move |_| async move {
-                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
+            let lease = client.semaphore("gpu", 4).wait(secs(60));
+            let (holders, max) = (holders.clone(), max.clone());
+            tokio::spawn(lease.run(move |_| async move {
+                let now = holders.fetch_add(1, Ordering::SeqCst) + 1;
+                max.fetch_max(now, Ordering::SeqCst);
                 sleep(ms(100)).await;
-                inside.fetch_sub(1, Ordering::SeqCst);
+                holders.fetch_sub(1, Ordering::SeqCst);
             }))
         })
         .collect();
     for contender in contenders {
         contender.await.unwrap().unwrap();
     }
-    assert_eq!(most.load(Ordering::SeqCst), 4, "all places are used");
+    assert_eq!(max.load(Ordering::SeqCst), 4, "the limit is reached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_semaphore_has_one_limit() {
+async fn different_limit_of_a_semaphore_is_refused() {
     let world = World::new().await;
-    let _place = world.client.semaphore("gpu", 4).acquire().await.unwrap();
+    let _lease = world.client.semaphore("gpu", 4).acquire().await.unwrap();
     for limit in [0, 3, 257] {
         let refused = world.other.semaphore("gpu", limit).acquire().await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
@@ -42,7 +42,7 @@ async fn a_semaphore_has_one_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_share_and_a_writer_is_alone() {
+async fn readers_share_the_lock_and_a_writer_excludes_them() {
     let world = World::new().await;
     let (ours, theirs) = (world.client.rw_lock("index"), world.other.rw_lock("index"));
     let readers = [
@@ -61,7 +61,7 @@ async fn readers_share_and_a_writer_is_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_gets_its_turn_among_readers_that_always_overlap() {
+async fn overlapping_readers_cannot_starve_a_writer() {
     let world = World::new().await;
     let (ours, theirs) = (world.client.rw_lock("index"), world.other.rw_lock("index"));
     let mut reader = ours.read().acquire().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_writer_gets_its_turn_among_readers_that_always_overlap() {
     let mut turns = 0;
     while !writer.is_finished() {
         sleep(ms(100)).await;
-        // The next comes before the last goes, if it is let in.
+        // The next reader acquires before the previous one releases, unless the writer has reserved.
         let next = ours.read().acquire().await;
         reader.release().await.unwrap();
         reader = match next {

@@ -1,4 +1,4 @@
-//! Several leases at once.
+//! Several leases, acquired all or none.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -6,14 +6,13 @@ use std::time::Duration;
 use leasehold_core::{BootTime, Fence, Name, Text};
 use tokio::runtime::Handle;
 
-use super::asking::Asking;
+use super::attempts::Attempts;
 use super::{Client, Lease};
 use crate::{AcquireAllRequest, AcquiredAll, Claimed, Error, Holding, Result};
 
-/// Several leases to be taken, all or none. Nothing happens until [`acquire`](Self::acquire).
+/// Options for acquiring several leases, all or none. Nothing happens until [`acquire`](Self::acquire).
 ///
-/// They are taken in the order of their names, whatever order they are given in, so that two who want the same never
-/// wait for each other.
+/// The leases are acquired in the order of their names, so that two clients that acquire the same ones cannot deadlock.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -22,14 +21,14 @@ use crate::{AcquireAllRequest, AcquiredAll, Claimed, Error, Holding, Result};
 /// let accounts = client.lease_all(["bob", "ada"]).acquire().await?;
 /// assert!(client.lease("ada").acquire().await.is_err());
 /// for (name, fence) in accounts.fences() {
-///     println!("{name} is ours with fence {fence}");
+///     println!("{name} is held with fence {fence}");
 /// }
 /// accounts.release().await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is taken until `acquire`"]
-pub struct SeveralBuilder {
+#[must_use = "nothing is acquired until `acquire`"]
+pub struct LeaseSetBuilder {
     client: Client,
     names: Vec<String>,
     ttl: Duration,
@@ -37,7 +36,7 @@ pub struct SeveralBuilder {
     owner: Text,
 }
 
-impl SeveralBuilder {
+impl LeaseSetBuilder {
     pub(super) fn new(client: Client, names: Vec<String>) -> Self {
         Self {
             names,
@@ -48,65 +47,67 @@ impl SeveralBuilder {
         }
     }
 
-    /// How long the leases outlive their holder's last sign of life: 30 s unless told otherwise.
+    /// Sets how long the leases last without a renewal: 30 s by default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait for all of them together: not at all unless told otherwise.
+    /// Sets how long to wait for all leases together: no time by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Waits for as long as it takes.
+    /// Waits without a timeout.
     pub fn wait_forever(self) -> Self {
         self.wait(Duration::MAX)
     }
 
-    /// Who asks, for people: `host:pid` unless told otherwise.
+    /// Sets the description of the holder that other clients see: `host:pid` by default.
     pub fn owner(mut self, owner: impl Into<Text>) -> Self {
         self.owner = owner.into();
         self
     }
 
-    /// Takes all of them, or none: [`Error::Held`] when somebody else has one, also after waiting. A call that is
-    /// dropped while it waits leaves nothing behind.
+    /// Acquires all leases, or none. A call that is dropped while it waits leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`Error::Held`] if another client still holds one of them after the wait.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
-    pub async fn acquire(self) -> Result<Several> {
+    pub async fn acquire(self) -> Result<LeaseSet> {
         let runtime = Handle::current();
         let names = self.names.iter().map(Name::lock);
         let mut request = AcquireAllRequest {
             names: names.collect::<Result<_, _>>()?,
-            nonce: self.client.fresh_nonce()?,
+            nonce: self.client.new_nonce()?,
             owner: self.owner.clone(),
             ttl: self.ttl,
             wait: Duration::ZERO,
         };
-        let mut asking = Asking::new(&self.client, self.wait, self.ttl);
+        let mut attempts = Attempts::new(&self.client, self.wait, self.ttl);
         loop {
-            request.wait = asking.next_wait();
+            request.wait = attempts.next_wait();
             let granted = match self.client.leases().acquire_all(request.clone()).await? {
                 AcquiredAll::Granted(granted) => granted,
-                AcquiredAll::Held(..) if asking.has_time() => continue,
+                AcquiredAll::Held(..) if attempts.can_wait_longer() => continue,
                 AcquiredAll::Held(_, held) => return Err(Error::Held(held)),
             };
             let now = self.client.now();
             if granted.iter().all(|lease| now < lease.hold.deadline) {
-                // No await between the grants and their guards: a caller that goes away now drops the guards.
+                // No await between the grants and their guards: a caller that is cancelled now drops the guards.
                 let guard = |Claimed { name, hold }| {
                     Lease::new(self.client.clone(), name, hold, runtime.clone())
                 };
                 let leases = granted.into_iter().map(guard).collect();
-                return Ok(Several { leases });
+                return Ok(LeaseSet { leases });
             }
-            if let Err(too_short) = asking.late() {
+            if let Err(too_short) = attempts.count_late_grant() {
                 for Claimed { name, hold } in granted {
-                    let who = Holding::Fence(hold.grant.fence);
-                    let _ = self.client.leases().release(&name, who).await;
+                    let holder = Holding::Fence(hold.grant.fence);
+                    let _ = self.client.leases().release(&name, holder).await;
                 }
                 return Err(too_short);
             }
@@ -114,7 +115,7 @@ impl SeveralBuilder {
     }
 }
 
-/// Several leases that this process holds, to be obeyed as one: when [one is lost](Self::lost), the work stops.
+/// Several leases that this process holds. The work under them must stop when [one is lost](Self::lost).
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -123,35 +124,35 @@ impl SeveralBuilder {
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "leases that are not kept are released at once: give them a name, such as `_leases`"]
-pub struct Several {
+#[must_use = "leases are released when they are dropped: bind them to a variable, such as `_leases`"]
+pub struct LeaseSet {
     leases: Vec<Lease>,
 }
 
-impl Several {
-    /// The leases, in the order of their names, each once.
+impl LeaseSet {
+    /// Returns the leases, in the order of their names, without duplicates.
     pub fn leases(&self) -> &[Lease] {
         &self.leases
     }
 
-    /// The names and their fencing tokens.
+    /// Returns the names and their fencing tokens.
     pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
         let leases = self.leases.iter();
         leases.map(|lease| (lease.name(), lease.fence()))
     }
 
-    /// Until when its holder may believe in all of them unless they are renewed, by this machine's boot clock.
+    /// Returns until when the holder may rely on all leases unless they are renewed, by this machine's boot clock.
     pub fn deadline(&self) -> BootTime {
         let deadlines = self.leases.iter().map(Lease::deadline);
         deadlines.min().unwrap_or_default()
     }
 
-    /// Whether one of them is lost.
+    /// Returns whether one of the leases is lost.
     pub fn is_lost(&self) -> bool {
         self.leases.iter().any(Lease::is_lost)
     }
 
-    /// Completes once one of them is lost, as [`Lease::lost`] does.
+    /// Waits until one of the leases is lost, and returns the reason. See [`Lease::lost`].
     pub fn lost(&self) -> impl Future<Output = Error> + Send + use<> {
         let losses = self.leases.iter().map(|lease| Box::pin(lease.lost()));
         let mut losses: Vec<_> = losses.collect();
@@ -166,8 +167,8 @@ impl Several {
         })
     }
 
-    /// Lets go of all of them. Whether all were still held. An error leaves those that it concerns to expire; the
-    /// others are released all the same.
+    /// Releases all leases. Returns whether all were still held. On an error the remaining leases are still released, and
+    /// those that could not be released expire.
     pub async fn release(self) -> Result<bool> {
         let mut released = Ok(true);
         for lease in self.leases {
@@ -179,7 +180,7 @@ impl Several {
         released
     }
 
-    /// The leases, each to go its own way.
+    /// Returns the leases as a vector, so that they can be released separately.
     pub fn into_leases(self) -> Vec<Lease> {
         self.leases
     }
