@@ -95,8 +95,8 @@ impl History {
     }
 
     /// Records the result of an operation.
-    pub(crate) fn note(&self, name: &Name, deed: Deed, outcome: &Outcome) {
-        match (deed, outcome) {
+    pub(crate) fn note(&self, name: &Name, change: Deed, outcome: &Outcome) {
+        match (change, outcome) {
             (Deed::Take(owner, mode), Outcome::Granted(grant)) => {
                 if grant.granted == GrantKind::Kept {
                     return;
