@@ -135,7 +135,7 @@ impl Access {
     pub(crate) fn renew(&self, caller: &Caller) -> Result<Caller, Refused> {
         let ended = || {
             unauthorized(
-                "the token, session or certificate ended while the request waited: nothing was granted",
+                "the token, session or certificate ended during the request: nothing was granted",
             )
         };
         let before = caller.credential.as_deref().ok_or_else(ended)?;
@@ -153,10 +153,10 @@ impl Access {
 
     /// Reloads the file when it changes, while it is polled. An invalid file is logged and changes nothing.
     pub(crate) async fn keep_reading(self) {
-        follow::keep_looking(move || self.look_again()).await;
+        follow::keep_looking(move || self.reload_if_changed()).await;
     }
 
-    fn look_again(&self) {
+    fn reload_if_changed(&self) {
         if !self.inner.followed.have_changed() {
             return;
         }

@@ -203,10 +203,10 @@ impl Audit {
 
     /// Reopens the file after it was moved away, and records how many lines are missing, while it is polled.
     pub(crate) async fn keep_open(self) {
-        follow::keep_looking(move || self.look_again()).await;
+        follow::keep_looking(move || self.check_file()).await;
     }
 
-    fn look_again(&self) {
+    fn check_file(&self) {
         let is_in_place = self.log().is_in_place();
         if !is_in_place
             && let Err(error) = self.open_again()
