@@ -182,7 +182,8 @@ fn problem_response(problems: &[Trouble]) -> Value {
         Trouble::TooManyRequests,
         Trouble::StoreUnavailable,
     ];
-    if { problems.iter() }.any(|problem| with_retry_after.contains(problem)) {
+    let mut problems = problems.iter();
+    if problems.any(|problem| with_retry_after.contains(problem)) {
         response["headers"] = json!({"Retry-After": {
             "description": "When to retry, in seconds.",
             "schema": {"type": "integer", "minimum": 0},
