@@ -51,7 +51,7 @@ test("nobody sees anything before signing in, and a wrong token is refused", asy
 test("a viewer sees what it may, no button, and gets 403", async () => {
   const page = await signIn(viewer);
   await until("its names", names(page), (seen) => seen.join() === "ci/deploy");
-  assert.equal(await page.textContent("#who"), "viewer");
+  assert.equal(await page.textContent("#user"), "viewer");
   assert.ok(await page.locator("#totals").isHidden());
   await page.click("text=ci/deploy");
   await page.locator(".holders tbody tr").waitFor();
@@ -64,7 +64,7 @@ test("a viewer sees what it may, no button, and gets 403", async () => {
   assert.equal(await page.evaluate(() => document.cookie), "", "no script sees the cookie");
   // The list of what it may not see tells it so.
   await page.goto(`${service.url}/#/?prefix=secret/`);
-  await until("why", () => page.textContent("#trouble"), (seen) => seen.includes("`read`"));
+  await until("why", () => page.textContent("#error"), (seen) => seen.includes("`read`"));
   assert.ok(!(await page.content()).includes("payroll"));
   await page.context().close();
 });

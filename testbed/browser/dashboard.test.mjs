@@ -43,7 +43,7 @@ const visit = async (hash = "") => {
 
 const row = (name) => page.locator(`#leases tbody tr:has(a[title="${name}"])`);
 const cell = (name, column) => row(name).locator(`.${column}`);
-const rows = () => page.locator("#leases tbody tr:not(.space)");
+const rows = () => page.locator("#leases tbody tr:not(.spacer)");
 const names = () => page.locator("#leases tbody .name a").allTextContents();
 const hows = () => page.locator(".timeline g[data-how]").evaluateAll((all) => all.map((one) => one.dataset.how));
 const shows = (name, column, text) =>
@@ -109,8 +109,8 @@ test("the bar shrinks, and a lease that nobody renews expires", async () => {
   const wide = await width();
   await until("the bar", part, (seen) => seen < first);
   await until("its width", width, (seen) => seen < wide);
-  await until("expiring", () => row("short").getAttribute("data-standing"), (seen) => seen === "expiring");
-  await until("free", () => row("short").getAttribute("data-standing"), (seen) => seen === "free");
+  await until("expiring", () => row("short").getAttribute("data-status"), (seen) => seen === "expiring");
+  await until("free", () => row("short").getAttribute("data-status"), (seen) => seen === "free");
   await page.click("text=short");
   await page.locator('.timeline [data-how="expired"]').waitFor();
 });
@@ -185,7 +185,7 @@ test("break asks, and then breaks", async () => {
   await screenshot(page, "break");
   await page.getByRole("button", { name: "Break the lease" }).click();
   await dialog.waitFor({ state: "hidden" });
-  await until("broken", () => page.textContent("#standing"), (seen) => seen.startsWith("Broken"));
+  await until("broken", () => page.textContent("#status"), (seen) => seen.startsWith("Broken"));
   const { json } = await service.ask("GET", "/locks/nightly");
   assert.equal(json.holders[0].broken, "its machine is gone");
   await page.locator('.timeline [data-how="broken"]').waitFor();
@@ -207,7 +207,7 @@ test("a lease's page draws who held it, and goes on", async () => {
   await until("broken", hows, (seen) => seen[3] === "broken");
   await service.acquire("job", { owner: "web-5" });
   await until("taken again", hows, (seen) => seen.length === 5 && seen[4] === "holding");
-  assert.equal(await page.locator(".told li").count(), 5);
+  assert.equal(await page.locator(".periods li").count(), 5);
   await screenshot(page, "lease");
 });
 
@@ -223,7 +223,7 @@ test("what a record says of its last holder is drawn by a service that has seen 
   service = await Service.start({ store });
   await visit("#/lock/job");
   await until("the last", hows, (seen) => seen.join() === "released");
-  await until("its owner", () => page.textContent(".told"), (seen) => seen.startsWith("web-1: released at"));
+  await until("its owner", () => page.textContent(".periods"), (seen) => seen.startsWith("web-1: released at"));
   await visit("#/lock/kept");
   await until("who holds it", hows, (seen) => seen.join() === "holding");
 });

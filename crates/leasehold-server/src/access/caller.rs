@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! The caller of a request, and its rights.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::refused::Refused;
 use crate::route::Route;
 use crate::service::Peer;
 
-/// Who asks. Where access control is off that is anybody, who may do everything.
+/// The caller of a request. If access control is off, every caller has all rights.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller {
+    /// `None`: access control is off, or the route requires no credential.
     pub(crate) credential: Option<Arc<Credential>>,
-    /// What shows the credential, if that ends by itself: a session, or a certificate.
+    /// The lifetime of the session or certificate that proves the credential; `None` for a token.
     pub(super) proof: Option<Arc<Lifetime>>,
-    /// Where from.
     pub(crate) address: Text,
 }
 
@@ -37,7 +37,7 @@ impl Caller {
         }
     }
 
-    /// Somebody whom nobody has asked who they are.
+    /// Returns a caller that was not identified.
     pub(crate) fn anybody(peer: &Peer) -> Self {
         Self {
             credential: None,
@@ -46,66 +46,69 @@ impl Caller {
         }
     }
 
-    /// Whether access control is off.
+    /// Whether the caller was not identified.
     pub(crate) fn is_anybody(&self) -> bool {
         self.credential.is_none()
     }
 
-    /// Whether its rights have ended, or are others now.
+    /// Whether its rights have ended or changed.
     pub(crate) fn is_over(&self) -> bool {
         self.lifetimes().any(Lifetime::is_over)
     }
 
-    /// Waits until its rights end, or are others.
+    /// Waits until its rights end or change.
     pub(crate) async fn over(&self) {
         let mut lifetimes = self.lifetimes();
-        let (one, other) = (lifetimes.next(), lifetimes.next());
+        let (credential, proof) = (lifetimes.next(), lifetimes.next());
         tokio::select! {
-            () = over(one) => {}
-            () = over(other) => {}
+            () = end_of(credential) => {}
+            () = end_of(proof) => {}
         }
     }
 
     fn lifetimes(&self) -> impl Iterator<Item = &Lifetime> {
-        let credential = self.credential.as_deref().map(|known| &known.lifetime);
-        credential.into_iter().chain(self.proof.as_deref())
+        let credential = self.credential.as_deref();
+        let lifetime = credential.map(|credential| &credential.lifetime);
+        lifetime.into_iter().chain(self.proof.as_deref())
     }
 
-    /// Whom leases belong to.
+    /// Returns the principal that its leases belong to.
     pub(crate) fn principal(&self) -> Option<Text> {
-        self.credential
-            .as_ref()
-            .map(|known| known.principal.clone())
+        let credential = self.credential.as_ref();
+        credential.map(|credential| credential.principal.clone())
     }
 
-    /// Counts a request: one too many is told when to come back.
+    /// Counts a request, or refuses it if the token's rate is exceeded.
     pub(crate) fn count(&self, limits: &Limits) -> Result<(), Refused> {
-        let known = self.credential.as_deref();
-        known
-            .map_or(Ok(()), |known| known.meter.count(limits))
-            .map_err(|early| {
-                let detail = format!("more than {} requests a second of this token", limits.rate);
-                too_many(detail, early)
+        let credential = self.credential.as_deref();
+        credential
+            .map_or(Ok(()), |credential| credential.meter.count(limits))
+            .map_err(|retry_after| {
+                let detail = format!(
+                    "more than {} requests a second with this token: retry later",
+                    limits.rate
+                );
+                too_many(detail, retry_after)
             })
     }
 
-    /// Counts so many more for a request that was admitted.
+    /// Counts `more` requests beyond the one that was admitted.
     pub(crate) fn charge(&self, limits: &Limits, more: usize) {
-        if let Some(known) = &self.credential {
-            known.meter.charge(limits, more);
+        if let Some(credential) = &self.credential {
+            credential.meter.charge(limits, more);
         }
     }
 
-    /// Counts one that waits, until what this gives is dropped.
+    /// Counts a waiting request until the result is dropped, or refuses it if too many wait.
     pub(crate) fn wait(&self, limits: &Limits) -> Result<Option<Waiting>, Refused> {
-        let Some(known) = &self.credential else {
+        let Some(credential) = &self.credential else {
             return Ok(None);
         };
-        match known.meter.wait(limits) {
-            Some(waiting) => Ok(Some(waiting)),
+        match credential.meter.wait(limits) {
+            Some(permit) => Ok(Some(permit)),
             None => {
                 let detail = format!(
-                    "more than {} requests of this token that wait",
+                    "more than {} waiting requests with this token: retry later",
                     limits.waits
                 );
                 Err(too_many(detail, Duration::from_secs(1)))
@@ -113,12 +116,12 @@ impl Caller {
         }
     }
 
+    /// Whether it has a right on a name.
     pub(crate) fn may(&self, right: Right, name: &Name) -> bool {
         self.scopes_allow(|scope| scope.allows(right, name.as_str()))
     }
 
-    /// Refuses what the caller may not do, in the same words whether or not there is such a name. One of these rights is
-    /// enough.
+    /// Refuses a caller that has none of these rights on a name. The answer does not show whether the name exists.
     pub(crate) fn check(&self, rights: &[Right], name: &Name) -> Result<(), Refused> {
         if rights.iter().any(|right| self.may(*right, name)) {
             return Ok(());
@@ -126,7 +129,7 @@ impl Caller {
         Err(missing(rights).into())
     }
 
-    /// The same for each of these names.
+    /// Like [`check`](Self::check), for each of these names.
     pub(crate) fn check_all<'n>(
         &self,
         rights: &[Right],
@@ -136,7 +139,7 @@ impl Caller {
         names.try_for_each(|name| self.check(rights, name))
     }
 
-    /// The same for every name that starts like this.
+    /// Refuses a caller that lacks the right on any name with this prefix.
     pub(crate) fn check_prefix(&self, right: Right, prefix: &str) -> Result<(), Refused> {
         if self.scopes_allow(|scope| scope.allows(right, prefix)) {
             return Ok(());
@@ -144,7 +147,7 @@ impl Caller {
         Err(missing(&[right]).into())
     }
 
-    /// The same for names that are not known yet: whether there are any.
+    /// Refuses a caller that has none of these rights on any name.
     fn check_some(&self, rights: &[Right]) -> Result<(), Refused> {
         if self.scopes_allow(|scope| rights.iter().any(|right| scope.gives(*right))) {
             return Ok(());
@@ -152,65 +155,65 @@ impl Caller {
         Err(missing(rights).into())
     }
 
-    /// The parts of what starts with `prefix` on which the caller has this right: at least one, in order.
+    /// Returns the prefixes within `prefix` on which the caller has this right, in order. Refuses if there are none.
     pub(crate) fn narrow(&self, right: Right, prefix: &str) -> Result<Vec<String>, Refused> {
-        let Some(known) = &self.credential else {
+        let Some(credential) = &self.credential else {
             return Ok(vec![prefix.to_owned()]);
         };
-        let parts = scope::narrowed(&known.scopes, right, prefix);
-        if parts.is_empty() {
+        let prefixes = scope::narrowed(&credential.scopes, right, prefix);
+        if prefixes.is_empty() {
             return Err(missing(&[right]).into());
         }
-        Ok(parts)
+        Ok(prefixes)
     }
 
     fn scopes_allow(&self, allows: impl Fn(&Scope) -> bool) -> bool {
         match &self.credential {
             None => true,
-            Some(known) => known.scopes.iter().any(allows),
+            Some(credential) => credential.scopes.iter().any(allows),
         }
     }
 }
 
-async fn over(lifetime: Option<&Lifetime>) {
+async fn end_of(lifetime: Option<&Lifetime>) {
     match lifetime {
         Some(lifetime) => lifetime.over().await,
         None => std::future::pending().await,
     }
 }
 
-fn too_many(detail: String, come_back: Duration) -> Refused {
+fn too_many(detail: String, retry_after: Duration) -> Refused {
     let mut problem = Problem::new(Trouble::TooManyRequests, detail);
-    let millis = come_back.as_micros().div_ceil(1_000);
+    let millis = retry_after.as_micros().div_ceil(1_000);
     problem.retry_after = Some(u64::try_from(millis).unwrap_or(u64::MAX));
     problem.into()
 }
 
-/// All of these rights are missing, and one is needed.
+/// Returns the problem of a caller that has none of these rights, one of which is required.
 pub(crate) fn missing(rights: &[Right]) -> Problem {
     let words: Vec<_> = rights.iter().map(|right| right.as_str()).collect();
     let words = words.join("` or `");
     let detail =
-        format!("the right `{words}` is missing here: it takes a token with a scope that has it");
+        format!("the right `{words}` is missing: use a token with a scope that grants it here");
     Problem::new(Trouble::Denied, detail)
 }
 
-/// What a route needs before it is even looked at.
+/// What a route requires before the request is processed.
 pub(crate) enum Need<'r> {
-    /// Nothing: anybody may ask, known or not.
+    /// No credential.
     Nothing,
-    /// To be known.
-    Somebody,
-    /// One of these rights on each of these names. Without any: on some name, because only the body tells which.
+    /// A valid credential.
+    Credential,
+    /// One of these rights on each of these names. If there are none, the right on some name: the body has the names.
     On(&'static [Right], &'r [Name]),
-    /// A right on some of the names that start with a prefix: the others are kept from the caller.
+    /// A right on some of the names with a prefix: the caller does not see the others.
     Within(Right),
-    /// A right on every name there is.
+    /// A right on every name.
     OnEverything(Right),
 }
 
 impl Route {
-    /// Every route says what it needs, so that a new one cannot forget to; and its description says the same.
+    /// Returns what the route requires. Exhaustive, so that no route is forgotten; the OpenAPI document is made from it too.
     pub(crate) fn need(&self) -> Need<'_> {
         use std::slice::from_ref;
         match self {
@@ -221,8 +224,8 @@ impl Route {
             | Self::Dashboard(_)
             | Self::LogIn
             | Self::LogOut => Need::Nothing,
-            // Each of many requests needs what it needs by itself.
-            Self::WhoAmI | Self::Requests => Need::Somebody,
+            // Each of several requests is checked by its own route.
+            Self::WhoAmI | Self::Requests => Need::Credential,
             Self::Metrics | Self::Totals => Need::OnEverything(Right::Read),
             Self::List(_) | Self::Events => Need::Within(Right::Read),
             Self::Claim => Need::Within(Right::Acquire),
@@ -237,7 +240,7 @@ impl Route {
             | Self::Remove(name) => Need::On(&[Right::Acquire], from_ref(name)),
             Self::AcquireAll(names) => Need::On(&[Right::Acquire], names),
             Self::Heartbeats => Need::On(&[Right::Acquire], &[]),
-            // Which of them depends on its parameters or its body.
+            // Its parameters or its body decide which one.
             Self::Break(name) => Need::On(
                 &[Right::Acquire, Right::Break, Right::Admin],
                 from_ref(name),
@@ -247,10 +250,10 @@ impl Route {
 }
 
 impl Need<'_> {
-    /// Whether the caller has it.
+    /// Refuses a caller that does not meet the requirement.
     pub(crate) fn check(&self, caller: &Caller) -> Result<(), Refused> {
         match self {
-            Self::Nothing | Self::Somebody => Ok(()),
+            Self::Nothing | Self::Credential => Ok(()),
             Self::On(rights, []) => caller.check_some(rights),
             Self::On(rights, names) => caller.check_all(rights, *names),
             Self::Within(right) => caller.check_some(&[*right]),
@@ -258,11 +261,11 @@ impl Need<'_> {
         }
     }
 
-    /// The scopes one of which it takes; none: it is enough to be known. `None`: not even that.
+    /// Returns the scopes one of which is required. None of them: any credential; `None`: no credential.
     pub(crate) fn scopes(&self) -> Option<Vec<String>> {
         let (rights, names) = match self {
             Self::Nothing => return None,
-            Self::Somebody => (&[][..], ""),
+            Self::Credential => (&[][..], ""),
             Self::On(rights, _) => (*rights, "{name}"),
             Self::Within(right) => (std::slice::from_ref(right), "{prefix}"),
             Self::OnEverything(right) => (std::slice::from_ref(right), ""),

@@ -1,4 +1,4 @@
-//! What a token or a certificate stands for.
+//! The principal and the scopes of a token or a certificate.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use super::meter::Meter;
 use super::scope::Scope;
 use super::token::TokenHash;
 
-/// What a token or a certificate stands for.
+/// The principal and the scopes of a token or a certificate.
 #[derive(Debug)]
 pub(crate) struct Credential {
-    /// The token's id, or the certificate's name: no secret.
+    /// The token's id or the certificate's name, which are not secret.
     pub(crate) id: Text,
-    /// Of the token; `None`: it is a certificate's.
+    /// The hash of the token; `None` for a certificate.
     pub(super) hash: Option<TokenHash>,
     pub(crate) principal: Text,
     pub(crate) scopes: Vec<Scope>,
-    /// Ends when it expires, is revoked or is given other rights.
+    /// Ends when the credential expires, is revoked or gets other rights.
     pub(crate) lifetime: Lifetime,
-    /// How much it has asked for; it outlives a change of the file.
+    /// Limits its requests. It survives changes of the access file.
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -43,7 +43,7 @@ impl Credential {
         }
     }
 
-    /// Whether it allows the same to the same callers.
+    /// Whether the secret, the principal, the scopes and the end are the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.is_of_same_secret(other)
             && self.principal == other.principal
@@ -51,7 +51,7 @@ impl Credential {
             && self.lifetime.until() == other.lifetime.until()
     }
 
-    /// Whether the same secret shows it.
+    /// Whether the same secret proves both.
     pub(super) fn is_of_same_secret(&self, other: &Self) -> bool {
         self.id == other.id && self.hash == other.hash
     }

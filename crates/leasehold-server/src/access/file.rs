@@ -1,15 +1,15 @@
-//! The access file: who may do what, in TOML.
+//! The access file: tokens and client certificates with their rights, in TOML.
 //!
 //! ```toml
 //! [[token]]
 //! id = "7gK2mQx9"
 //! principal = "ci"
-//! sha256 = "…"                           # of the token, which itself is nowhere
+//! sha256 = "…"                           # of the token, which is not stored
 //! scopes = ["acquire:ci/", "read:"]
 //! created = 2026-11-16T02:41:19Z
-//! expires = 2027-02-14T02:41:19Z         # or "never"; required, so that a file that was cut off extends nothing
+//! expires = 2027-02-14T02:41:19Z         # or "never"; required, so that no token of a file that was cut off lasts longer
 //!
-//! [[certificate]]                        # of a client, signed by `--tls-client-ca`
+//! [[certificate]]                        # a client certificate, signed by `--tls-client-ca`
 //! name = "worker.example.org"            # its subject's common name, or one of its alternative names
 //! principal = "workers"
 //! scopes = ["acquire:jobs/"]
@@ -29,60 +29,59 @@ use super::scope::Scope;
 use super::token::{Token, TokenHash};
 use crate::follow;
 
-/// What a new file begins with.
+/// The first line of a new file.
 const PREAMBLE: &str =
-    "# Who may do what. `leasehold token` writes here; a running service sees changes by itself.\n";
-/// The longest principal, in bytes.
-const PRINCIPAL_BYTES: usize = 128;
+    "# Tokens and their rights. `leasehold token` edits this file; a running service reloads it.\n";
+const MAX_PRINCIPAL_BYTES: usize = 128;
 
-/// What an access file says.
+/// The contents of an access file.
 #[derive(Debug, Default)]
 pub struct AccessFile {
-    /// Tokens, in the order in which they were made.
+    /// Tokens, in the order in which they were created.
     pub tokens: Vec<TokenEntry>,
-    /// Certificates of clients.
+    /// Client certificates.
     pub certificates: Vec<CertificateEntry>,
 }
 
-/// What is kept of a token.
+/// A token in an access file, which contains only its hash.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TokenEntry {
-    /// Its id, which is a part of the token and no secret.
+    /// Its id, which is a part of the token but not secret.
     pub id: String,
-    /// Whose it is: leases belong to the principal, whichever of its tokens took them.
+    /// The principal that leases belong to, whichever of its tokens acquired them.
     pub principal: String,
     /// The hash of the token.
     pub sha256: TokenHash,
-    /// What it allows.
+    /// Its rights.
     pub scopes: Vec<Scope>,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// When it ends, if it does.
+    /// When it expires; `None`: never.
     pub expires: Option<Timestamp>,
 }
 
 impl TokenEntry {
-    /// Whether its time is over.
+    /// Whether it has expired.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 }
 
-/// What a client's certificate means.
+/// The rights of a client certificate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CertificateEntry {
     /// The common name of its subject, or one of its alternative names.
     pub name: String,
-    /// Who shows it.
+    /// The principal that leases belong to.
     pub principal: String,
-    /// What it allows.
+    /// Its rights.
     pub scopes: Vec<Scope>,
 }
 
 impl AccessFile {
-    /// Reads a file. One that others may write to is refused, since they could let themselves in.
+    /// Reads a file. Fails if other users can write to it, because they could grant themselves rights.
     pub fn read(path: &Path) -> Result<Self> {
         Self::parse(&read_text(path)?).map_err(|why| unusable(path, &why))
     }
@@ -97,13 +96,13 @@ impl AccessFile {
         }
         let mut ids: Vec<_> = file.tokens.iter().map(|token| &token.id).collect();
         let mut names: Vec<_> = file.certificates.iter().map(|entry| &entry.name).collect();
-        match first_twice(&mut ids).or_else(|| first_twice(&mut names)) {
-            Some(twice) => Err(format!("`{twice}` is there twice")),
+        match first_duplicate(&mut ids).or_else(|| first_duplicate(&mut names)) {
+            Some(duplicate) => Err(format!("duplicate `{duplicate}`: remove one of the two")),
             None => Ok(file),
         }
     }
 
-    /// Adds a new token to a file, which is made if it is not there, and gives it: it can never be read again.
+    /// Adds a new token to a file, which is created if it does not exist. Returns the token, which cannot be recovered later.
     pub fn create_token(
         path: &Path,
         principal: &str,
@@ -125,35 +124,35 @@ impl AccessFile {
                 .entry("token")
                 .or_insert_with(|| ArrayOfTables::new().into());
             let tokens = tokens.as_array_of_tables_mut();
-            let tokens =
-                tokens.ok_or_else(|| unusable(path, "`token` is written as `[[token]]`"))?;
+            let tokens = tokens
+                .ok_or_else(|| unusable(path, "`token` is not a table: write `[[token]]`"))?;
             tokens.push(table(&entry));
             Ok(())
         })?;
         Ok((token, entry))
     }
 
-    /// Takes a token out of a file: whoever has it is refused from now on.
+    /// Removes a token from a file. Fails if there is none with this id.
     pub fn revoke_token(path: &Path, id: &str) -> Result<()> {
         edit(path, |document| {
             let tokens = document
                 .get_mut("token")
                 .and_then(Item::as_array_of_tables_mut);
-            let gone = tokens.is_some_and(|tokens| {
+            let was_removed = tokens.is_some_and(|tokens| {
                 let before = tokens.len();
                 tokens.retain(|token| token.get("id").and_then(Item::as_str) != Some(id));
                 tokens.len() < before
             });
-            if gone {
+            if was_removed {
                 return Ok(());
             }
             Err(Error::invalid(format!(
-                "there is no token with the id `{id}`: `leasehold token list` shows them"
+                "no token with the id `{id}`: run `leasehold token list` to see the ids"
             )))
         })
     }
 
-    /// Adds `expires = "never"` to the tokens of a file of before this was required, and returns their ids.
+    /// Adds `expires = "never"` to tokens without `expires`, which older versions did not require. Returns their ids.
     pub fn migrate(path: &Path) -> Result<Vec<String>> {
         let mut ids = Vec::new();
         edit(path, |document| {
@@ -174,28 +173,29 @@ impl AccessFile {
 }
 
 fn unusable(path: &Path, why: &str) -> Error {
-    Error::Denied(format!("the access file {}: {why}", path.display()))
+    Error::Denied(format!("cannot use access file {}: {why}", path.display()))
 }
 
 fn read_text(path: &Path) -> Result<String> {
     let unreadable = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => unusable(
             path,
-            "it is not there: make one with `leasehold token create`",
+            "it does not exist: create it with `leasehold token create`",
         ),
         _ => unusable(path, &error.to_string()),
     };
     let mode = fs::metadata(path).map_err(unreadable)?.mode();
     if mode & 0o022 != 0 {
-        return Err(unusable(path, "others may write to it: `chmod 600` it"));
+        let why = "other users can write to it: run `chmod 600` on it";
+        return Err(unusable(path, why));
     }
     let bytes = follow::read(path).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|_| unusable(path, "it is not UTF-8 text"))
 }
 
 fn table(entry: &TokenEntry) -> Table {
-    let date = |moment: Timestamp| {
-        let date: toml_edit::Datetime = moment.to_string().parse().expect("RFC 3339 is TOML");
+    let date = |time: Timestamp| {
+        let date: toml_edit::Datetime = time.to_string().parse().expect("RFC 3339 is TOML");
         value(date)
     };
     let mut table = Table::new();
@@ -209,8 +209,8 @@ fn table(entry: &TokenEntry) -> Table {
     table
 }
 
-/// Changes a file, or none at all: what is written replaces it at once, makes sense, and keeps comments. Two that do so at
-/// the same time take turns.
+/// Edits a file atomically, and keeps its comments. The result is validated before it is written. A lock serializes
+/// concurrent edits.
 fn edit(path: &Path, change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| unusable(path, &error.to_string());
     let folder = match path.parent() {
@@ -233,18 +233,18 @@ fn edit(path: &Path, change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Res
     lock.sync_all().map_err(failed)
 }
 
-/// Writes a file beside the old one, for the same eyes only, and puts it into its place.
+/// Writes a temporary file with the owner and mode of the old one, and renames it to `path`.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = (|| {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let replaced = (|| {
         let mut options = File::options();
         let mut file = options
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&beside)?;
+            .open(&temporary)?;
         if let Ok(old) = fs::metadata(path) {
             let new = file.metadata()?;
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
@@ -254,34 +254,34 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
         }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&beside, path)
+        fs::rename(&temporary, path)
     })();
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
+    if replaced.is_err() {
+        let _ = fs::remove_file(&temporary);
     }
-    written
+    replaced
 }
 
 fn check_principal(principal: &str) -> Result<()> {
-    let fits = (1..=PRINCIPAL_BYTES).contains(&principal.len());
-    if fits && !principal.chars().any(char::is_control) {
+    let has_valid_length = (1..=MAX_PRINCIPAL_BYTES).contains(&principal.len());
+    if has_valid_length && !principal.chars().any(char::is_control) {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the principal is empty, longer than {PRINCIPAL_BYTES} bytes, or has control characters: give a short name"
+        "invalid principal: give a name of 1 to {MAX_PRINCIPAL_BYTES} bytes without control characters"
     )))
 }
 
-fn first_twice<'t>(texts: &mut [&'t String]) -> Option<&'t String> {
+fn first_duplicate<'t>(texts: &mut [&'t String]) -> Option<&'t String> {
     texts.sort();
     texts
         .windows(2)
-        .find(|two| two[0] == two[1])
-        .map(|two| two[0])
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
 }
 
-fn whole_second(moment: Timestamp) -> Timestamp {
-    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]
@@ -291,8 +291,8 @@ mod tests {
 
     use super::*;
 
-    /// A file with a token that ends and then one that does not.
-    fn written() -> (TempDir, PathBuf) {
+    /// Creates a file with two tokens. The first one expires.
+    fn access_file() -> (TempDir, PathBuf) {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("access.toml");
         let soon = Timestamp::now() + SignedDuration::from_hours(1);
@@ -303,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_off_extends_no_token() {
-        let (_folder, path) = written();
+    fn no_token_of_a_truncated_file_lasts_longer() {
+        let (_folder, path) = access_file();
         let whole = AccessFile::read(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         for length in 0..text.len() {
@@ -319,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn a_token_without_an_end_is_refused_until_the_file_is_migrated() {
-        let (_folder, path) = written();
+    fn token_without_expiry_is_refused_until_the_file_is_migrated() {
+        let (_folder, path) = access_file();
         let text = fs::read_to_string(&path).unwrap();
         let old = text.replace("expires = \"never\"\n", "# kept\n");
         assert_ne!(old, text);
@@ -346,11 +346,11 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pipe_is_refused_instead_of_waiting_for_its_writer() {
+    fn named_pipe_is_refused_without_waiting_for_its_writer() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("access.toml");
-        let made = std::process::Command::new("mkfifo").arg(&path).status();
-        assert!(made.unwrap().success());
+        let status = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(status.unwrap().success());
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let error = AccessFile::read(&path).unwrap_err().to_string();
         assert!(error.contains("not a regular file"), "{error}");

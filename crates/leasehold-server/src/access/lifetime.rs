@@ -1,4 +1,4 @@
-//! How long a token, a session or a certificate lets its caller in.
+//! The lifetime of a token, a session or a certificate.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-/// How often the wall clock is read while something waits for an end: it may be set meanwhile.
+/// How often a waiting task reads the wall clock, which may be set meanwhile.
 const RECHECK: Duration = Duration::from_secs(60);
 
-/// Ends at a moment, or before that by [`end`](Self::end).
+/// Ends at a time, or earlier by [`end`](Self::end).
 #[derive(Debug)]
 pub(crate) struct Lifetime {
     until: Option<Timestamp>,
@@ -18,7 +18,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Without `until` only `end` ends it.
+    /// Creates a lifetime that ends at `until`, if given.
     pub(crate) fn new(until: Option<Timestamp>) -> Self {
         Self {
             until,
@@ -40,10 +40,10 @@ impl Lifetime {
         self.is_ended.load(Ordering::Acquire) || self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Waits until it is over.
+    /// Waits until it has ended.
     pub(crate) async fn over(&self) {
         loop {
-            // Created before the check, so that no end falls between the two.
+            // Created before the check, so that an end between the two is not missed.
             let ended = self.ended.notified();
             if self.is_over() {
                 return;
@@ -57,7 +57,7 @@ impl Lifetime {
         }
     }
 
-    /// The time until its moment, if it has one.
+    /// Returns the time until it expires, if it does.
     fn left(&self) -> Option<Duration> {
         let left = self.until?.duration_since(Timestamp::now());
         Some(Duration::try_from(left).unwrap_or_default())
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_end_wakes_all_who_wait_for_it() {
+    async fn ending_wakes_all_waiting_tasks() {
         let lifetime = Arc::new(Lifetime::new(None));
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -82,17 +82,17 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        assert!(!lifetime.is_over() && waiting.iter().all(|one| !one.is_finished()));
+        assert!(!lifetime.is_over() && waiting.iter().all(|task| !task.is_finished()));
         lifetime.end();
-        for one in waiting {
-            one.await.unwrap();
+        for task in waiting {
+            task.await.unwrap();
         }
         lifetime.over().await;
         assert!(lifetime.is_over());
     }
 
     #[tokio::test]
-    async fn a_lifetime_ends_at_its_moment() {
+    async fn lifetime_ends_at_its_time() {
         let soon = Timestamp::now() + SignedDuration::from_millis(50);
         let lifetime = Lifetime::new(Some(soon));
         assert!(!lifetime.is_over());

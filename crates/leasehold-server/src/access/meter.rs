@@ -1,18 +1,18 @@
-//! How much one credential asks for.
+//! The rate limit of a credential, and the limit of its waiting requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How far ahead of its rate somebody may get in a burst.
+/// The largest burst: the requests of one second.
 const BURST_NS: u64 = 1_000_000_000;
 
-/// How much one token or certificate may ask for.
+/// The limits of one token or certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests a second, on average over one.
+    /// Requests per second, with bursts of up to one second.
     pub rate: u32,
-    /// Requests at once that wait.
+    /// Requests that wait at the same time.
     pub waits: usize,
 }
 
@@ -25,11 +25,11 @@ impl Default for Limits {
     }
 }
 
-/// How much was asked for so far.
+/// Counts the requests of a credential (generic cell rate algorithm).
 #[derive(Debug)]
 pub(crate) struct Meter {
     start: Instant,
-    /// When everything admitted so far would have come at an even pace, from the start.
+    /// When all admitted requests would have arrived at an even rate, in nanoseconds from the start.
     due_ns: AtomicU64,
     waits: AtomicUsize,
 }
@@ -45,44 +45,44 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Counts a request, unless it comes too early: by so much.
+    /// Counts a request. `Err`: the rate is exceeded; retry after this time.
     pub(crate) fn count(&self, limits: &Limits) -> Result<(), Duration> {
         let now = self.now();
         let step = 1_000_000_000 / u64::from(limits.rate.max(1));
-        let most = now + BURST_NS.max(step);
+        let limit = now + BURST_NS.max(step);
         let next = |due: u64| due.max(now).saturating_add(step);
-        let admitted = |due| (next(due) <= most).then(|| next(due));
+        let admitted = |due| (next(due) <= limit).then(|| next(due));
         self.due_ns
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admitted)
             .map(drop)
-            .map_err(|due| Duration::from_nanos(next(due) - most))
+            .map_err(|due| Duration::from_nanos(next(due) - limit))
     }
 
-    /// Counts so many more for a request that was admitted. They are not refused, so that large requests are possible at every
-    /// rate; the next ones are until an even pace has caught up.
+    /// Counts `more` requests beyond the one that was admitted. They are not refused, so that large requests are possible at
+    /// every rate. Instead, later requests are refused until the rate is kept again.
     pub(crate) fn charge(&self, limits: &Limits, more: usize) {
         let now = self.now();
         let step = 1_000_000_000 / u64::from(limits.rate.max(1));
         let cost = step.saturating_mul(more as u64);
-        let later = |due: u64| Some(due.max(now).saturating_add(cost));
+        let charged = |due: u64| Some(due.max(now).saturating_add(cost));
         let _ = self
             .due_ns
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);
     }
 
     fn now(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Counts one that waits, for as long as it does; `None`: too many do.
+    /// Counts a waiting request until the permit is dropped. Returns `None` if too many wait.
     pub(crate) fn wait(self: &Arc<Self>, limits: &Limits) -> Option<Waiting> {
         let before = self.waits.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting(Arc::clone(self));
-        (before < limits.waits).then_some(waiting)
+        let permit = Waiting(Arc::clone(self));
+        (before < limits.waits).then_some(permit)
     }
 }
 
-/// One that waits.
+/// Counts as one waiting request until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting(Arc<Meter>);
 
@@ -97,32 +97,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_of_a_second_is_admitted_and_the_rest_told_when_to_come() {
+    fn burst_of_one_second_is_admitted_and_later_requests_get_a_retry_time() {
         let limits = Limits { rate: 10, waits: 0 };
         let meter = Meter::default();
         let admitted = (0..100)
             .take_while(|_| meter.count(&limits).is_ok())
             .count();
-        // One more for every tenth of a second that this took.
+        // One more for every tenth of a second that the loop took.
         assert!((10..20).contains(&admitted), "{admitted}");
-        let early = meter.count(&limits).unwrap_err();
-        assert!(early <= Duration::from_millis(100), "{early:?}");
+        let retry_after = meter.count(&limits).unwrap_err();
+        assert!(retry_after <= Duration::from_millis(100), "{retry_after:?}");
     }
 
     #[test]
-    fn a_large_request_is_admitted_and_made_up_for_by_a_pause() {
+    fn large_request_is_admitted_and_delays_later_ones() {
         let limits = Limits { rate: 10, waits: 0 };
         let meter = Meter::default();
         assert!(meter.count(&limits).is_ok());
         meter.charge(&limits, 99);
-        let early = meter.count(&limits).unwrap_err();
-        // A hundred and one take ten seconds beyond the first burst.
+        let retry_after = meter.count(&limits).unwrap_err();
+        // 101 requests take ten seconds, one of which is the burst.
         let expected = Duration::from_millis(8_000)..=Duration::from_millis(9_100);
-        assert!(expected.contains(&early), "{early:?}");
+        assert!(expected.contains(&retry_after), "{retry_after:?}");
     }
 
     #[test]
-    fn who_waits_is_counted_until_they_do_not() {
+    fn waiting_requests_are_limited_until_a_permit_is_dropped() {
         let limits = Limits { rate: 1, waits: 2 };
         let meter = Arc::new(Meter::default());
         let first = meter.wait(&limits).unwrap();

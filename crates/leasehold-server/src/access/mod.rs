@@ -1,8 +1,8 @@
-//! Who may do what: tokens, certificates of clients, the scopes they carry, and the file that has them.
+//! Access control: tokens, client certificates, their scopes, and the access file that contains them.
 //!
-//! Access control is on where [`Config::access`](crate::Config::access) names a file; then whoever is not in it is
-//! refused. A token stands for a *principal*, a stable name: leases belong to it, so that a token can be replaced while
-//! they are held. What a lease is and whose is decided by the core alone; here is decided who may ask.
+//! Access control is on if [`Config::access`](crate::Config::access) names a file; then unknown callers are refused. A token
+//! belongs to a *principal*, a stable name. Leases belong to the principal, so that a token can be replaced while they are
+//! held. This module decides which requests a caller may send. The core alone decides whether a holder may act on a lease.
 
 pub(crate) mod caller;
 mod credential;
@@ -38,7 +38,7 @@ use caller::Caller;
 use credential::Credential;
 use rights::Rights;
 
-/// Who may do what, as a file says, and as it says again whenever it changes. Cheap to clone.
+/// The rights in an access file, which is reloaded when it changes. Cheap to clone.
 #[derive(Clone)]
 pub struct Access {
     inner: Arc<Inner>,
@@ -51,7 +51,7 @@ struct Inner {
 }
 
 impl Access {
-    /// As this file says. A file that cannot be used is [`Error::Denied`](leasehold::Error::Denied).
+    /// Reads an access file. Fails with [`Error::Denied`](leasehold::Error::Denied) if it cannot be used.
     pub fn open(path: &Path) -> Result<Self> {
         let followed = Followed::new(vec![path.to_owned()]);
         let rights = Rights::read(path, &Rights::default())?;
@@ -64,7 +64,7 @@ impl Access {
         })
     }
 
-    /// Identifies the sender of a request by its token, by its session, or else by the certificate that it has shown.
+    /// Identifies the caller by its token, its session or its client certificate, in this order.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -84,7 +84,7 @@ impl Access {
         let Some(certificate) = &peer.certificate else {
             return Err(unauthorized(match session {
                 Some(_) => "this session has ended: sign in again",
-                None => "a token is needed: send the header `Authorization: Bearer lh_…`",
+                None => "a token is required: send the header `Authorization: Bearer lh_…`",
             }));
         };
         if certificate.lifetime.is_over() {
@@ -93,7 +93,9 @@ impl Access {
             ));
         }
         let credential = rights.find_named(&certificate.names);
-        let credential = credential.ok_or_else(|| unauthorized("this certificate is unknown"))?;
+        let credential = credential.ok_or_else(|| {
+            unauthorized("this certificate is unknown: add its name to the access file")
+        })?;
         let proof = Some(certificate.lifetime.clone());
         Ok(Caller::new(credential.clone(), proof, address))
     }
@@ -101,38 +103,39 @@ impl Access {
     /// Identifies the owner of a token.
     pub(crate) fn sign_in(&self, token: &str, address: Text) -> Result<Caller, Refused> {
         let rights = self.rights();
-        let known = rights.find_token(token).ok_or_else(unknown_token)?;
-        Ok(Caller::new(known.credential.clone(), None, address))
+        let token = rights.find_token(token).ok_or_else(unknown_token)?;
+        Ok(Caller::new(token.credential.clone(), None, address))
     }
 
-    /// Opens a session for a caller that has shown its token, and returns its name: a secret that stands for the token until
-    /// the session ends.
+    /// Opens a session for a caller that has sent its token. Returns the session's name: a secret that replaces the token
+    /// until the session ends.
     pub(crate) fn open_session(&self, caller: &Caller) -> Result<String, Refused> {
         let rights = self.rights();
-        let id = caller.credential.as_deref().map(|known| &*known.id);
-        let known = id
+        let credential = caller.credential.as_deref();
+        let id = credential.map(|credential| &*credential.id);
+        let token = id
             .and_then(|id| rights.find_id(id))
             .ok_or_else(unknown_token)?;
-        // It is found by the id of its token.
-        Ok(format!("{}{}", known.credential.id, known.sessions.open()?))
+        // The id of the token finds the session again.
+        Ok(format!("{}{}", token.credential.id, token.sessions.open()?))
     }
 
     /// Ends a session.
     pub(crate) fn close_session(&self, session: &str) {
         let rights = self.rights();
         if let Some((id, secret)) = session.split_at_checked(token::ID_CHARS)
-            && let Some(known) = rights.find_id(id)
+            && let Some(token) = rights.find_id(id)
         {
-            known.sessions.close(secret);
+            token.sessions.close(secret);
         }
     }
 
-    /// Returns the caller with the rights that it has now. Refused if its proof is not accepted any more, or belongs to
-    /// another principal now.
+    /// Returns the caller with its present rights. Refuses it if its credential has ended, or belongs to another principal
+    /// now.
     pub(crate) fn renew(&self, caller: &Caller) -> Result<Caller, Refused> {
         let ended = || {
             unauthorized(
-                "the token, session or certificate has ended meanwhile: nothing is granted",
+                "the token, session or certificate ended during the request: nothing was granted",
             )
         };
         let before = caller.credential.as_deref().ok_or_else(ended)?;
@@ -148,29 +151,26 @@ impl Access {
         Ok(renewed)
     }
 
-    /// Follows the file for as long as it is polled. What is wrong with it is logged, and the rights stay.
+    /// Reloads the file when it changes, while it is polled. An invalid file is logged and changes nothing.
     pub(crate) async fn keep_reading(self) {
-        follow::keep_looking(move || self.look_again()).await;
+        follow::keep_looking(move || self.reload_if_changed()).await;
     }
 
-    fn look_again(&self) {
+    fn reload_if_changed(&self) {
         if !self.inner.followed.have_changed() {
             return;
         }
         let before = self.rights();
         match Rights::read(&self.inner.path, &before) {
             Ok(rights) => {
-                tracing::info!(
-                    tokens = rights.count_tokens(),
-                    "the access file has changed"
-                );
+                tracing::info!(tokens = rights.count_tokens(), "reloaded the access file");
                 let after = Arc::new(rights);
                 let current = self.inner.rights.write();
                 *current.unwrap_or_else(PoisonError::into_inner) = after.clone();
                 before.retire(&after);
             }
             Err(error) => {
-                tracing::error!(%error, "the access file cannot be used: rights stay as they were");
+                tracing::error!(%error, "cannot reload the access file: rights are unchanged");
             }
         }
     }
@@ -187,11 +187,11 @@ impl fmt::Debug for Access {
     }
 }
 
-/// The credential of a session that is not over, and how long the session lasts.
+/// Returns the credential and the lifetime of a session that has not ended.
 fn find_session(rights: &Rights, session: &str) -> Option<(Arc<Credential>, Arc<Lifetime>)> {
     let (id, secret) = session.split_at_checked(token::ID_CHARS)?;
-    let known = rights.find_id(id)?;
-    Some((known.credential.clone(), known.sessions.find(secret)?))
+    let token = rights.find_id(id)?;
+    Some((token.credential.clone(), token.sessions.find(secret)?))
 }
 
 fn unauthorized(detail: &'static str) -> Refused {
@@ -199,10 +199,10 @@ fn unauthorized(detail: &'static str) -> Refused {
 }
 
 fn unknown_token() -> Refused {
-    unauthorized("this token is unknown, or its time is over")
+    unauthorized("this token is unknown or has expired: use a valid one")
 }
 
-/// The token of the `Authorization` header, if there is one.
+/// Returns the token of the `Authorization` header, if there is one.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
     let Some(value) = values.next() else {
@@ -216,7 +216,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
             Ok(Some(token.trim_ascii()))
         }
         _ => Err(unauthorized(
-            "the header `Authorization` is there once, as `Bearer lh_…`",
+            "invalid header `Authorization`: send it once, as `Bearer lh_…`",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! What the access file said when it was last read.
+//! The credentials of the access file, as it was last read.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::file::AccessFile;
 use super::session::Sessions;
 use super::token;
 
-/// The credentials of all callers that are admitted.
+/// The credentials of all known callers.
 #[derive(Default)]
 pub(super) struct Rights {
     tokens: HashMap<String, KnownToken>,
@@ -21,13 +21,13 @@ pub(super) struct Rights {
 #[derive(Clone)]
 pub(super) struct KnownToken {
     pub(super) credential: Arc<Credential>,
-    /// They end with the token.
+    /// Its sessions, which end with it.
     pub(super) sessions: Arc<Sessions>,
 }
 
 impl Rights {
-    /// Reads the file. A credential that has not changed stays the same object, so that requests that depend on it are not
-    /// disturbed. One that has changed keeps its meter.
+    /// Reads the file. An unchanged credential stays the same object, so that waiting requests of its caller go on. A
+    /// changed one keeps its meter.
     pub(super) fn read(path: &Path, before: &Self) -> Result<Self> {
         let file = AccessFile::read(path)?;
         let tokens = file.tokens.into_iter().map(|entry| {
@@ -73,7 +73,7 @@ impl Rights {
         tokens.chain(self.certificates.values())
     }
 
-    /// Returns what the secret of a credential stands for now.
+    /// Returns the present credential of the same secret.
     pub(super) fn current(&self, credential: &Credential) -> Option<&Arc<Credential>> {
         let current = match credential.hash {
             Some(_) => self
@@ -85,27 +85,27 @@ impl Rights {
         current.filter(|current| current.is_of_same_secret(credential))
     }
 
-    /// The token of this text, unless it is over.
+    /// Returns the token with this text, unless it has expired.
     pub(super) fn find_token(&self, text: &str) -> Option<&KnownToken> {
-        let known = self.find_id(token::id(text)?)?;
-        let hash = known.credential.hash.as_ref()?;
-        hash.matches(text).then_some(known)
+        let token = self.find_id(token::id(text)?)?;
+        let hash = token.credential.hash.as_ref()?;
+        hash.matches(text).then_some(token)
     }
 
-    /// The token with this id, unless it is over.
+    /// Returns the token with this id, unless it has expired.
     pub(super) fn find_id(&self, id: &str) -> Option<&KnownToken> {
-        let known = self.tokens.get(id)?;
-        (!known.credential.lifetime.is_over()).then_some(known)
+        let token = self.tokens.get(id)?;
+        (!token.credential.lifetime.is_over()).then_some(token)
     }
 
-    /// The credential of the first of these names that has one.
+    /// Returns the credential of the first of these certificate names that has one.
     pub(super) fn find_named(&self, names: &[String]) -> Option<&Arc<Credential>> {
         let mut found = names.iter().filter_map(|name| self.certificates.get(name));
         found.next()
     }
 }
 
-/// Returns the credential that was there before, if the one that was read is the same.
+/// Returns the former credential if it equals the new one.
 fn successor(before: Option<&Arc<Credential>>, mut read: Credential) -> Arc<Credential> {
     match before {
         Some(before) if before.is_same(&read) => before.clone(),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_credentials_that_have_changed_end() {
+    fn only_changed_credentials_end() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("access.toml");
         let create = |principal: &str, scope: &str| {
@@ -146,8 +146,8 @@ mod tests {
         before.retire(&after);
 
         let credential = |rights: &Rights, token: &super::super::Token| {
-            let known = rights.find_token(token.expose());
-            known.map(|known| known.credential.clone())
+            let token = rights.find_token(token.expose());
+            token.map(|token| token.credential.clone())
         };
         let [stayed, ended, gone] =
             [&stays, &narrowed, &revoked].map(|token| before.tokens[token.id()].credential.clone());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_stay_for_as_long_as_the_secret_does() {
+    fn sessions_last_as_long_as_the_secret_of_their_token() {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("access.toml");
         let token = AccessFile::create_token(&path, "ops", &[], None).unwrap().0;

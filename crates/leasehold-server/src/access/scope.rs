@@ -1,27 +1,27 @@
-//! What a token or a certificate allows.
+//! Rights and scopes of tokens and certificates.
 
 use std::fmt;
 use std::str::FromStr;
 
 use leasehold::Error;
 
-/// What may be done to a name.
+/// A right on names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// See it: show, list, events.
+    /// Show, list and watch them.
     Read,
-    /// Take it, hold it, let it go; put and remove items, pass gates.
+    /// Acquire, renew and release leases, put and remove items, pass gates.
     Acquire,
-    /// End somebody else's lease, which then stays in the way until its time is over.
+    /// Break another holder's lease. The name stays reserved until the lease would have expired.
     Break,
-    /// All of that, and ending somebody's lease at once.
+    /// All other rights, and breaking another holder's lease immediately.
     Admin,
 }
 
 impl Right {
     const ALL: [Self; 4] = [Self::Read, Self::Acquire, Self::Break, Self::Admin];
 
-    /// Its word in a scope.
+    /// Returns its word in a scope.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -32,7 +32,7 @@ impl Right {
     }
 }
 
-/// A right on all names that start alike, of locks, items and gates. Written `RIGHT:PREFIX`.
+/// A right on all locks, items and gates with a prefix. Written `RIGHT:PREFIX`.
 ///
 /// ```
 /// use leasehold_server::access::Scope;
@@ -50,32 +50,32 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Whether it gives this right on this name.
+    /// Whether it grants this right on this name.
     pub(crate) fn allows(&self, right: Right, name: &str) -> bool {
         self.gives(right) && name.starts_with(&self.prefix)
     }
 
-    /// Whether it gives this right on some names.
+    /// Whether it grants this right on some names.
     pub(crate) fn gives(&self, right: Right) -> bool {
         self.right == right || self.right == Right::Admin
     }
 }
 
-/// The parts of what starts with `prefix` on which these scopes give a right: prefixes in order, none within another.
+/// Returns the prefixes within `prefix` on which these scopes grant a right: in order, without overlap.
 pub(crate) fn narrowed(scopes: &[Scope], right: Right, prefix: &str) -> Vec<String> {
-    let given = scopes.iter().filter(|scope| scope.gives(right));
-    let parts = given.filter_map(|scope| {
+    let granting = scopes.iter().filter(|scope| scope.gives(right));
+    let prefixes = granting.filter_map(|scope| {
         if prefix.starts_with(&scope.prefix) {
             Some(prefix)
         } else {
             scope.prefix.strip_prefix(prefix).map(|_| &*scope.prefix)
         }
     });
-    let mut parts: Vec<_> = parts.map(str::to_owned).collect();
-    parts.sort();
-    // What starts alike stands together, the shortest first.
-    parts.dedup_by(|later, earlier| later.starts_with(&**earlier));
-    parts
+    let mut prefixes: Vec<_> = prefixes.map(str::to_owned).collect();
+    prefixes.sort();
+    // Sorted, a prefix comes directly before all that start with it.
+    prefixes.dedup_by(|later, earlier| later.starts_with(&**earlier));
+    prefixes
 }
 
 impl FromStr for Scope {
@@ -90,8 +90,8 @@ impl FromStr for Scope {
         });
         let (right, prefix) = parts.ok_or_else(|| {
             Error::invalid(format!(
-                "`{}` is not a scope: write `read:PREFIX`, `acquire:PREFIX`, `break:PREFIX` or `admin:PREFIX`; \
-                 an empty prefix is every name",
+                "invalid scope `{}`: write `read:PREFIX`, `acquire:PREFIX`, `break:PREFIX` or `admin:PREFIX` \
+                 (an empty prefix means every name)",
                 text.escape_debug()
             ))
         })?;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_allows_its_right_on_its_prefix_and_admin_allows_all() {
+    fn scope_allows_its_right_on_its_prefix_and_admin_allows_all() {
         let scopes = scopes(&["acquire:jobs/", "admin:mine/"]);
         let may = |right, name| scopes.iter().any(|scope| scope.allows(right, name));
         assert!(may(Right::Acquire, "jobs/a"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_narrowed_to_what_is_allowed_of_it() {
+    fn prefix_is_narrowed_to_its_allowed_parts() {
         let scopes = scopes(&["read:b/", "read:a/x", "admin:a/", "acquire:"]);
         let narrowed = |prefix| narrowed(&scopes, Right::Read, prefix);
         assert_eq!(narrowed(""), ["a/", "b/"]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scope_is_explained() {
+    fn error_of_an_invalid_scope_shows_the_syntax() {
         for bad in ["", "read", "write:x", "Read:x", "jobs/"] {
             let error = bad.parse::<Scope>().unwrap_err().to_string();
             assert!(error.contains("`acquire:PREFIX`"), "{error}");

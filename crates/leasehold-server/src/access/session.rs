@@ -1,4 +1,4 @@
-//! Sessions of browsers: random names that stand for a token until they end.
+//! Browser sessions: random names that replace a token until they end.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use super::token::{self, TokenHash};
 
 /// How long a session lasts: a working day.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(8);
-/// Sessions of one token. A further login ends the oldest.
+/// The maximum number of sessions of one token. A further login ends the oldest.
 const MAX_SESSIONS: usize = 32;
-/// Random characters of a session's name: 256 bits, as of a token.
+/// Random characters of a session's name: 256 bits, like those of a token.
 const NAME_CHARS: usize = 43;
 
 /// The sessions of one token. They are kept in memory, so a restart of the service ends them too.
@@ -24,7 +24,7 @@ pub(super) struct Sessions {
 
 #[derive(Debug)]
 struct Session {
-    /// Of its name, as for a token.
+    /// The hash of its name.
     hash: TokenHash,
     lifetime: Arc<Lifetime>,
 }
@@ -48,7 +48,7 @@ impl Sessions {
         Ok(name)
     }
 
-    /// The session of this name, unless it is over.
+    /// Returns the lifetime of the session with this name, unless it has ended.
     pub(super) fn find(&self, name: &str) -> Option<Arc<Lifetime>> {
         let hash = TokenHash::of(name);
         let open = self.lock();
@@ -56,7 +56,7 @@ impl Sessions {
         (!found.lifetime.is_over()).then(|| found.lifetime.clone())
     }
 
-    /// Ends the session of this name.
+    /// Ends the session with this name.
     pub(super) fn close(&self, name: &str) {
         let hash = TokenHash::of(name);
         self.lock().retain(|session| {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_lasts_until_it_is_closed() {
+    fn session_lasts_until_it_is_closed() {
         let sessions = Sessions::default();
         let (one, other) = (sessions.open().unwrap(), sessions.open().unwrap());
         assert_ne!(one, other);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_session_too_many_ends_the_oldest() {
+    fn session_beyond_the_limit_ends_the_oldest() {
         let sessions = Sessions::default();
         let names: Vec<_> = (0..=MAX_SESSIONS)
             .map(|_| sessions.open().unwrap())

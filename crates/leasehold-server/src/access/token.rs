@@ -1,4 +1,4 @@
-//! Tokens: what they look like, and what is kept of them.
+//! The format of tokens, and their hashes.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use leasehold::{Error, Result};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// What every token starts with, so that people and scanners of leaked secrets know one when they see it.
+/// The prefix of every token, by which scanners for leaked secrets recognize one.
 const PREFIX: &str = "lh_";
 pub(super) const ID_CHARS: usize = 8;
 /// 43 characters of 62 kinds are 256 bits.
@@ -14,12 +14,12 @@ const SECRET_CHARS: usize = 43;
 const CHECK_CHARS: usize = 6;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// A token: `lh_`, an id that is no secret, `_`, 256 secret bits, and a checksum. It is shown once, when it is made;
-/// what is kept is its [hash](TokenHash).
+/// A token: `lh_`, an id that is not secret, `_`, 256 secret bits, and a checksum. It is shown once, when it is created;
+/// only its [hash](TokenHash) is stored.
 pub struct Token(String);
 
 impl Token {
-    /// A new one.
+    /// Generates a token.
     pub fn generate() -> Result<Self> {
         let mut text = PREFIX.to_owned();
         push_random(&mut text, ID_CHARS)?;
@@ -30,17 +30,17 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// The token itself: a secret.
+    /// Returns the token, which is secret.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Its id, which is no secret.
+    /// Returns its id, which is not secret.
     pub fn id(&self) -> &str {
         id(&self.0).unwrap_or_default()
     }
 
-    /// What is kept of it.
+    /// Returns its hash.
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(&self.0)
     }
@@ -52,16 +52,17 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The id of what may be a token: it has the right form, and its checksum is right.
+/// Returns the id of a text in the format of a token with a valid checksum.
 pub(crate) fn id(text: &str) -> Option<&str> {
     let body = text.strip_prefix(PREFIX)?;
-    let known = |c: u8| c == b'_' || DIGITS.contains(&c);
-    let whole = body.len() == ID_CHARS + 1 + SECRET_CHARS + CHECK_CHARS && body.bytes().all(known);
+    let is_valid = |c: u8| c == b'_' || DIGITS.contains(&c);
+    let is_well_formed =
+        body.len() == ID_CHARS + 1 + SECRET_CHARS + CHECK_CHARS && body.bytes().all(is_valid);
     let (rest, check) = text.split_at_checked(text.len().checked_sub(CHECK_CHARS)?)?;
-    (whole && checksum(rest) == check).then(|| &body[..ID_CHARS])
+    (is_well_formed && checksum(rest) == check).then(|| &body[..ID_CHARS])
 }
 
-/// What is kept of a token. One round of SHA-256 is enough: nobody guesses 256 random bits, however fast.
+/// The hash of a token. One round of SHA-256 is enough, because 256 random bits cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
@@ -74,7 +75,7 @@ impl TokenHash {
         self.equals(&Self::of(token))
     }
 
-    /// Compares in a time that does not depend on where they differ.
+    /// Compares in constant time.
     pub(super) fn equals(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -103,7 +104,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// Random characters, six bits each at most.
+/// Returns random characters, each with almost six bits.
 pub(super) fn random(chars: usize) -> Result<String> {
     let mut text = String::with_capacity(chars);
     push_random(&mut text, chars)?;
@@ -115,8 +116,8 @@ fn push_random(text: &mut String, chars: usize) -> Result<()> {
     let whole = text.len() + chars;
     while text.len() < whole {
         getrandom::fill(&mut bytes)
-            .map_err(|error| Error::Denied(format!("there are no random numbers: {error}")))?;
-        // Six bits each; the two values above the last digit would make others likelier, and are left out.
+            .map_err(|error| Error::Denied(format!("cannot generate random bytes: {error}")))?;
+        // Six bits per character. Two of the 64 values have none and are skipped, so that all are equally likely.
         let digits = bytes
             .iter()
             .filter_map(|byte| DIGITS.get(usize::from(byte & 63)));
@@ -129,7 +130,7 @@ fn push_random(text: &mut String, chars: usize) -> Result<()> {
     Ok(())
 }
 
-/// Tells a token from a mistyped one without asking anybody.
+/// Returns the checksum, by which mistyped tokens are recognized without the access file.
 fn checksum(text: &str) -> String {
     let hash = Sha256::digest(text);
     let mut number = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_a_form_that_can_be_told() {
+    fn token_has_a_prefix_and_an_id_and_does_not_show_its_secret() {
         let token = Token::generate().unwrap();
         let text = token.expose();
         assert!(text.starts_with("lh_") && text.len() == 61, "{text}");
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mistyped_is_no_token() {
+    fn mistyped_token_is_rejected() {
         let token = Token::generate().unwrap();
         let text = token.expose();
         let swapped = format!(
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_survives_its_text() {
+    fn hash_is_parsed_from_its_text() {
         let hash = TokenHash::of("x");
         assert_eq!(TokenHash::parse(&hash.to_string()), Some(hash));
         for bad in [

@@ -1,4 +1,4 @@
-//! A request for changes, recorded before and after it is carried out.
+//! Records a requested change before and after it is made.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use leasehold::{Error, Result};
 use super::{Audit, Line};
 use crate::access::caller::Caller;
 
-/// A change that is asked for.
+/// A requested change.
 pub(crate) struct Change {
     operation: &'static str,
-    /// `None`: the store says which.
+    /// `None`: the service chooses the name, as for a claim.
     name: Option<Name>,
     fence: Option<Fence>,
 }
@@ -28,7 +28,7 @@ impl Change {
     }
 
     pub(crate) fn of(name: &Name, operation: &Operation) -> Self {
-        let by = |who: HolderRef| match who {
+        let fence_of = |holder: HolderRef| match holder {
             HolderRef::Fence(fence) => Some(fence),
             HolderRef::Nonce(_) => None,
         };
@@ -37,8 +37,8 @@ impl Change {
             Operation::Reserve(_) => ("reserve", None),
             Operation::Renew(renew) => ("renew", Some(renew.fence)),
             Operation::Update(update) => ("update", Some(update.fence)),
-            Operation::Release(release) => ("release", by(release.holder)),
-            Operation::Break(Break::Own(release)) => ("break", by(release.holder)),
+            Operation::Release(release) => ("release", fence_of(release.holder)),
+            Operation::Break(Break::Own(release)) => ("break", fence_of(release.holder)),
             Operation::Break(Break::Force { fence, .. }) => ("break", *fence),
             Operation::Put(_) => ("put", None),
             Operation::Remove => ("remove", None),
@@ -51,22 +51,22 @@ impl Change {
         }
     }
 
-    fn with(&self, name: &Name) -> Self {
+    fn with_name(&self, name: &Name) -> Self {
         Self::new(self.operation, Some(name))
     }
 }
 
-/// What became of a change.
-struct Ended {
+/// The result of a change, as it is recorded.
+struct ChangeResult {
     outcome: &'static str,
     fence: Option<Fence>,
     /// Whether something was changed, or may have been.
     is_change: bool,
 }
 
-impl Ended {
-    fn of(change: &Change, came: Result<&Outcome, &Error>) -> Self {
-        let (outcome, is_change) = match came {
+impl ChangeResult {
+    fn of(change: &Change, result: Result<&Outcome, &Error>) -> Self {
+        let (outcome, is_change) = match result {
             Ok(Outcome::Granted(_)) => ("granted", true),
             Ok(Outcome::Renewed(_)) => ("renewed", true),
             Ok(Outcome::Completed) => ("completed", true),
@@ -85,7 +85,7 @@ impl Ended {
                 (Trouble::from(error).as_str(), is_change)
             }
         };
-        let fence = match came {
+        let fence = match result {
             Ok(Outcome::Granted(grant)) => Some(grant.fence),
             _ => change.fence,
         };
@@ -97,94 +97,97 @@ impl Ended {
     }
 }
 
-/// A request that the log has, and whose outcome it is to get; nothing where there is no log.
+/// A recorded request whose outcome is still to be recorded. Empty if there is no audit log.
 ///
-/// Dropped without an outcome, as when its caller has left, it records `abandoned`.
+/// If it is dropped without an outcome, because its caller has left, it records `abandoned`.
 #[must_use = "its outcome has to be recorded"]
-pub(crate) struct Entry(Option<Box<Open>>);
+pub(crate) struct Entry(Option<Box<OpenEntry>>);
 
-struct Open {
+struct OpenEntry {
     audit: Audit,
     caller: Caller,
-    /// What its lines have in common.
+    /// The id in all lines of the request.
     request: String,
     changes: Vec<Change>,
 }
 
 impl Entry {
-    /// No log wants it.
+    /// The entry of a service without an audit log.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Records changes before they are carried out. `Err`: they must not be.
+    /// Records changes before they are made. If it fails, they must not be made.
     pub(super) fn begin(audit: &Audit, caller: &Caller, changes: Vec<Change>) -> Result<Self> {
         let mut request = String::new();
         let _ = write!(request, "{:016x}", audit.random());
-        let open = Open {
+        let open = OpenEntry {
             audit: audit.clone(),
             caller: caller.clone(),
             request,
             changes,
         };
         let requested = open.changes.iter().map(|change| {
-            let ended = Ended {
+            let result = ChangeResult {
                 outcome: "requested",
                 fence: change.fence,
                 is_change: false,
             };
-            open.line(change, &ended)
+            open.line(change, &result)
         });
         if open.audit.write(requested).is_err() && open.audit.refuses() {
             return Err(Error::Unavailable(
-                "nothing was done, as the audit log cannot be written: retry later".into(),
+                "nothing was changed, because the audit log cannot be written: retry later".into(),
             ));
         }
         Ok(Self(Some(Box::new(open))))
     }
 
-    /// Records an outcome for each of the changes. `Err`: the caller must not be told that they were made.
+    /// Records the outcome of each change. If it fails, the caller must not get an answer that confirms them.
     pub(crate) fn end<'o>(
         self,
         outcomes: impl IntoIterator<Item = Result<&'o Outcome, &'o Error>>,
     ) -> Result<()> {
         self.close(|open| {
             let changes = open.changes.iter().zip(outcomes);
-            let ended = changes.map(|(change, came)| (change, Ended::of(change, came)));
-            open.record(ended.collect())
+            let results =
+                changes.map(|(change, result)| (change, ChangeResult::of(change, result)));
+            open.record(results.collect())
         })
     }
 
-    /// Records what was granted together; nothing else of what was asked for was.
+    /// Records the grants of a request for several leases. None granted: records that nothing was changed.
     pub(crate) fn end_granted(self, granted: &[(Name, Reply)]) -> Result<()> {
         self.close(|open| {
-            let Some(asked) = open.changes.first() else {
+            let Some(requested) = open.changes.first() else {
                 return Ok(());
             };
             if granted.is_empty() {
-                let ended = Ended {
+                let result = ChangeResult {
                     outcome: "unchanged",
                     fence: None,
                     is_change: false,
                 };
-                return open.record(vec![(asked, ended)]);
+                return open.record(vec![(requested, result)]);
             }
-            let changes: Vec<_> = granted.iter().map(|(name, _)| asked.with(name)).collect();
+            let names = granted.iter().map(|(name, _)| name);
+            let changes: Vec<_> = names.map(|name| requested.with_name(name)).collect();
             let outcomes = granted.iter().map(|(_, reply)| Ok(reply.outcome()));
-            let ended = changes.iter().zip(outcomes);
-            let ended = ended.map(|(change, came)| (change, Ended::of(change, came)));
-            open.record(ended.collect())
+            let results = changes.iter().zip(outcomes);
+            let results =
+                results.map(|(change, result)| (change, ChangeResult::of(change, result)));
+            open.record(results.collect())
         })
     }
 
-    /// Records that all of the changes failed alike.
+    /// Records the same error for all changes.
     pub(crate) fn fail(self, error: &Error) -> Result<()> {
         self.close(|open| {
             let changes = open.changes.iter();
-            let ended = changes.map(|change| (change, Ended::of(change, Err(error))));
-            open.record(ended.collect())
+            let results = changes.map(|change| (change, ChangeResult::of(change, Err(error))));
+            open.record(results.collect())
         })
     }
 
-    fn close(mut self, end: impl FnOnce(&Open) -> Result<()>) -> Result<()> {
+    fn close(mut self, end: impl FnOnce(&OpenEntry) -> Result<()>) -> Result<()> {
         self.0.take().map_or(Ok(()), |open| end(&open))
     }
 }
@@ -193,41 +196,42 @@ impl Drop for Entry {
     fn drop(&mut self) {
         if let Some(open) = self.0.take() {
             let abandoned = open.changes.iter().map(|change| {
-                let ended = Ended {
+                let result = ChangeResult {
                     outcome: "abandoned",
                     fence: change.fence,
                     is_change: false,
                 };
-                (change, ended)
+                (change, result)
             });
             let _ = open.record(abandoned.collect());
         }
     }
 }
 
-impl Open {
-    fn record(&self, ended: Vec<(&Change, Ended)>) -> Result<()> {
-        let lines = ended.iter().map(|(change, ended)| self.line(change, ended));
+impl OpenEntry {
+    fn record(&self, results: Vec<(&Change, ChangeResult)>) -> Result<()> {
+        let lines = results.iter();
+        let lines = lines.map(|(change, result)| self.line(change, result));
         let is_recorded = self.audit.write(lines).is_ok();
-        let is_changed = ended.iter().any(|(_, ended)| ended.is_change);
+        let is_changed = results.iter().any(|(_, result)| result.is_change);
         if is_recorded || !is_changed || !self.audit.refuses() {
             return Ok(());
         }
         Err(Error::Indeterminate(
-            "it may have been done, but its outcome could not be recorded in the audit log: look before you retry"
+            "the change may have been made, but its outcome could not be recorded in the audit log: check before you retry"
                 .into(),
         ))
     }
 
-    fn line<'a>(&'a self, change: &'a Change, ended: &Ended) -> Line<'a> {
+    fn line<'a>(&'a self, change: &'a Change, result: &ChangeResult) -> Line<'a> {
         Line {
             request: Some(&self.request),
-            fence: ended.fence,
+            fence: result.fence,
             ..Line::about(
                 &self.caller,
                 change.operation,
                 change.name.as_ref(),
-                ended.outcome,
+                result.outcome,
             )
         }
     }

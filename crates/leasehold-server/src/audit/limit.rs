@@ -1,4 +1,4 @@
-//! How many refusals of callers without a credential are recorded: enough to see an attack, too few to fill a disk.
+//! Limits how many refusals of unknown callers are recorded: enough to notice an attack, too few to fill a disk.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,11 +9,12 @@ use leasehold::core::BootTime;
 use crate::connections::ClientAddress;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// Lines of one address in a window, and of all together.
+/// The maximum number of lines of one address per window.
 const PER_ADDRESS: u32 = 10;
+/// The maximum number of lines of all addresses per window.
 const TOTAL: u32 = 600;
 
-/// What was recorded in the present window.
+/// Counts the lines of the present window.
 #[derive(Default)]
 pub(super) struct Limit {
     since: Option<BootTime>,
@@ -23,9 +24,9 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Whether another line about this address may be recorded; if not, counts it.
+    /// Returns whether another line about this address may be recorded. Counts it as recorded or as omitted.
     pub(super) fn admit(&mut self, address: &str, now: BootTime) -> bool {
-        if self.is_over(now) {
+        if self.has_ended(now) {
             self.since = Some(now);
             self.recorded.clear();
             self.total = 0;
@@ -41,18 +42,18 @@ impl Limit {
         true
     }
 
-    /// How many lines were omitted, once the window is over.
+    /// Returns how many lines were omitted, once the window has ended.
     pub(super) fn take_omitted(&mut self, now: BootTime) -> Option<u64> {
-        let is_due = self.omitted > 0 && self.is_over(now);
+        let is_due = self.omitted > 0 && self.has_ended(now);
         is_due.then(|| std::mem::take(&mut self.omitted))
     }
 
-    fn is_over(&self, now: BootTime) -> bool {
+    fn has_ended(&self, now: BootTime) -> bool {
         self.since.is_none_or(|since| now.since(since) >= WINDOW)
     }
 }
 
-/// The client address of a peer, which has a port.
+/// Returns the client address of a peer, which has a port.
 fn client_address(peer: &str) -> ClientAddress {
     let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let peer = peer.parse().map(|peer: SocketAddr| peer.ip());
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_recorded_so_often_a_minute_whatever_its_port() {
+    fn lines_per_address_and_minute_are_limited_whatever_the_port() {
         let mut limit = Limit::default();
         let v4 = |number| format!("10.0.0.7:{number}");
         let v6 = |number| format!("[2001:db8::{number:x}]:80");
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_together_are_limited_too() {
+    fn lines_of_all_addresses_are_limited() {
         let mut limit = Limit::default();
         let address = |number: u32| format!("{}:1", Ipv4Addr::from(number + 1));
         assert_eq!(admitted(&mut limit, 5_000, at(1), address), TOTAL);

@@ -1,11 +1,11 @@
-//! The file: whole lines are appended, and a full file is rotated.
+//! Appends whole lines to a file, and rotates it when it is full.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// When a new file is begun, and how many old ones are kept.
+/// When a file is rotated, and how many old ones are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rotation {
     pub(super) max_bytes: u64,
@@ -16,20 +16,20 @@ pub(super) struct Rotation {
 pub(super) struct Log {
     path: PathBuf,
     file: File,
-    /// Whether the file ends within a line, which the next write has to end first.
+    /// Whether the file ends with an incomplete line, which the next write has to end first.
     is_torn: bool,
     rotation: Option<Rotation>,
-    /// Whether the last rotation failed: that is logged once.
+    /// Whether the last rotation failed: only the first failure is logged.
     is_stuck: bool,
 }
 
 impl Log {
-    /// Opens the file, or makes one that only its owner may read.
+    /// Opens the file, or creates one that only its owner can read.
     pub(super) fn open(path: &Path, rotation: Option<Rotation>) -> io::Result<Self> {
         let file = open(path)?;
         Ok(Self {
             path: path.to_owned(),
-            is_torn: ends_within_a_line(path, &file).unwrap_or(false),
+            is_torn: has_incomplete_line(path, &file).unwrap_or(false),
             file,
             rotation,
             is_stuck: false,
@@ -38,10 +38,10 @@ impl Log {
 
     /// Whether the file is still the one at its path.
     pub(super) fn is_in_place(&self) -> bool {
-        let (open, there) = (self.file.metadata(), fs::metadata(&self.path));
+        let (open, at_path) = (self.file.metadata(), fs::metadata(&self.path));
         open.ok()
-            .zip(there.ok())
-            .is_some_and(|(open, there)| (open.dev(), open.ino()) == (there.dev(), there.ino()))
+            .zip(at_path.ok())
+            .is_some_and(|(open, other)| (open.dev(), open.ino()) == (other.dev(), other.ino()))
     }
 
     /// Appends whole lines, all of them or none.
@@ -60,17 +60,17 @@ impl Log {
         let mut written = 0;
         while written < bytes.len() {
             match self.file.write(&bytes[written..]) {
-                Ok(0) => return self.torn(written, ErrorKind::WriteZero.into()),
+                Ok(0) => return self.roll_back(written, ErrorKind::WriteZero.into()),
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return self.torn(written, error),
+                Err(error) => return self.roll_back(written, error),
             }
         }
         Ok(())
     }
 
-    /// A write has failed after so many bytes: removes them, or else has the next write end their line.
-    fn torn(&mut self, written: usize, error: io::Error) -> io::Result<()> {
+    /// Removes the bytes that a failed write has written. If that fails too, the next write will end their line.
+    fn roll_back(&mut self, written: usize, error: io::Error) -> io::Result<()> {
         if written > 0 && self.remove_last(written as u64).is_err() {
             self.is_torn = true;
         }
@@ -79,7 +79,7 @@ impl Log {
 
     fn remove_last(&mut self, bytes: u64) -> io::Result<()> {
         let end = self.file.stream_position()?;
-        // Another process that appends to the same file must not lose a line.
+        // Do not remove a line that another process has appended to the same file.
         if self.file.metadata()?.len() != end {
             return Err(ErrorKind::ResourceBusy.into());
         }
@@ -95,8 +95,8 @@ impl Log {
         Ok(metadata.is_file() && bytes > 0 && bytes + more as u64 > rotation.max_bytes)
     }
 
-    /// Moves the file to `PATH.1`, older ones one further, and begins a new one. If that is not possible, goes on in the
-    /// file as it is: no line is lost.
+    /// Renames the file to `PATH.1`, `PATH.1` to `PATH.2` and so on, and creates a new one. If that fails, it keeps the
+    /// present file, so that no line is lost.
     fn rotate(&mut self) {
         let rotated = self.shift().and_then(|()| open(&self.path));
         match rotated {
@@ -108,7 +108,7 @@ impl Log {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_stuck, true) {
                     let path = self.path.display();
-                    tracing::error!(%error, "cannot rotate the audit log {path}: it grows on");
+                    tracing::error!(%error, "cannot rotate the audit log {path}: it continues to grow");
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Log {
 
     fn shift(&self) -> io::Result<()> {
         let keep = self.rotation.map_or(1, |rotation| rotation.keep.max(1));
-        // Only up to the first gap, so that a rotation which fails and is tried again moves nothing out.
+        // Only up to the first gap, so that repeated failures do not push old files out.
         let free = (1..keep).find(|number| !self.old(*number).exists());
         for number in (1..free.unwrap_or(keep)).rev() {
             fs::rename(self.old(number), self.old(number + 1))?;
@@ -136,7 +136,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(0o600).open(path)
 }
 
-fn ends_within_a_line(path: &Path, file: &File) -> io::Result<bool> {
+fn has_incomplete_line(path: &Path, file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() == 0 {
         return Ok(false);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_does_not_merge_with_the_next() {
+    fn incomplete_line_does_not_merge_with_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         fs::write(&path, "{\"whole\":1}\n{\"cut\":").unwrap();
@@ -169,28 +169,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_write_has_left_is_removed_unless_another_process_has_appended() {
+    fn failed_write_is_rolled_back_unless_another_process_has_appended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let mut log = Log::open(&path, None).unwrap();
         let full = || ErrorKind::StorageFull.into();
         log.append(b"first\n").unwrap();
         log.file.write_all(b"cut o").unwrap();
-        assert!(log.torn(5, full()).is_err());
+        assert!(log.roll_back(5, full()).is_err());
         log.append(b"second\n").unwrap();
         assert_eq!(text(&path), "first\nsecond\n");
 
         log.file.write_all(b"cut o").unwrap();
         let mut other = Log::open(&path, None).unwrap();
         other.append(b"other\n").unwrap();
-        assert!(log.torn(5, full()).is_err());
+        assert!(log.roll_back(5, full()).is_err());
         log.append(b"third\n").unwrap();
         let expected = "first\nsecond\ncut o\nother\n\nthird\n";
         assert_eq!(text(&path), expected);
     }
 
     #[test]
-    fn a_full_file_is_rotated_and_the_oldest_goes() {
+    fn full_file_is_rotated_and_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let rotation = Rotation {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_fails_loses_no_line() {
+    fn failed_rotation_loses_no_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let rotation = Rotation {
@@ -220,7 +220,7 @@ mod tests {
         let mut log = Log::open(&path, Some(rotation)).unwrap();
         log.append(b"one\n").unwrap();
         log.append(b"two\n").unwrap();
-        // A folder with something in it cannot be replaced by a file.
+        // A folder that is not empty cannot be replaced by a file.
         let obstacle = log.old(1);
         fs::rename(&obstacle, log.old(2)).unwrap();
         fs::create_dir_all(log.old(3).join("full")).unwrap();

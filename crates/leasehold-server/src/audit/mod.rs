@@ -1,8 +1,8 @@
-//! The audit log: who asked for which change, its outcome, and who was refused. A file with a JSON object a line.
+//! The audit log: each change with its caller and outcome, and refused callers. A file with one JSON object per line.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `entry.rs` | records a request for changes before and after it is carried out |
+//! | `entry.rs` | records a requested change before and after it is made |
 //! | `log.rs` | appends whole lines to the file, and rotates it |
 //! | `limit.rs` | limits how many refusals of unknown callers are recorded |
 
@@ -33,8 +33,8 @@ pub(crate) use entry::{Change, Entry};
 use limit::Limit;
 use log::{Log, Rotation};
 
-/// The longest write that shows that the log can be written again.
-const MAX_PROOF: usize = 4 * 1024;
+/// The longest write that is required to show that the log can be written again.
+const MAX_PROOF_BYTES: usize = 4 * 1024;
 
 /// What happens to changes that the audit log cannot record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,19 +42,19 @@ pub enum OnFailure {
     /// They are refused, and the service is not ready.
     #[default]
     Refuse,
-    /// They are carried out without a record, which is logged and counted.
+    /// They are made without a record, which is logged and counted.
     Continue,
 }
 
-/// How an [`Audit`] log is kept.
+/// Options of an [`Audit`] log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditOptions {
     /// What happens to changes that it cannot record.
     pub on_failure: OnFailure,
-    /// Bytes of a file before a new one is begun: `PATH` becomes `PATH.1`, and so on. `None`: never.
+    /// The size at which the file is rotated: `PATH` is renamed to `PATH.1`, and so on. `None`: never.
     pub max_bytes: Option<u64>,
-    /// How many old files are kept then, at least one.
+    /// How many old files rotation keeps: at least one.
     pub keep: u32,
 }
 
@@ -68,10 +68,10 @@ impl Default for AuditOptions {
     }
 }
 
-/// A log of every change, renewals included, and of every refusal of a right.
+/// A log of all changes, including renewals, and of all refusals for lack of a right.
 ///
-/// A change is recorded before it is carried out, and its outcome before it is answered. No nonce, token or body is ever
-/// in the log. A file that was moved away is made anew. Cheap to clone.
+/// A change is recorded before it is made, and its outcome before it is answered. The log never contains a nonce, a token or
+/// a body. If the file is moved away, a new one is created. Cheap to clone.
 #[derive(Clone)]
 pub struct Audit {
     inner: Arc<Inner>,
@@ -81,12 +81,12 @@ struct Inner {
     path: PathBuf,
     options: AuditOptions,
     log: Mutex<Log>,
-    /// Whether the file is gone and cannot be made again: that is logged once.
+    /// Whether the file is missing and cannot be created again: only the first failure is logged.
     is_lost: AtomicBool,
     health: Health,
-    /// Bytes of the longest write that has failed since the log worked: on a full disk, shorter ones may still succeed.
+    /// The longest write that failed since the last success: on a full disk, shorter ones may still succeed.
     failed_bytes: AtomicUsize,
-    /// Lines that could not be written since the log says that some are missing.
+    /// How many lines were lost and are not reported in the log yet.
     missing: AtomicU64,
     failures: Counter,
     unknown_callers: Mutex<Limit>,
@@ -96,12 +96,12 @@ struct Inner {
 #[derive(Default, Serialize)]
 struct Line<'a> {
     time: String,
-    /// What the lines of one request have in common.
+    /// An id that all lines of one request have.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     principal: Option<&'a str>,
-    /// The id of the token, or the name of the certificate.
+    /// The token's id or the certificate's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ struct Line<'a> {
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     fence: Option<Fence>,
-    /// How many lines are missing.
+    /// How many lines are missing here.
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<u64>,
 }
@@ -128,17 +128,17 @@ impl<'a> Line<'a> {
     ) -> Self {
         let credential = caller.credential.as_deref();
         Self {
-            principal: credential.map(|known| &*known.principal),
-            credential: credential.map(|known| &*known.id),
+            principal: credential.map(|credential| &*credential.principal),
+            credential: credential.map(|credential| &*credential.id),
             address: Some(&caller.address),
             kind: name.map(|name| name.kind().as_str()),
             name: name.map(Name::as_str),
-            ..Self::of_the_log(operation, outcome)
+            ..Self::about_log(operation, outcome)
         }
     }
 
-    /// A line about the log itself.
-    fn of_the_log(operation: &'a str, outcome: &'a str) -> Self {
+    /// Returns a line about the log itself.
+    fn about_log(operation: &'a str, outcome: &'a str) -> Self {
         Self {
             time: jiff::Timestamp::now().to_string(),
             operation,
@@ -148,16 +148,16 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Lines could not be written. That is logged already.
-struct Unwritten;
+/// A failed write, which is logged already.
+struct WriteFailed;
 
 impl Audit {
-    /// Appends to this file, which is made for its owner only if it is not there, as [`AuditOptions`] say by default.
+    /// Opens a log with the default options. The file is created if it does not exist; only its owner can read it.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_with(path, AuditOptions::default())
     }
 
-    /// The same with other options. A path that cannot be opened is [`Error::Denied`].
+    /// Opens a log with other options. Fails with [`Error::Denied`] if the file cannot be opened.
     pub fn open_with(path: &Path, options: AuditOptions) -> Result<Self> {
         let log = Log::open(path, rotation(&options)).map_err(|error| {
             let path = path.display();
@@ -181,7 +181,7 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Opens the file again, as after it was moved away. A service that runs notices that by itself, within a second.
+    /// Opens the file again, for example after it was moved away. A running service also does this by itself within a second.
     pub fn reopen(&self) {
         if let Err(error) = self.open_again() {
             self.log_lost(&error);
@@ -198,15 +198,15 @@ impl Audit {
 
     fn log_lost(&self, error: &io::Error) {
         let path = self.inner.path.display();
-        tracing::error!(%error, "cannot open the audit log {path} again: it goes on in the old file");
+        tracing::error!(%error, "cannot open the audit log {path} again: writing to the old file");
     }
 
-    /// Follows the file, and has it say what is missing in it, for as long as it is polled.
+    /// Reopens the file after it was moved away, and records how many lines are missing, while it is polled.
     pub(crate) async fn keep_open(self) {
-        follow::keep_looking(move || self.look_again()).await;
+        follow::keep_looking(move || self.check_file()).await;
     }
 
-    fn look_again(&self) {
+    fn check_file(&self) {
         let is_in_place = self.log().is_in_place();
         if !is_in_place
             && let Err(error) = self.open_again()
@@ -219,10 +219,10 @@ impl Audit {
         if missing > 0 && self.inner.health.has_settled(now) {
             let line = Line {
                 lines: Some(missing),
-                ..Line::of_the_log("audit", "resumed")
+                ..Line::about_log("audit", "resumed")
             };
             let mut bytes = encode([line]).0;
-            // Spaces behind a JSON value mean nothing.
+            // Padded with spaces, which JSON ignores, to prove that a line as long as the failed one can be written.
             let length = self.inner.failed_bytes.load(Ordering::Acquire);
             bytes.pop();
             bytes.resize(length.max(bytes.len() + 1) - 1, b' ');
@@ -234,22 +234,22 @@ impl Audit {
         if let Some(omitted) = self.unknown_callers().take_omitted(now) {
             let line = Line {
                 lines: Some(omitted),
-                ..Line::of_the_log("audit", "omitted")
+                ..Line::about_log("audit", "omitted")
             };
             let _ = self.write([line]);
         }
     }
 
-    /// A line that shows whether the file can be written, before a change depends on it.
+    /// Writes a first line, in order to notice whether the file can be written before a change depends on it.
     fn write_opened(&self) {
-        let _ = self.write([Line::of_the_log("audit", "opened")]);
+        let _ = self.write([Line::about_log("audit", "opened")]);
     }
 
-    /// Fails while changes are refused because it cannot record them.
+    /// Fails while changes are refused because they cannot be recorded.
     pub(crate) fn check(&self) -> Result<()> {
         if self.refuses() && self.inner.health.is_failing() {
             return Err(Error::Unavailable(
-                "changes are refused, as the audit log cannot be written".into(),
+                "changes are refused, because the audit log cannot be written: the log of the service says why".into(),
             ));
         }
         Ok(())
@@ -259,40 +259,46 @@ impl Audit {
         self.inner.options.on_failure == OnFailure::Refuse
     }
 
-    /// Records changes before they are carried out. `Err`: they must not be.
+    /// Records changes before they are made. If it fails, they must not be made.
     pub(crate) fn begin(&self, caller: &Caller, changes: Vec<Change>) -> Result<Entry> {
         Entry::begin(self, caller, changes)
     }
 
-    /// Records that a caller may not do this, or is unknown. Of unknown callers only so many are recorded.
-    pub(crate) fn refused(&self, caller: &Caller, operation: &str, name: Option<&Name>, how: &str) {
+    /// Records that a caller lacks a right or is unknown. The lines about unknown callers are limited.
+    pub(crate) fn refused(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        name: Option<&Name>,
+        outcome: &str,
+    ) {
         let is_unknown = caller.credential.is_none();
         let now = Machine.boot_time();
         if is_unknown && !self.unknown_callers().admit(&caller.address, now) {
             return self.inner.omitted.count();
         }
-        let _ = self.write([Line::about(caller, operation, name, how)]);
+        let _ = self.write([Line::about(caller, operation, name, outcome)]);
     }
 
-    /// Times that lines could not be written.
+    /// Returns how often lines could not be written.
     pub(crate) fn failures(&self) -> u64 {
         self.inner.failures.get()
     }
 
-    /// Refusals of unknown callers that were not recorded because there were too many.
+    /// Returns how many refusals of unknown callers were not recorded because there were too many.
     pub(crate) fn omitted(&self) -> u64 {
         self.inner.omitted.get()
     }
 
-    fn write<'a>(&self, lines: impl IntoIterator<Item = Line<'a>>) -> Result<(), Unwritten> {
+    fn write<'a>(&self, lines: impl IntoIterator<Item = Line<'a>>) -> Result<(), WriteFailed> {
         match encode(lines) {
             (_, 0) => Ok(()),
             (bytes, count) => self.append(&bytes, count),
         }
     }
 
-    /// Appends so many lines.
-    fn append(&self, bytes: &[u8], count: u64) -> Result<(), Unwritten> {
+    /// Appends encoded lines. `count` is their number.
+    fn append(&self, bytes: &[u8], count: u64) -> Result<(), WriteFailed> {
         let began = Machine.boot_time();
         let appended = self.log().append(bytes);
         let inner = &self.inner;
@@ -308,17 +314,17 @@ impl Audit {
             Err(error) => {
                 inner.failures.count();
                 inner.missing.fetch_add(count, Ordering::AcqRel);
-                let proof = bytes.len().min(MAX_PROOF);
+                let proof = bytes.len().min(MAX_PROOF_BYTES);
                 inner.failed_bytes.fetch_max(proof, Ordering::AcqRel);
                 if inner.health.failed(Machine.boot_time()) {
                     let path = inner.path.display();
                     let effect = match inner.options.on_failure {
-                        OnFailure::Refuse => "changes are refused until it can be",
-                        OnFailure::Continue => "changes go on without a record",
+                        OnFailure::Refuse => "changes are refused until it can be written",
+                        OnFailure::Continue => "changes are made without a record",
                     };
                     tracing::error!(%error, "cannot write the audit log {path}: {effect}");
                 }
-                Err(Unwritten)
+                Err(WriteFailed)
             }
         }
     }
@@ -340,7 +346,7 @@ impl Audit {
     }
 }
 
-/// The lines as they are written, and how many there are.
+/// Encodes lines as JSON, one per line. Returns them and their number.
 fn encode<'a>(lines: impl IntoIterator<Item = Line<'a>>) -> (Vec<u8>, u64) {
     let (mut bytes, mut count) = (Vec::new(), 0);
     for line in lines {
@@ -358,32 +364,32 @@ fn rotation(options: &AuditOptions) -> Option<Rotation> {
         .map(|max_bytes| Rotation { max_bytes, keep })
 }
 
-/// One who sees a request, and tells if it is refused for want of a right.
+/// Records a request if it is refused for lack of a right.
 pub(crate) struct Witness<'a> {
     audit: &'a Audit,
-    asked: Asked,
+    kind: Asked,
     name: Option<Name>,
-    who: Caller,
+    caller: Caller,
 }
 
 impl<'a> Witness<'a> {
-    pub(crate) fn new(audit: &'a Audit, route: &Route, who: &Caller) -> Self {
+    pub(crate) fn new(audit: &'a Audit, route: &Route, caller: &Caller) -> Self {
         Self {
             audit,
-            asked: Asked::from(route),
+            kind: Asked::from(route),
             name: route.name().cloned(),
-            who: who.clone(),
+            caller: caller.clone(),
         }
     }
 
-    /// What the core has refused is written down already.
+    /// Records a refusal of the service. Refusals by the core are recorded with their change.
     pub(crate) fn tell(&self, refused: &Refused) {
         if let Refused::Problem(problem) = refused
             && matches!(problem.trouble, Trouble::Unauthorized | Trouble::Denied)
         {
-            let (asked, name) = (self.asked.as_str(), self.name.as_ref());
-            let how = problem.trouble.as_str();
-            self.audit.refused(&self.who, asked, name, how);
+            let (operation, name) = (self.kind.as_str(), self.name.as_ref());
+            let outcome = problem.trouble.as_str();
+            self.audit.refused(&self.caller, operation, name, outcome);
         }
     }
 }

@@ -17,14 +17,14 @@ use crate::Config;
 
 /// How long a connection may be idle before it can be displaced.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
-/// The same for a connection of an address that has more of them than the newcomer's.
+/// The same for a connection of an address that has more connections than the newcomer's address.
 const SHORT_GRACE: Duration = Duration::from_millis(100);
-/// How long not to search again when nothing could be displaced: a search looks at every connection.
+/// How long to wait before another search after a fruitless one: a search examines every connection.
 const SEARCH_PAUSE: Duration = Duration::from_millis(5);
 /// Connections beyond the limit on which only probes are answered.
 const RESERVE: usize = 32;
 
-/// How many connections are served at once.
+/// The limits of connections and subscribers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) total: usize,
@@ -44,7 +44,7 @@ impl ConnectionLimits {
             total,
             per_address,
             subscribers,
-            // The same share as of the connections.
+            // The same share of the subscribers as of the connections.
             subscribers_per_address: (subscribers * per_address).div_ceil(total),
         }
     }
@@ -52,8 +52,8 @@ impl ConnectionLimits {
 
 /// Admits connections up to the limits.
 ///
-/// When all slots are taken, a newcomer displaces idle connections of the address that has most of them, the longest idle
-/// first. Without any it becomes one of the reserve, on which probes are answered and everything else is refused.
+/// When all slots are taken, a newcomer displaces idle connections of the address with the most connections, the longest
+/// idle first. If none is idle, the newcomer joins the reserve, on which only probes are answered.
 pub(crate) struct ConnectionLimiter {
     limits: ConnectionLimits,
     host: Arc<dyn Host>,
@@ -67,7 +67,7 @@ struct State {
     /// How many connections were admitted so far.
     admitted: u64,
     connections: HashMap<u64, Entry>,
-    /// Those of the reserve, oldest first.
+    /// The connections of the reserve, oldest first.
     reserve: BTreeSet<u64>,
     addresses: HashMap<ClientAddress, Counts>,
     subscribers: usize,
@@ -89,7 +89,7 @@ struct Entry {
     task: Option<AbortHandle>,
 }
 
-/// What one address has.
+/// The connections and subscribers of one address.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     connections: usize,
@@ -109,7 +109,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Admits a connection: to a slot if one is free or can be freed, or else to the reserve.
+    /// Admits a connection to a slot if one is free or can be freed, otherwise to the reserve.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Connection {
         let (address, now) = (ClientAddress::from(address), self.host.boot_time());
         let mut state = self.state();
@@ -139,11 +139,11 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Names the task that serves a connection: aborted, it ends.
+    /// Sets the task that serves a connection, in order to abort it on displacement.
     pub(crate) fn set_task(&self, number: u64, task: AbortHandle) {
         match self.state().connections.get_mut(&number) {
             Some(entry) => entry.task = Some(task),
-            // It was displaced meanwhile.
+            // The connection was displaced before.
             None => task.abort(),
         }
     }
@@ -172,7 +172,7 @@ impl ConnectionLimiter {
         let now = self.host.boot_time();
         let found = self.find_room(&mut state, connection.address, now);
         if found {
-            // However long it waited, its request is about to begin.
+            // Its request is about to begin, so its time in the reserve does not count as idle.
             connection.slot.mark_idle(now);
             state.reserve.remove(&number);
             let counts = state.addresses.entry(connection.address).or_default();
@@ -190,7 +190,7 @@ impl ConnectionLimiter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a free slot for a connection of this address, if need be after displacing others.
+    /// Returns whether there is a slot for a connection of this address. Displaces others if necessary.
     fn find_room(&self, state: &mut State, address: ClientAddress, now: BootTime) -> bool {
         let counts = state.counts(address);
         let search = Search {
@@ -220,7 +220,7 @@ impl ConnectionLimiter {
         found
     }
 
-    /// Displaces idle connections, one in a hundred of all. Returns whether there were any.
+    /// Displaces idle connections, up to one percent of all. Returns whether there were any.
     fn displace_idle(
         &self,
         state: &mut State,
@@ -253,8 +253,8 @@ impl ConnectionLimiter {
         any
     }
 
-    /// Displaces a connection in the reserve: of the address that has most there, the oldest on which no request waits, or
-    /// the oldest.
+    /// Displaces a connection in the reserve, of the address with the most connections there: the oldest without a waiting
+    /// request, or else the oldest.
     fn displace_reserved(&self, state: &mut State) {
         let address = |number: &u64| state.connections[number].address;
         let has = |number: &u64| {
@@ -275,7 +275,7 @@ impl ConnectionLimiter {
 }
 
 impl Search {
-    /// Whether this search found nothing so recently that another, by an address with no smaller share, need not be made.
+    /// Whether this search makes another one pointless: it is recent, and its newcomer's address had no larger share.
     fn rules_out(self, search: Self) -> bool {
         self.share > 0 && search.share >= self.share && search.at.since(self.at) < SEARCH_PAUSE
     }
@@ -286,7 +286,7 @@ impl State {
         self.addresses.get(&address).copied().unwrap_or_default()
     }
 
-    /// Whether a request in the reserve waits for a slot whose address has no more connections than this one.
+    /// Whether a request of an address with no more connections than this one waits in the reserve for a slot.
     fn has_waiting(&self, newcomer: ClientAddress) -> bool {
         let most = self.counts(newcomer).connections;
         let mut reserve = self.reserve.iter().map(|number| &self.connections[number]);
@@ -328,7 +328,7 @@ impl State {
     }
 }
 
-/// A subscriber that is counted.
+/// Counts as one subscriber until it is dropped.
 pub(crate) struct Subscription {
     limiter: Arc<ConnectionLimiter>,
     address: ClientAddress,

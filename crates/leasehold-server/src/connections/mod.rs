@@ -1,13 +1,13 @@
-//! Which connections are served when there are more than the service may have.
+//! Limits connections, and decides which ones are served when there are too many.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `slot.rs` | one connection's place in the limit: busy, or idle since when |
 //! | `limiter.rs` | admits connections, and displaces idle ones when all slots are taken |
 //!
-//! A slot is busy only while a complete request is being answered. Everything else (silence, half a request, an answer or
-//! an event that the client does not read) is idle, and gives way when another connection needs the slot. So what is left
-//! to keep a slot for long is to wait for a lease and to subscribe to events, and both are counted by address and by token.
+//! A slot is busy only while a complete request is being answered. Otherwise it is idle (silence, half a request, an
+//! answer or an event that the client does not read), and is freed when another connection requires it. So only waiting for
+//! a lease and subscribing to events keep a slot for long. Both are limited by address and by token.
 
 mod limiter;
 mod slot;
@@ -17,11 +17,11 @@ pub(crate) use slot::{Connection, ConnectionSlot};
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The paths that are answered on the reserve, when all slots are busy.
+/// The paths that are answered on reserve connections, when all slots are busy.
 pub(crate) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// The address by which a client's connections are counted: an IPv4 address, or the /64 network of an IPv6 address, because a
-/// host is usually given all of one.
+/// The address by which a client's connections are counted: an IPv4 address, or the /64 network of an IPv6 address, because
+/// a host usually has a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientAddress(IpAddr);
 

@@ -9,16 +9,16 @@ use leasehold::host::Host;
 
 use super::{ClientAddress, ConnectionLimiter};
 
-/// A complete request is being answered.
+/// The state while a complete request is being answered.
 const BUSY: u64 = u64::MAX;
-/// The connection is about to be closed.
+/// The state before the connection is closed in favour of another.
 const DISPLACED: u64 = u64::MAX - 1;
 
-/// What happens on one connection.
+/// The state of one connection: busy, idle or displaced.
 pub(crate) struct ConnectionSlot {
-    /// Since when the connection is idle, in microseconds of the boot clock; or one of the constants above.
+    /// When the connection became idle, in microseconds of the boot clock; or one of the constants above.
     state: AtomicU64,
-    /// Whether it is one of the reserve, on which only probes are answered.
+    /// Whether it belongs to the reserve, on which only probes are answered.
     pub(super) reserved: AtomicBool,
     /// Whether a request on it waits for a slot.
     waiting: AtomicBool,
@@ -35,21 +35,21 @@ impl ConnectionSlot {
         }
     }
 
-    /// A complete request is here: the connection is not displaced until it is answered. Returns `false` if it has been
-    /// displaced already, and the request must not be performed.
+    /// Protects the connection from displacement while a complete request is answered. Returns `false` if it was displaced
+    /// already: then the request must not be performed.
     pub(super) fn mark_busy(&self) -> bool {
         self.state.swap(BUSY, Ordering::Relaxed) != DISPLACED
     }
 
-    /// The same, and waits for its end if it has been displaced.
+    /// Marks the connection busy. If it was displaced, waits until its task is aborted.
     pub(crate) async fn begin(&self) {
         if !self.mark_busy() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// From now on it is the client's turn: to send a request, the rest of one, or to read the answer. A connection that was
-    /// displaced meanwhile stays so.
+    /// Marks the connection idle while the client has to send a request, send the rest of one, or read the answer. A
+    /// displaced connection stays displaced.
     pub(crate) fn mark_idle(&self, now: BootTime) {
         let idle = |state| (state != DISPLACED).then_some(now.as_micros());
         let _ = self
@@ -61,7 +61,8 @@ impl ConnectionSlot {
         self.state.load(Ordering::Relaxed) == BUSY
     }
 
-    /// The client has stopped reading. Returns since when a busy connection counts as idle.
+    /// Marks a busy connection idle because its client does not read. Returns the time for [`resume`](Self::resume), or
+    /// `None` if it was not busy.
     pub(crate) fn stall(&self) -> Option<BootTime> {
         let now = self.host.boot_time();
         let stalled = self.state.compare_exchange(
@@ -73,7 +74,7 @@ impl ConnectionSlot {
         stalled.is_ok().then_some(now)
     }
 
-    /// The client reads again: a connection that was busy before [`stall`](Self::stall) is so again.
+    /// Marks a connection busy again that was busy before [`stall`](Self::stall), because its client reads again.
     pub(crate) fn resume(&self, stalled: BootTime) {
         let _ = self.replace(stalled.as_micros(), BUSY);
     }
@@ -86,19 +87,19 @@ impl ConnectionSlot {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Since when it has been idle, if for at least this long.
+    /// Returns when it became idle, if it has been idle for at least this long.
     pub(super) fn idle_since(&self, now: BootTime, at_least: Duration) -> Option<u64> {
         let since = self.state.load(Ordering::Relaxed);
         let idle = since < DISPLACED && now.since(BootTime::from_micros(since)) >= at_least;
         idle.then_some(since)
     }
 
-    /// Displaces it, unless something has happened since then.
+    /// Displaces it, unless its state has changed since then.
     pub(super) fn displace(&self, since: u64) -> bool {
         self.replace(since, DISPLACED)
     }
 
-    /// Displaces it, whatever happens on it.
+    /// Displaces it, even if it is busy.
     pub(super) fn displace_at_once(&self) {
         self.state.store(DISPLACED, Ordering::Relaxed);
     }
@@ -111,7 +112,7 @@ impl ConnectionSlot {
     }
 }
 
-/// A connection that was admitted; dropped, it gives up its slot.
+/// An admitted connection. Dropping it frees its slot.
 pub(crate) struct Connection {
     pub(super) limiter: Arc<ConnectionLimiter>,
     pub(super) number: u64,
@@ -137,15 +138,15 @@ impl Connection {
         self.slot.is_reserved()
     }
 
-    /// Moves it from the reserve to a slot, for a request that came on it, if one is free or can be freed. Otherwise newcomers
-    /// whose addresses have no fewer connections do not get one before it does.
+    /// Moves it from the reserve to a slot, if one is free or can be freed, because a request arrived on it. Otherwise it
+    /// comes before newcomers whose addresses have no fewer connections.
     pub(crate) fn promote(&self) -> bool {
         let promoted = self.limiter.promote(self);
         self.slot.waiting.store(!promoted, Ordering::Relaxed);
         promoted
     }
 
-    /// Counts a connection whose request was refused for want of a slot.
+    /// Counts a connection whose request was refused because there was no slot.
     pub(crate) fn count_refused(&self) {
         self.limiter.refused.count();
     }

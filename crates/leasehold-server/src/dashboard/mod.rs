@@ -1,7 +1,7 @@
-//! The page for people who look after the service: `GET /`.
+//! The dashboard for operators: `GET /`.
 //!
-//! `page/` has what a browser gets, as it is: HTML, CSS and modules of JavaScript that need no build, no network and no
-//! framework. The page uses nothing but the API, so it may do what whoever is signed in may do, and no more.
+//! `page/` contains the files that are sent to browsers: HTML, CSS and JavaScript modules, without a build step, a framework
+//! or resources from other sites. The page only uses the API, so it has the rights of the user who has signed in.
 
 use std::sync::LazyLock;
 
@@ -15,13 +15,13 @@ use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// Only what comes from here, and no script or style within the page.
+/// Allows only resources of this service, and no inline scripts or styles.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// A file that a browser gets.
+/// A file of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asset {
     path: &'static str,
@@ -48,27 +48,27 @@ static ASSETS: [Asset; COUNT] = assets! {
     "/dashboard/icon.svg", SVG, "icon.svg";
     "/dashboard/app.js", JAVASCRIPT, "app.js";
     "/dashboard/api.js", JAVASCRIPT, "api.js";
-    "/dashboard/live.js", JAVASCRIPT, "live.js";
+    "/dashboard/events.js", JAVASCRIPT, "events.js";
     "/dashboard/rows.js", JAVASCRIPT, "rows.js";
     "/dashboard/table.js", JAVASCRIPT, "table.js";
     "/dashboard/lease.js", JAVASCRIPT, "lease.js";
     "/dashboard/timeline.js", JAVASCRIPT, "timeline.js";
     "/dashboard/totals.js", JAVASCRIPT, "totals.js";
     "/dashboard/break.js", JAVASCRIPT, "break.js";
-    "/dashboard/words.js", JAVASCRIPT, "words.js";
+    "/dashboard/dom.js", JAVASCRIPT, "dom.js";
 };
 
-/// What is the same as long as a file is: a part of its hash.
+/// The entity tag of each file: a part of its hash.
 static TAGS: LazyLock<[HeaderValue; COUNT]> = LazyLock::new(|| {
-    std::array::from_fn(|place| {
-        let hash = Sha256::digest(ASSETS[place].text);
+    std::array::from_fn(|index| {
+        let hash = Sha256::digest(ASSETS[index].text);
         let hash = hash.iter().take(12).map(|byte| format!("{byte:02x}"));
         let tag = format!("\"{}\"", hash.collect::<String>());
-        HeaderValue::try_from(tag).expect("digits and letters are fine in a header")
+        HeaderValue::try_from(tag).expect("digits and letters are valid in a header")
     })
 });
 
-/// The file at this path.
+/// Returns the file at this path.
 pub(crate) fn find(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)
 }
@@ -80,17 +80,17 @@ impl Service {
         asset: &'static Asset,
     ) -> Result<Answer, Refused> {
         call.query.only(&[])?;
-        let place = ASSETS.iter().position(|one| one.path == asset.path);
-        let tag = place.map(|place| &TAGS[place]);
-        let mut seen = call.headers.get_all(IF_NONE_MATCH).into_iter();
-        let unchanged = tag.is_some() && seen.any(|seen| Some(seen) == tag);
-        let text = if unchanged { "" } else { asset.text };
+        let index = ASSETS.iter().position(|other| other.path == asset.path);
+        let tag = index.map(|index| &TAGS[index]);
+        let mut cached = call.headers.get_all(IF_NONE_MATCH).into_iter();
+        let is_unchanged = tag.is_some() && cached.any(|cached| Some(cached) == tag);
+        let text = if is_unchanged { "" } else { asset.text };
         let mut answer = answer::text(asset.kind, text);
-        if unchanged {
+        if is_unchanged {
             answer.status = StatusCode::NOT_MODIFIED;
         }
         let headers = &mut answer.headers;
-        // Kept by the browser, and asked for again each time: after an update of the service nothing is mixed.
+        // Browsers revalidate cached files each time, so that files of two versions are never mixed after an update.
         headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache")));
         headers.extend(tag.map(|tag| (ETAG, tag.clone())));
         headers.push((CONTENT_SECURITY_POLICY, POLICY));
@@ -103,27 +103,27 @@ impl Service {
 mod tests {
     use super::*;
 
-    /// What stands between quotes after a word.
-    fn named<'t>(text: &'t str, word: &str) -> Vec<&'t str> {
-        let parts = text.split(word).skip(1);
+    /// Returns the texts that follow `start` up to the next quotation mark.
+    fn quoted_after<'t>(text: &'t str, start: &str) -> Vec<&'t str> {
+        let parts = text.split(start).skip(1);
         parts.filter_map(|part| part.split('"').next()).collect()
     }
 
     #[test]
-    fn everything_that_the_page_asks_for_is_there_and_nothing_is_elsewhere() {
+    fn all_referenced_files_exist_and_none_is_on_another_site() {
         let page = find("/").unwrap();
-        let mut asked = named(page.text, "href=\"dashboard/");
-        asked.extend(named(page.text, "src=\"dashboard/"));
+        let mut referenced = quoted_after(page.text, "href=\"dashboard/");
+        referenced.extend(quoted_after(page.text, "src=\"dashboard/"));
         for asset in ASSETS.iter().filter(|asset| asset.kind == JAVASCRIPT) {
-            asked.extend(named(asset.text, "from \"./"));
+            referenced.extend(quoted_after(asset.text, "from \"./"));
         }
-        assert!(asked.len() > COUNT);
-        for file in asked {
+        assert!(referenced.len() > COUNT);
+        for file in referenced {
             assert!(find(&format!("/dashboard/{file}")).is_some(), "{file}");
         }
         for asset in &ASSETS {
-            let elsewhere = asset.text.replace("http://www.w3.org/2000/svg", "");
-            assert!(!elsewhere.contains("://"), "{}", asset.path);
+            let text = asset.text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains("://"), "{}", asset.path);
             for inline in ["style=\"", "<style", "onclick", "innerHTML", "eval("] {
                 assert!(!asset.text.contains(inline), "{}: {inline}", asset.path);
             }

@@ -1,4 +1,4 @@
-//! Fills the ring, and wakes those who read it.
+//! Fills the ring with events, and wakes the subscribers that read it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,47 +13,48 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::ring::Ring;
-use super::{Counted, Filter, Stream};
+use super::{Filter, Stream, SubscriptionGuard};
 use crate::history::History;
 
-/// So many subscribers are woken at once, and then the next, so that requests find their way between them.
-const AT_ONCE: usize = 2;
-/// The pause between them.
-const STEP: Duration = Duration::from_millis(1);
-/// The shortest time between two rounds: what happens meanwhile is sent together. With many subscribers a round takes
-/// longer by itself, and they get more at a time: it is the writes that cost most.
-const ROUND: Duration = Duration::from_millis(25);
-/// For how long events are kept once nobody subscribes: whoever comes back within it has missed nothing.
+/// How many subscribers are woken at once. Requests are served between these groups.
+const WAKE_GROUP: usize = 2;
+/// The pause between two groups.
+const WAKE_PAUSE: Duration = Duration::from_millis(1);
+/// The shortest time between two rounds: the events of a round are sent in one write, because writes cost most. With
+/// many subscribers a round takes longer, and its writes become larger.
+const MIN_ROUND: Duration = Duration::from_millis(25);
+/// How long events are kept without subscribers: one that reconnects within it has missed nothing.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// Where subscribers meet. It costs nothing while there are none.
+/// Publishes events to all subscribers. It costs nothing while there are none.
 pub(crate) struct Hub {
     engine: Engine,
-    /// What was. It is told what happens too.
+    /// Recent hold periods, updated by events too.
     pub(crate) history: History,
     state: Mutex<State>,
-    /// Subscribers that have seen everything, to be woken when there is more.
-    waiting: Mutex<HashMap<u64, Waker>>,
-    /// Told when the ring has something new.
-    fresh: Arc<Notify>,
-    told: Counter,
+    /// The wakers of subscribers that have read everything.
+    wakers: Mutex<HashMap<u64, Waker>>,
+    /// Notified when the ring has a new event.
+    new_event: Arc<Notify>,
+    published: Counter,
     missed: Counter,
 }
 
-/// What it has done, in numbers.
+/// Counters for the metrics.
 pub(crate) struct Counts {
     pub(crate) subscribers: usize,
-    pub(crate) told: u64,
+    pub(crate) published: u64,
     pub(crate) missed: u64,
 }
 
 struct State {
     ring: Ring,
-    joined: u64,
+    /// The number of the latest subscriber.
+    last_number: u64,
     subscribers: usize,
-    /// When the last one left.
-    left: Instant,
-    /// The task that fills the ring, while there is one.
+    /// When the last subscriber left.
+    idle_since: Instant,
+    /// The task that fills the ring, if it runs.
     filling: Option<AbortHandle>,
     closed: bool,
 }
@@ -63,61 +64,61 @@ impl Hub {
         Arc::new(Self {
             state: Mutex::new(State {
                 ring: Ring::new(0),
-                joined: 0,
+                last_number: 0,
                 subscribers: 0,
-                left: Instant::now(),
+                idle_since: Instant::now(),
                 filling: None,
                 closed: false,
             }),
-            waiting: Mutex::default(),
-            fresh: Arc::default(),
-            told: Counter::default(),
+            wakers: Mutex::default(),
+            new_event: Arc::default(),
+            published: Counter::default(),
             missed: Counter::default(),
             history: History::new(engine.clone()),
             engine,
         })
     }
 
-    /// One more subscriber, that has seen the event with the id `last`, if it says so.
-    pub(crate) fn join(
+    /// Adds a subscriber. `last_event_id` is the id of the last event that it has received, if it sent one.
+    pub(crate) fn subscribe(
         hub: &Arc<Self>,
         filter: Filter,
-        last: Option<&str>,
+        last_event_id: Option<&str>,
         heartbeat: Duration,
-        counted: Counted,
+        guard: SubscriptionGuard,
     ) -> Stream {
         let mut state = hub.state();
         if state.filling.is_none() && !state.closed {
             state.ring = Ring::new(hub.engine.host().random() as u64);
             let filling = fill(
                 Arc::downgrade(hub),
-                hub.fresh.clone(),
+                hub.new_event.clone(),
                 hub.engine.subscribe(),
             );
             state.filling = Some(tokio::spawn(filling).abort_handle());
         }
-        state.joined += 1;
+        state.last_number += 1;
         state.subscribers += 1;
         let next = state.ring.next();
-        let place = match last {
+        let position = match last_event_id {
             None => Some(next),
-            Some(id) => state.ring.after(id),
+            Some(id) => state.ring.position_after(id),
         };
-        let id = state.ring.id_before(place.unwrap_or(next));
-        let number = state.joined;
+        let id = state.ring.id_before(position.unwrap_or(next));
+        let number = state.last_number;
         drop(state);
         Stream::new(
             Arc::clone(hub),
             number,
             filter,
-            place.ok_or(next),
+            position.ok_or(next),
             &id,
             heartbeat,
-            counted,
+            guard,
         )
     }
 
-    /// Ends all streams. Whoever comes back is told what it has missed.
+    /// Ends all streams. A subscriber that reconnects elsewhere is sent `missed`.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -125,76 +126,76 @@ impl Hub {
             filling.abort();
         }
         drop(state);
-        let waiting = std::mem::take(&mut *self.waiting());
-        waiting.into_values().for_each(Waker::wake);
+        let wakers = std::mem::take(&mut *self.wakers());
+        wakers.into_values().for_each(Waker::wake);
     }
 
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             subscribers: self.state().subscribers,
-            told: self.told.get(),
+            published: self.published.get(),
             missed: self.missed.get(),
         }
     }
 
-    /// A subscriber is told that it has missed some.
-    pub(super) fn missed(&self) {
+    /// Counts a `missed` message.
+    pub(super) fn count_missed(&self) {
         self.missed.count();
     }
 
-    /// The ring; `None` once everything has ended.
-    pub(super) fn ring<T>(&self, read: impl FnOnce(&mut Ring) -> T) -> Option<T> {
+    /// Runs `read` on the ring. Returns `None` if the hub is closed.
+    pub(super) fn with_ring<T>(&self, read: impl FnOnce(&mut Ring) -> T) -> Option<T> {
         let mut state = self.state();
         (!state.closed).then(|| read(&mut state.ring))
     }
 
-    /// Has a subscriber woken when there is something new.
-    pub(super) fn wake_later(&self, number: u64, waker: &Waker) {
-        self.waiting().insert(number, waker.clone());
+    /// Registers a subscriber's waker for the next round.
+    pub(super) fn register(&self, number: u64, waker: &Waker) {
+        self.wakers().insert(number, waker.clone());
     }
 
-    pub(super) fn leave(&self, number: u64) {
-        self.waiting().remove(&number);
+    pub(super) fn unsubscribe(&self, number: u64) {
+        self.wakers().remove(&number);
         let mut state = self.state();
         state.subscribers -= 1;
-        state.left = Instant::now();
+        state.idle_since = Instant::now();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wakers(&self) -> MutexGuard<'_, HashMap<u64, Waker>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops listening if nobody has subscribed for a while.
+    /// Marks the filling task as stopped if there were no subscribers for [`LINGER`]. Returns whether it did.
     fn stop_if_idle(&self) -> bool {
         let mut state = self.state();
-        let idle = state.subscribers == 0 && state.left.elapsed() >= LINGER;
-        if idle {
+        let is_idle = state.subscribers == 0 && state.idle_since.elapsed() >= LINGER;
+        if is_idle {
             state.filling = None;
         }
-        idle
+        is_idle
     }
 
-    /// Tells everybody, a few at a time, whenever there is something new.
-    async fn tell(hub: Weak<Self>, fresh: Arc<Notify>) {
-        let mut round = Instant::now();
+    /// Publishes new events in rounds, and wakes the subscribers in small groups.
+    async fn publish(hub: Weak<Self>, new_event: Arc<Notify>) {
+        let mut next_round = Instant::now();
         loop {
-            fresh.notified().await;
-            tokio::time::sleep_until(round).await;
-            round = Instant::now() + ROUND;
+            new_event.notified().await;
+            tokio::time::sleep_until(next_round).await;
+            next_round = Instant::now() + MIN_ROUND;
             let Some(hub) = hub.upgrade() else { return };
             hub.state().ring.publish();
-            // They stay where they are until it is their turn: whoever closes the hub meanwhile wakes them too.
-            let waiting: Vec<u64> = hub.waiting().keys().copied().collect();
-            for some in waiting.chunks(AT_ONCE) {
-                for number in some {
-                    let waker = hub.waiting().remove(number);
+            // Each waker stays registered until its turn, so that `close` during a round wakes it too.
+            let numbers: Vec<u64> = hub.wakers().keys().copied().collect();
+            for group in numbers.chunks(WAKE_GROUP) {
+                for number in group {
+                    let waker = hub.wakers().remove(number);
                     waker.into_iter().for_each(Waker::wake);
                 }
-                tokio::time::sleep(STEP).await;
+                tokio::time::sleep(WAKE_PAUSE).await;
             }
         }
     }
@@ -208,23 +209,23 @@ impl Drop for Hub {
     }
 }
 
-/// Takes down what the engine tells, until nobody has subscribed for a while.
-async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
-    let telling = Hub::tell(hub.clone(), fresh.clone());
+/// Adds the engine's events to the ring, until there were no subscribers for [`LINGER`].
+async fn fill(hub: Weak<Hub>, new_event: Arc<Notify>, mut events: Events) {
+    let publishing = Hub::publish(hub.clone(), new_event.clone());
     let filling = async {
-        while let Some(told) = events.next().await {
+        while let Some(event) = events.next().await {
             let Some(hub) = hub.upgrade() else { return };
-            let (name, told) = match told {
+            let (name, message) = match event {
                 Ok(Happened { name, event, at }) => {
-                    hub.history.happened(&name, &event, at);
-                    let told = Told::new(&name, &event, at);
-                    (Some(name), told)
+                    hub.history.record_event(&name, &event, at);
+                    let message = Told::new(&name, &event, at);
+                    (Some(name), message)
                 }
                 Err(Missed) => (None, Told::missed()),
             };
-            hub.state().ring.push(name, &told);
-            hub.told.count();
-            fresh.notify_one();
+            hub.state().ring.push(name, &message);
+            hub.published.count();
+            new_event.notify_one();
         }
     };
     let idle = async {
@@ -237,7 +238,7 @@ async fn fill(hub: Weak<Hub>, fresh: Arc<Notify>, mut events: Events) {
         }
     };
     tokio::select! {
-        () = telling => {}
+        () = publishing => {}
         () = filling => {}
         () = idle => {}
     }
@@ -257,24 +258,25 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[tokio::test]
-    async fn a_hub_that_is_closed_in_the_middle_of_a_round_ends_all_streams() {
+    async fn closing_the_hub_during_a_round_ends_all_streams() {
         let store = store::open("memory:").await.unwrap();
         let engine = Engine::start(store).await.unwrap();
         let hub = Hub::new(engine.clone());
-        let (heard, mut first) = mpsc::unbounded_channel();
+        let (sender, mut received) = mpsc::unbounded_channel();
         let mut reading = JoinSet::new();
         for _ in 0..200 {
             let filter = Filter::new(Caller::default(), "").unwrap();
-            let mut stream = Hub::join(&hub, filter, None, HOUR, Counted::default());
-            let heard = heard.clone();
+            let guard = SubscriptionGuard::default();
+            let mut stream = Hub::subscribe(&hub, filter, None, HOUR, guard);
+            let sender = sender.clone();
             reading.spawn(async move {
                 while let Some(bytes) = std::future::poll_fn(|cx| stream.poll_next(cx)).await {
-                    heard.send(bytes).unwrap();
+                    sender.send(bytes).unwrap();
                 }
             });
         }
         for _ in 0..200 {
-            first.recv().await.expect("a greeting");
+            received.recv().await.expect("a greeting");
         }
         let name = Name::lock("a").unwrap();
         let acquire = Operation::Acquire(Acquire {
@@ -288,10 +290,10 @@ mod tests {
             in_state: None,
         });
         let _granted = engine.perform(&name, acquire, Patience::NONE).await;
-        first.recv().await.expect("the first hears of it");
+        received.recv().await.expect("the event");
         hub.close();
         tokio::time::timeout(Duration::from_secs(10), reading.join_all())
             .await
-            .expect("all of them end");
+            .expect("all streams end");
     }
 }

@@ -1,14 +1,14 @@
-//! What happens, told to many: `GET /events`.
+//! Server-sent events: `GET /events`.
 //!
-//! One task hears what the engine tells, and writes each event down once; every subscriber then sends the same bytes. A
-//! subscriber only has a place in a ring of recent events, so one that is slow costs nothing but its place, and is told
-//! when it has missed some. Operations never wait for any of this.
+//! One task receives the engine's events and encodes each once; all subscribers send the same bytes. A subscriber only
+//! has a position in a ring of recent events. So a slow one costs no memory, and is sent `missed` if its position was
+//! evicted. Operations never wait for subscribers.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `ring.rs` | recent events, numbered |
-//! | `hub.rs` | fills the ring, and wakes those who read it |
-//! | `stream.rs` | one subscriber: what is sent, and when |
+//! | `ring.rs` | keeps recent events by number |
+//! | `hub.rs` | fills the ring, and wakes the subscribers that read it |
+//! | `stream.rs` | sends events and heartbeats to one subscriber |
 
 mod hub;
 mod ring;
@@ -29,36 +29,36 @@ use crate::connections::Subscription;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// Where: its answer is the only one that has no end.
+/// The only path whose answers have no end.
 pub(crate) const PATH: &str = "/events";
 
-/// How long a subscriber is asked to wait before it connects again, in milliseconds.
+/// How long a subscriber is asked to wait before it reconnects, in milliseconds.
 const RETRY_MILLIS: u32 = 1_000;
 
-/// Tells a proxy not to hold events back.
-const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// Tells nginx not to buffer events.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Which names a subscriber hears of. Whatever a caller may not know of is kept from it here, and nowhere else.
+/// Selects the names whose events a subscriber receives. This is the only check of its right to read them.
 pub(crate) struct Filter {
     caller: Caller,
     prefixes: Vec<String>,
 }
 
 impl Filter {
-    /// What starts with this prefix, as far as the caller may read it.
+    /// Returns a filter for the names with this prefix that the caller may read.
     pub(crate) fn new(caller: Caller, prefix: &str) -> Result<Self, Refused> {
         let prefixes = caller.narrow(Right::Read, prefix)?;
         Ok(Self { caller, prefixes })
     }
 
-    /// Ready once the caller's rights end or change: then it must ask again.
-    pub(crate) fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+    /// Waits until the caller's rights end or change: then it has to subscribe again.
+    pub(crate) fn rights_ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let caller = self.caller.clone();
         async move { caller.over().await }
     }
 
-    /// Whether every name passes.
+    /// Whether it admits every name.
     pub(crate) fn admits_all(&self) -> bool {
         self.prefixes.iter().any(String::is_empty)
     }
@@ -69,9 +69,9 @@ impl Filter {
     }
 }
 
-/// A subscriber that counts under the limits, until this is dropped.
+/// Counts a subscriber toward the limits until it is dropped.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct SubscriptionGuard {
     _by_address: Option<Subscription>,
     _by_token: Option<Waiting>,
 }
@@ -81,33 +81,34 @@ impl Service {
         call.query.only(&["prefix"])?;
         let prefix = call.query.get("prefix").unwrap_or_default();
         let filter = Filter::new(call.caller.clone(), prefix)?;
-        // One that makes no sense is of another instance: the subscriber is told that it has missed some.
-        let last = call.headers.get(&LAST_EVENT_ID);
-        let last = last.map(|id| id.to_str().unwrap_or_default());
+        // An id that cannot be parsed is another service's: the subscriber is sent `missed`.
+        let last_event_id = call.headers.get(&LAST_EVENT_ID);
+        let last_event_id = last_event_id.map(|id| id.to_str().unwrap_or_default());
         let heartbeat = self.config.heartbeat;
-        let stream = Hub::join(
+        let stream = Hub::subscribe(
             &self.events,
             filter,
-            last,
+            last_event_id,
             heartbeat,
             self.count_subscriber(call)?,
         );
         let mut answer = answer::streaming(stream);
         let no = HeaderValue::from_static("no");
-        answer.headers.push((UNBUFFERED, no));
+        answer.headers.push((X_ACCEL_BUFFERING, no));
         Ok(answer)
     }
 
-    /// Counts a subscriber by its address and by its token, because it keeps a connection for as long as it likes.
-    fn count_subscriber(&self, call: &Call<'_>) -> Result<Counted, Refused> {
+    /// Counts a subscriber by its address and by its token, because it keeps its connection for an unlimited time.
+    fn count_subscriber(&self, call: &Call<'_>) -> Result<SubscriptionGuard, Refused> {
         let by_token = call.caller.wait(&self.config.limits)?;
         match self.connections.subscribe(call.client_address) {
-            Some(by_address) => Ok(Counted {
+            Some(by_address) => Ok(SubscriptionGuard {
                 _by_address: Some(by_address),
                 _by_token: by_token,
             }),
             None => {
-                let detail = "the service, or this address, has as many subscribers as it may: try again later";
+                let detail =
+                    "too many subscribers of this service or this address: try again later";
                 let mut problem = Problem::new(Trouble::TooManyRequests, detail);
                 problem.retry_after = Some(RETRY_MILLIS.into());
                 Err(problem.into())

@@ -1,4 +1,4 @@
-//! One subscriber: what is sent, and when.
+//! Sends events and heartbeats to one subscriber.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,103 +9,111 @@ use hyper::body::Bytes;
 use leasehold::wire::Told;
 use tokio::time::{Instant, Sleep};
 
-use super::ring::{Read, written};
-use super::{Counted, Filter, Hub, RETRY_MILLIS};
+use super::ring::{ReadResult, encode};
+use super::{Filter, Hub, RETRY_MILLIS, SubscriptionGuard};
 
-/// What one subscriber is sent. It costs its place in the ring, and nothing for what it has not read.
+/// The body of one subscriber's answer. It keeps a position in the ring, and no events.
 pub(crate) struct Stream {
     hub: Arc<Hub>,
     number: u64,
     filter: Filter,
-    place: u64,
-    /// What is sent first.
+    position: u64,
+    /// The first bytes, until they are sent.
     greeting: Option<Bytes>,
     heartbeat: Duration,
-    alive: Pin<Box<Sleep>>,
-    /// Ready once the subscriber's rights end or change.
-    over: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _counted: Counted,
+    next_heartbeat: Pin<Box<Sleep>>,
+    /// Completes when the subscriber's rights end or change.
+    rights_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _guard: SubscriptionGuard,
 }
 
 impl Stream {
-    /// A subscriber at a place in the ring; `Err`: at this one, having missed some.
+    /// Returns a stream from a position in the ring. `Err` is the position of a subscriber that missed events.
     pub(super) fn new(
         hub: Arc<Hub>,
         number: u64,
         filter: Filter,
-        place: Result<u64, u64>,
+        position: Result<u64, u64>,
         id: &str,
         heartbeat: Duration,
-        counted: Counted,
+        guard: SubscriptionGuard,
     ) -> Self {
-        if place.is_err() {
-            hub.missed();
+        if position.is_err() {
+            hub.count_missed();
         }
-        // An id without data is no event, but it is where a subscriber goes on that loses its connection now.
+        // An id without data is no event, but a subscriber that loses its connection now resumes after it.
         let mut greeting = format!("retry: {RETRY_MILLIS}\n");
-        greeting.push_str(&match place {
+        greeting.push_str(&match position {
             Ok(_) => format!("id: {id}\n\n"),
-            Err(_) => written(id, &Told::missed()),
+            Err(_) => encode(id, &Told::missed()),
         });
-        let over = Box::pin(filter.over());
+        let rights_ended = Box::pin(filter.rights_ended());
         Self {
             hub,
             number,
             filter,
-            place: place.unwrap_or_else(|now| now),
+            position: position.unwrap_or_else(|now| now),
             greeting: Some(greeting.into()),
-            over,
+            rights_ended,
             heartbeat,
-            alive: Box::pin(tokio::time::sleep(heartbeat)),
-            _counted: counted,
+            next_heartbeat: Box::pin(tokio::time::sleep(heartbeat)),
+            _guard: guard,
         }
     }
 
-    /// The next bytes to send; `None` when the service ends, or the subscriber's rights have changed.
+    /// Returns the next bytes to send; `None` when the service ends or the subscriber's rights have changed.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(greeting) = self.greeting.take() {
             return Poll::Ready(Some(greeting));
         }
-        if self.over.as_mut().poll(context).is_ready() {
+        if self.rights_ended.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
-        // From before the look, so that nothing falls between the two.
-        self.hub.wake_later(self.number, context.waker());
+        // Before reading, so that an event that is published after it wakes this task.
+        self.hub.register(self.number, context.waker());
         match self.read() {
             None => return Poll::Ready(None),
             Some(bytes) if !bytes.is_empty() => {
-                self.alive.as_mut().reset(Instant::now() + self.heartbeat);
+                self.schedule_heartbeat();
                 return Poll::Ready(Some(bytes));
             }
             Some(_) => {}
         }
-        ready!(self.alive.as_mut().poll(context));
-        self.alive.as_mut().reset(Instant::now() + self.heartbeat);
-        // Moves a subscriber on that hears of little: it has missed nothing of what it may not hear.
-        let place = self.place;
-        let id = self.hub.ring(|ring| ring.id_before(place));
+        ready!(self.next_heartbeat.as_mut().poll(context));
+        self.schedule_heartbeat();
+        // Its id lets a subscriber whose filter admits few events reconnect without having missed any.
+        let position = self.position;
+        let id = self.hub.with_ring(|ring| ring.id_before(position));
         Poll::Ready(id.map(|id| format!(": alive\nid: {id}\n\n").into()))
     }
 
-    /// What it has not seen and may hear of. `None` when the service ends.
+    fn schedule_heartbeat(&mut self) {
+        let next = Instant::now() + self.heartbeat;
+        self.next_heartbeat.as_mut().reset(next);
+    }
+
+    /// Returns the next events that the filter admits; `None` when the service ends.
     fn read(&mut self) -> Option<Bytes> {
         let Self {
-            hub, place, filter, ..
+            hub,
+            position,
+            filter,
+            ..
         } = self;
-        hub.ring(|ring| {
+        hub.with_ring(|ring| {
             loop {
-                match ring.read(*place, filter) {
-                    Read::Nothing => return Bytes::new(),
-                    Read::Events(bytes, next) => {
-                        *place = next;
+                match ring.read(*position, filter) {
+                    ReadResult::Empty => return Bytes::new(),
+                    ReadResult::Events(bytes, next) => {
+                        *position = next;
                         if !bytes.is_empty() {
                             return bytes;
                         }
                     }
-                    Read::Missed => {
-                        hub.missed();
-                        *place = ring.next();
-                        return written(&ring.id_before(*place), &Told::missed()).into();
+                    ReadResult::Evicted => {
+                        hub.count_missed();
+                        *position = ring.next();
+                        return encode(&ring.id_before(*position), &Told::missed()).into();
                     }
                 }
             }
@@ -115,6 +123,6 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.hub.leave(self.number);
+        self.hub.unsubscribe(self.number);
     }
 }

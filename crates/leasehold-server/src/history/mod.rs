@@ -1,16 +1,16 @@
-//! What was: who held a name, for the timeline of the dashboard, and how much there was to do in the last hour.
+//! Recent holders of each name, for the timeline of the dashboard, and the load of the last hour.
 //!
-//! It is kept in memory, from the start of the service on, and bounded. What the service does itself is noted as it
-//! happens, for the price of a look into a table. What others do, and that a lease has expired, is noted when somebody
-//! subscribes to events, or when the next grant tells how the holder before it ended.
+//! It is kept in memory from the start of the service, and is bounded. Changes by this service are recorded at once, which
+//! costs a lookup in a table. Changes by other services, and expired leases, are recorded while there are subscribers to
+//! events, or when the next grant shows how the holder before it ended.
 //!
-//! | file | what it has |
+//! | file | what it does |
 //! |---|---|
-//! | `past.rs` | who held what, as much of it as fits |
-//! | `minutes.rs` | the last hour, minute by minute |
+//! | `hold_periods.rs` | keeps the recent hold periods of each name |
+//! | `last_hour.rs` | counts each minute of the last hour |
 
-mod minutes;
-mod past;
+mod hold_periods;
+mod last_hour;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,33 +29,35 @@ use crate::answer::{self, Answer};
 use crate::metrics::Metrics;
 use crate::refused::Refused;
 use crate::service::{Call, Service};
-use minutes::Minutes;
-use past::Past;
+use hold_periods::HoldPeriodCache;
+use last_hour::LastHour;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// For how long a count of all leases is good enough: many dashboards ask for it.
-const COUNTED: Duration = Duration::from_secs(2);
+/// How long a count of held leases is reused: many dashboards request it.
+const HELD_COUNT_TTL: Duration = Duration::from_secs(2);
 
-/// What was, since the service started.
+/// Recent hold periods and counts since the service started.
 pub(crate) struct History {
     engine: Engine,
     started: Time,
-    /// The store's time minus the boot clock's, in microseconds and modulo 2^64. Looked up once a minute: it is for people.
+    /// The store's time minus the boot clock's, in microseconds and modulo 2^64. Updated once a minute, which is precise
+    /// enough for display.
     offset: AtomicU64,
-    past: Mutex<Past>,
+    hold_periods: Mutex<HoldPeriodCache>,
     grants: Counter,
-    minutes: Mutex<Minutes>,
-    /// How many leases were held when they were last counted.
+    last_hour: Mutex<LastHour>,
+    /// When held leases were last counted, and how many there were.
     held: Mutex<Option<(Instant, u64)>>,
 }
 
-/// What an operation may do to the past of a name.
+/// The change of hold periods that an operation may make.
 pub(crate) enum Deed {
+    /// Begins a hold period of this owner.
     Take(Text, Sharing),
-    /// Ends the holder with this fence, or all of them.
+    /// Ends the hold period with this fence, or all of them.
     End(Option<Fence>),
-    /// Or it is not known to whom: the record tells that when it is asked, or with the next grant.
-    Nothing,
+    /// None, or one of an unknown holder. The latter is recorded with the next grant or event.
+    Unknown,
 }
 
 impl Deed {
@@ -67,12 +69,12 @@ impl Deed {
             Operation::Release(release) | Operation::Break(Break::Own(release)) => {
                 match release.holder {
                     HolderRef::Fence(fence) => Self::End(Some(fence)),
-                    HolderRef::Nonce(_) => Self::Nothing,
+                    HolderRef::Nonce(_) => Self::Unknown,
                 }
             }
             Operation::Break(Break::Force { fence, .. }) => Self::End(*fence),
             Operation::Update(update) if update.then_release => Self::End(Some(update.fence)),
-            _ => Self::Nothing,
+            _ => Self::Unknown,
         }
     }
 }
@@ -82,25 +84,25 @@ impl History {
         let history = Self {
             started: engine.store_time().latest,
             offset: AtomicU64::new(0),
-            past: Mutex::default(),
+            hold_periods: Mutex::default(),
             grants: Counter::default(),
-            minutes: Mutex::default(),
+            last_hour: Mutex::default(),
             held: Mutex::default(),
             engine,
         };
-        history.look_at_the_clock();
+        history.update_offset();
         history
     }
 
-    /// Notes what came of an operation.
-    pub(crate) fn note(&self, name: &Name, deed: Deed, outcome: &Outcome) {
-        match (deed, outcome) {
+    /// Records the result of an operation.
+    pub(crate) fn note(&self, name: &Name, change: Deed, outcome: &Outcome) {
+        match (change, outcome) {
             (Deed::Take(owner, mode), Outcome::Granted(grant)) => {
                 if grant.granted == GrantKind::Kept {
                     return;
                 }
                 self.grants.count();
-                let tenure = Tenure {
+                let period = Tenure {
                     fence: grant.fence,
                     owner,
                     mode,
@@ -108,7 +110,8 @@ impl History {
                     until: None,
                     how: None,
                 };
-                self.past().held(name, tenure, grant.last.as_ref());
+                let last = grant.last.as_ref();
+                self.hold_periods().add(name, period, last);
             }
             (Deed::End(fence), outcome) => {
                 let how = match outcome {
@@ -118,17 +121,17 @@ impl History {
                     _ => return,
                 };
                 let at = self.time(self.engine.host().boot_time());
-                self.past().ended(name, fence, at, Some(how));
+                self.hold_periods().end(name, fence, at, Some(how));
             }
             _ => {}
         }
     }
 
-    /// Notes what subscribers to events are told: also what others did, and what has expired.
-    pub(crate) fn happened(&self, name: &Name, event: &Event, at: Time) {
+    /// Records an event: also changes by other services, and expired leases.
+    pub(crate) fn record_event(&self, name: &Name, event: &Event, at: Time) {
         match event {
             Event::Granted(holder) => {
-                let tenure = Tenure {
+                let period = Tenure {
                     fence: holder.fence,
                     owner: holder.owner.clone(),
                     mode: Sharing::split(holder.mode).0,
@@ -136,7 +139,7 @@ impl History {
                     until: None,
                     how: None,
                 };
-                self.past().held(name, tenure, None);
+                self.hold_periods().add(name, period, None);
             }
             Event::Ended {
                 fence,
@@ -146,12 +149,13 @@ impl History {
             } => {
                 let ended = how.map(EndedAs::from);
                 let Some(from) = *since else {
-                    return self.past().ended(name, Some(*fence), at, ended);
+                    return self.hold_periods().end(name, Some(*fence), at, ended);
                 };
-                let tenure = Tenure {
+                let period = Tenure {
                     fence: *fence,
                     owner: owner.clone(),
-                    // Matters only if its beginning was missed. Of how a sharer ended a record says nothing but that.
+                    // Only used if the grant was not recorded. A record does not contain how a shared holder ended, unless
+                    // it was broken.
                     mode: match how {
                         None | Some(EndReason::Broken) => Sharing::Shared,
                         Some(_) => Sharing::Exclusive,
@@ -160,24 +164,24 @@ impl History {
                     until: Some(at),
                     how: ended,
                 };
-                self.past().held(name, tenure, None);
+                self.hold_periods().add(name, period, None);
             }
             _ => {}
         }
     }
 
-    /// Ends minute after minute, for as long as it is polled.
+    /// Closes a minute every minute while it is polled.
     pub(crate) async fn keep_counting(&self, metrics: &Metrics) {
         let mut minutes = tokio::time::interval_at(Instant::now() + MINUTE, MINUTE);
         loop {
             minutes.tick().await;
-            self.look_at_the_clock();
-            self.minutes().end(self.counted(metrics));
+            self.update_offset();
+            self.last_hour().end_minute(self.counts(metrics));
         }
     }
 
-    /// What was counted since the start.
-    fn counted(&self, metrics: &Metrics) -> Minute {
+    /// Returns the counts since the service started.
+    fn counts(&self, metrics: &Metrics) -> Minute {
         let (waits, waited) = metrics.waits();
         Minute {
             grants: self.grants.get(),
@@ -187,11 +191,11 @@ impl History {
         }
     }
 
-    /// How many leases are held, or were a moment ago.
+    /// Returns how many leases are held, counted at most [`HELD_COUNT_TTL`] ago.
     fn held(&self) -> u64 {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         match *held {
-            Some((at, count)) if at.elapsed() < COUNTED => count,
+            Some((at, count)) if at.elapsed() < HELD_COUNT_TTL => count,
             _ => {
                 let count = self.engine.held();
                 *held = Some((Instant::now(), count));
@@ -200,51 +204,53 @@ impl History {
         }
     }
 
-    fn look_at_the_clock(&self) {
+    fn update_offset(&self) {
         let boot = self.engine.host().boot_time().as_micros();
         let store = self.engine.store_time().latest.as_micros();
         self.offset
             .store(store.wrapping_sub(boot), Ordering::Relaxed);
     }
 
-    /// The store's time, as far as people care.
+    /// Returns the store's time as of the last update of the offset: for display only.
     fn time(&self, boot: BootTime) -> Time {
         let offset = self.offset.load(Ordering::Relaxed);
         Time::from_micros(boot.as_micros().wrapping_add(offset))
     }
 
-    fn past(&self) -> MutexGuard<'_, Past> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hold_periods(&self) -> MutexGuard<'_, HoldPeriodCache> {
+        let hold_periods = self.hold_periods.lock();
+        hold_periods.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn minutes(&self) -> MutexGuard<'_, Minutes> {
-        self.minutes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_hour(&self) -> MutexGuard<'_, LastHour> {
+        let last_hour = self.last_hour.lock();
+        last_hour.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Service {
-    /// Who held a name.
+    /// Answers with the recent hold periods of a name.
     pub(crate) fn history(&self, call: &Call<'_>, name: &Name) -> Result<Answer, Refused> {
         call.query.only(&["name"])?;
         let history = &self.events.history;
         Ok(answer::ok(&wire::History {
             since: history.started,
             time: history.time(call.arrival),
-            tenures: history.past().of(name),
+            tenures: history.hold_periods().of(name),
         }))
     }
 
-    /// How much there is to do, and was in the last hour.
+    /// Answers with the present load, and that of the last hour.
     pub(crate) fn totals(&self, call: &Call<'_>) -> Result<Answer, Refused> {
         call.query.only(&[])?;
         let history = &self.events.history;
-        let counted = history.counted(&self.metrics);
+        let counts = history.counts(&self.metrics);
         Ok(answer::ok(&Totals {
             since: history.started,
             time: history.time(call.arrival),
             held: history.held(),
             waiters: self.engine.stats().waiters,
-            minutes: history.minutes().all(counted),
+            minutes: history.last_hour().minutes(counts),
         }))
     }
 }

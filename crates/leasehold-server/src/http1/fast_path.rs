@@ -1,4 +1,4 @@
-//! One plain request after another: read, answered and forgotten, with nothing in between.
+//! Answers plain requests, one after the other, without hyper.
 
 use std::future::poll_fn;
 use std::io;
@@ -22,35 +22,35 @@ use crate::events;
 use crate::serve::Client;
 use crate::service::Head;
 
-/// Bytes for which there is always room when something is read.
+/// The free capacity of the input buffer before each read.
 const MIN_READ: usize = 512;
-/// Bytes that a connection keeps for its next request, and for its next answer.
-const KEPT: usize = 8 * 1024;
-/// How long the body of a plain request may take to follow its head.
-const BODY_FOLLOWS: Duration = Duration::from_millis(100);
+/// The capacity that each buffer keeps between requests.
+const KEPT_CAPACITY: usize = 8 * 1024;
+/// How long to wait for the body of a plain request before hyper serves it.
+const BODY_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What comes after the plain requests of a connection.
+/// What happens after the plain requests of a connection.
 pub(super) enum Next {
-    /// Nothing.
+    /// The connection is closed.
     Close,
-    /// Something that begins like this.
+    /// hyper serves the rest, which begins with these bytes.
     Hyper(Vec<u8>),
 }
 
 pub(super) struct FastPath<'c, 't, S> {
     client: &'c Client,
     stream: &'c mut WriteTimeout<S>,
-    /// Ready when the service ends.
+    /// Completes when the service ends.
     closing: Pin<&'c mut Notified<'t>>,
-    /// What was received and not answered yet.
+    /// Received bytes that are not answered yet.
     input: Vec<u8>,
-    /// Takes its place while a request is being answered.
+    /// Replaces `input` while a request is being answered.
     spare: Vec<u8>,
     output: Vec<u8>,
     date: Date,
     /// When the last request was answered.
     idle_since: BootTime,
-    /// Whether it is woken when nothing is received for too long, or the service ends.
+    /// Whether the idle timeout and the end of the service wake this task.
     is_registered: bool,
 }
 
@@ -92,7 +92,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
                         return Ok(Next::Close);
                     }
                 }
-                Parsed::Plain(request) if self.is_complete(&request).await? => {
+                Parsed::Plain(request) if self.receive_body(&request).await? => {
                     if !self.answer(&request).await? {
                         return Ok(Next::Close);
                     }
@@ -103,10 +103,10 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         Ok(Next::Hyper(self.input))
     }
 
-    /// Waits for more of a request. Returns whether there was any before the timeout.
+    /// Waits for more bytes of a request. Returns whether there were any before the timeout.
     async fn receive(&mut self, mut idle: Pin<&mut Sleep>) -> io::Result<bool> {
         let timeout = self.client.service.config.head_timeout;
-        // As much room again as was needed so far.
+        // At least doubles the buffer.
         self.input.reserve(self.input.len().max(MIN_READ));
         poll_fn(|context| {
             if let Poll::Ready(read) = pin!(self.stream.read_buf(&mut self.input)).poll(context) {
@@ -115,14 +115,14 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
             if self.client.closing.is_set() {
                 return Poll::Ready(Ok(false));
             }
-            // Once is enough: it is always the same task that they wake.
+            // Register once only, because the task stays the same.
             if !self.is_registered || idle.is_elapsed() {
                 self.is_registered = true;
                 if self.closing.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Ok(false));
                 }
                 while idle.as_mut().poll(context).is_ready() {
-                    // It was set at an earlier request.
+                    // The timer was set for an earlier request.
                     let left = timeout.saturating_sub(self.now().since(self.idle_since));
                     if left.is_zero() {
                         return Poll::Ready(Ok(false));
@@ -135,9 +135,9 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         .await
     }
 
-    /// Whether all of a request is here that can be answered here.
-    async fn is_complete(&mut self, request: &RequestHead) -> io::Result<bool> {
-        // Only hyper streams.
+    /// Receives the rest of a request. Returns whether it can be answered on the fast path.
+    async fn receive_body(&mut self, request: &RequestHead) -> io::Result<bool> {
+        // Streams and large requests are left to hyper.
         if request.head_length() > self.client.service.config.max_head
             || request.length() > MAX_BUFFER
             || request.path(&self.input) == events::PATH
@@ -158,13 +158,13 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
             }
             Ok(())
         };
-        match tokio::time::timeout(BODY_FOLLOWS, rest).await {
+        match tokio::time::timeout(BODY_TIMEOUT, rest).await {
             Ok(read) => read.map(|()| true),
             Err(_) => Ok(false),
         }
     }
 
-    /// Answers a request. Returns whether there may be another.
+    /// Answers a request. Returns whether the connection stays open.
     async fn answer(&mut self, request: &RequestHead) -> io::Result<bool> {
         if let Err(refusal) = self.client.admit(request.path(&self.input)).await {
             self.idle_since = self.now();
@@ -185,12 +185,12 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         if self.input.is_empty() {
             std::mem::swap(&mut self.input, &mut self.spare);
         }
-        self.input.shrink_to(KEPT);
-        self.spare.shrink_to(KEPT);
+        self.input.shrink_to(KEPT_CAPACITY);
+        self.spare.shrink_to(KEPT_CAPACITY);
         Ok(keep_alive)
     }
 
-    /// Has the service answer a request; `None` if the caller hangs up first.
+    /// Returns the service's answer to a request; `None` if the caller hangs up first.
     async fn perform(
         &mut self,
         request: &RequestHead,
@@ -222,11 +222,11 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
             false => answer.write(date, keep_alive, output),
         }
         let mut body = answer.body;
-        // It is the client's turn, which can leave the answer unread.
+        // Idle from now on, because the client may not read the answer.
         let slot = self.client.connection.slot();
         slot.mark_idle(self.idle_since);
         let sent = self.stream.write(&self.output).await?;
-        // From its first byte on, the grant in it is the caller's.
+        // Once the first byte is sent, a grant in the answer must not be released.
         body.take();
         if sent < self.output.len() || is_large {
             self.stream.write_all(&self.output[sent..]).await?;
@@ -238,16 +238,16 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
         }
         self.stream.flush().await?;
         self.output.clear();
-        self.output.shrink_to(KEPT);
+        self.output.shrink_to(KEPT_CAPACITY);
         Ok(())
     }
 
-    /// Sends a large text from where it is.
+    /// Sends a large text without copying it.
     async fn send_text(&mut self, body: &mut AnswerBody) -> io::Result<()> {
         let text = body.text();
         let sent = self.stream.write(text).await?;
         if sent < text.len() {
-            // What is not read is kept meanwhile.
+            // The text stays in memory until the client has read it, so it counts toward the budget.
             let _counted = self.client.count(body, text.len())?;
             self.stream.write_all(&text[sent..]).await?;
         }

@@ -1,7 +1,7 @@
-//! The head of a plain request, parsed in place: the kind that nearly all requests are.
+//! Parses the head of a plain request in place. Nearly all requests are plain.
 //!
-//! Everything else, however legal, is left to hyper: another version of HTTP, a chunked body, `Expect`, dozens of headers,
-//! targets with unusual characters. So nothing here has to be lenient, and what is not understood is never guessed.
+//! All others, even if valid, are left to hyper: another version of HTTP, a chunked body, `Expect`, dozens of headers,
+//! targets with unusual characters. So this parser is strict and never guesses.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -11,13 +11,13 @@ use hyper::{HeaderMap, Method};
 
 use crate::host::Host;
 
-/// The headers of a request without any that the service reads.
+/// The headers of a request if the service reads none of them.
 pub(crate) static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
-/// What a fragment begins with. No request target has one.
+/// The first character of a fragment. A valid request target has none.
 pub(crate) const FRAGMENT: char = '#';
 
-/// The most headers of a plain request.
+/// The maximum number of headers of a plain request.
 const MAX_HEADERS: usize = 24;
 
 /// The head of a plain request.
@@ -26,17 +26,17 @@ pub(crate) struct RequestHead {
     path: Range<usize>,
     query: Option<Range<usize>>,
     host: Option<Range<usize>>,
-    /// All headers, if there is one that the service may read.
+    /// All headers, if the service may read one of them.
     headers: Option<Box<HeaderMap>>,
-    /// Whether the client may send another request afterwards.
+    /// Whether the connection stays open after the answer.
     pub(crate) keep_alive: bool,
-    /// Bytes of the head.
+    /// The length of the head.
     head: usize,
-    /// Bytes of the body: a number of nine digits at most.
+    /// The length of the body, which has at most nine digits.
     body: usize,
 }
 
-/// What the bytes of a connection begin with.
+/// The beginning of the received bytes.
 pub(crate) enum Parsed {
     /// An incomplete head.
     Partial,
@@ -66,8 +66,8 @@ impl RequestHead {
         }
     }
 
-    /// A request of whatever kind that the service refuses by its path, the last one of its connection: hyper would drop
-    /// the fragment.
+    /// Returns a request that the service refuses because of the fragment in its path, and that ends the connection. hyper
+    /// would drop the fragment.
     fn with_fragment(bytes: &[u8], target: &str, head: usize) -> Self {
         Self {
             method: Method::GET,
@@ -110,7 +110,7 @@ impl RequestHead {
         Some(parsed)
     }
 
-    /// Applies the headers; `None` if one of them takes hyper.
+    /// Applies the headers. Returns `None` if one of them requires hyper.
     fn apply(&mut self, bytes: &[u8], headers: &[httparse::Header<'_>]) -> Option<()> {
         let (mut length, mut any_read) = (None, false);
         for header in headers {
@@ -141,17 +141,17 @@ impl RequestHead {
         Some(())
     }
 
-    /// The headers that the service may read.
+    /// Returns the headers that the service may read.
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.headers.as_deref().unwrap_or(&NO_HEADERS)
     }
 
-    /// Bytes of the head.
+    /// Returns the length of the head.
     pub(crate) fn head_length(&self) -> usize {
         self.head
     }
 
-    /// Bytes of the whole request.
+    /// Returns the length of the whole request.
     pub(crate) fn length(&self) -> usize {
         self.head + self.body
     }
@@ -176,14 +176,14 @@ impl RequestHead {
     }
 }
 
-/// What a header means here.
+/// The effect of a header on parsing.
 enum HeaderKind {
     /// Not read by the service.
     Ignored,
     Host,
     ContentLength,
     Connection,
-    /// Takes hyper.
+    /// Requires hyper.
     Unsupported,
     /// May be read by the service.
     Other,
@@ -208,16 +208,16 @@ impl HeaderKind {
     }
 }
 
-/// Where the query of a target begins. `None` if the target has a character that takes hyper.
+/// Returns where the query of a target begins, if it has one. `None` if the target has a character that requires hyper.
 fn split(target: &str) -> Option<Option<usize>> {
-    // Without leaving the loop early: nearly no target has one.
-    let plain = !target
+    // A fold without early exit is faster, because nearly all targets are plain.
+    let is_plain = !target
         .bytes()
         .fold(false, |any, byte| any | UNUSUAL[usize::from(byte)]);
-    plain.then(|| target.bytes().position(|byte| byte == b'?'))
+    is_plain.then(|| target.bytes().position(|byte| byte == b'?'))
 }
 
-/// The characters that a target should have escaped.
+/// The characters that should be escaped in a target.
 const UNUSUAL: [bool; 256] = {
     let (mut unusual, mut byte) = ([false; 256], 0);
     while byte < 256 {
@@ -231,13 +231,13 @@ const UNUSUAL: [bool; 256] = {
     unusual
 };
 
-/// The range of `part`, a slice of `bytes`.
+/// Returns the range of `part`, which must be a slice of `bytes`.
 fn range_in(bytes: &[u8], part: &[u8]) -> Range<usize> {
     let start = part.as_ptr().addr() - bytes.as_ptr().addr();
     start..start + part.len()
 }
 
-/// A length: digits and nothing else.
+/// Parses a length of at most nine digits.
 fn number(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() || digits.len() > 9 {
         return None;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn all_headers_are_kept_when_one_may_be_read() {
+    fn all_headers_are_kept_if_the_service_may_read_one() {
         let request = plain(
             "POST / HTTP/1.1\r\nHost: db1\r\nAccept: */*\r\nOrigin: http://a\r\nOrigin: http://b\r\n\r\n",
         );
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_head_is_partial() {
+    fn incomplete_head_is_partial() {
         let text = "GET /locks HTTP/1.1\r\nHost: x\r\n\r\n";
         for end in 0..text.len() {
             let parsed = RequestHead::parse(&text.as_bytes()[..end]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_unusual_is_left_to_hyper() {
+    fn unusual_requests_are_left_to_hyper() {
         for head in [
             "GET / HTTP/1.0\r\n\r\n",
             "HEAD / HTTP/1.1\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Serves what is not a plain request: hyper has the connection from the first such request on.
+//! Serves a connection with hyper, from the first request on that is not plain.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -23,7 +23,7 @@ use crate::body::Body;
 use crate::serve::Client;
 use crate::service::Head;
 
-/// Serves the rest of a connection, of which `unread` was read already.
+/// Serves the rest of a connection, which begins with the bytes in `unread`.
 pub(super) async fn serve<S>(
     client: Client,
     stream: WriteTimeout<S>,
@@ -79,7 +79,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     let mut ahead = ReadAhead::default();
     let answered = until_hang_up(answering, |context| match slot.is_busy() {
         true => stream.poll_hang_up(&mut ahead, context),
-        // The rest of the request is still to come.
+        // The rest of the request was not received yet.
         false => Poll::Pending,
     });
     let (mut answer, answered) = { answered.await? }.ok_or(io::ErrorKind::ConnectionAborted)?;
@@ -93,7 +93,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(if is_last { closing(response) } else { response })
 }
 
-/// The last response of its connection.
+/// Marks the last response of a connection.
 fn closing(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(CONNECTION, close);

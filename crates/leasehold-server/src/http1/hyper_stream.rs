@@ -1,8 +1,8 @@
-//! What hyper reads and writes.
+//! The stream below hyper, which replaces hyper's own error answers.
 //!
-//! hyper answers a request that it cannot parse by itself, with a head and no body, and has no hook for that. This answer
-//! is the last thing that it writes, and no answer of the service looks like it; so it is recognised here, and a problem
-//! document is sent in its place.
+//! hyper itself answers requests that it cannot parse, with a head and no body, and has no hook for that. Such an answer is
+//! the last one that it writes, and differs from all answers of the service. So it is recognized here, and replaced by a
+//! problem document.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,17 +20,17 @@ use crate::answer::{self, Date};
 use crate::metrics::{Asked, Metrics};
 use crate::refused::Refused;
 
-/// The most bytes of an answer of hyper's own.
+/// The maximum size of an answer by hyper itself.
 const MAX_BARE_ANSWER: usize = 256;
 
-/// A connection that is shared by hyper and by the request that it serves, both in one task.
+/// A stream that hyper shares with the request that it serves. Both run in one task.
 pub(super) struct HyperStream<S>(Arc<Mutex<Inner<S>>>);
 
 struct Inner<S> {
     stream: WriteTimeout<S>,
-    /// What was read and hyper has not had yet.
+    /// Bytes that were received but not read by hyper yet.
     unread: Vec<u8>,
-    /// The rest of the problem document that is sent in place of hyper's own answer.
+    /// The unsent rest of the problem document that replaces hyper's own answer.
     document: Vec<u8>,
     metrics: Arc<Metrics>,
 }
@@ -57,7 +57,7 @@ impl<S> Clone for HyperStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> HyperStream<S> {
-    /// Ready when the caller has hung up, whose request is complete and being answered.
+    /// Completes when the caller hangs up while its request is being answered.
     pub(super) fn poll_hang_up(
         &self,
         ahead: &mut ReadAhead,
@@ -68,7 +68,7 @@ impl<S: AsyncRead + Unpin> HyperStream<S> {
         let was_empty = unread.is_empty();
         let hang_up = ahead.poll_hang_up(stream, unread, context);
         if was_empty && !unread.is_empty() {
-            // hyper waits for the connection to have more, and will not learn otherwise that it is here.
+            // hyper waits until the connection is readable, and does not know that these bytes were received.
             context.waker().wake_by_ref();
         }
         hang_up
@@ -117,8 +117,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HyperStream<S> {
     ) -> Poll<io::Result<usize>> {
         let mut inner = self.inner();
         match slices {
-            // An answer of its own comes in one slice: it has no body.
-            [one] => inner.poll_write(context, one),
+            // hyper writes its own answers as one slice, because they have no body.
+            [slice] => inner.poll_write(context, slice),
             slices => Pin::new(&mut inner.stream).poll_write_vectored(context, slices),
         }
     }
@@ -157,15 +157,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for HyperStream<S> {
     }
 }
 
-/// The statuses with which hyper answers what it cannot parse.
-const BARE: [(&str, u16); 3] = [
+/// The status lines of hyper's own answers.
+const BARE_STATUSES: [(&str, u16); 3] = [
     (" 400 Bad Request\r\n", 400),
     (" 414 URI Too Long\r\n", 414),
     (" 431 Request Header Fields Too Large\r\n", 431),
 ];
 
-/// Where in these bytes an answer of hyper's own begins, and its status. An answer of the service has a content type, and
-/// no line break as it is in its body.
+/// Returns where an answer by hyper itself begins in these bytes, and its status. An answer of the service has a content
+/// type, and its body does not end with an empty line.
 fn bare_answer(bytes: &[u8]) -> Option<(usize, u16)> {
     if !bytes.ends_with(b"\r\n\r\n") {
         return None;
@@ -174,14 +174,17 @@ fn bare_answer(bytes: &[u8]) -> Option<(usize, u16)> {
     let start = window + memchr::memmem::rfind(&bytes[window..], b"HTTP/1.")?;
     let head = str::from_utf8(&bytes[start..]).ok()?;
     let line = &head["HTTP/1.x".len().min(head.len())..];
-    let (_, status) = { BARE.iter() }.find(|(bare, _)| line.starts_with(bare))?;
+    let (_, status) = { BARE_STATUSES.iter() }.find(|(bare, _)| line.starts_with(bare))?;
     (!head.contains("content-type:")).then_some((start, *status))
 }
 
-/// The answer that is sent instead.
+/// Returns the answer that replaces hyper's own.
 fn document(status: u16, metrics: &Metrics) -> Vec<u8> {
-    let (trouble, detail) = match status {
-        414 => (Trouble::TooLarge, "the target of the request is too long"),
+    let (problem_type, detail) = match status {
+        414 => (
+            Trouble::TooLarge,
+            "the target of the request is too long: send a shorter path and query",
+        ),
         431 => (
             Trouble::TooLarge,
             "the head of the request is too large: send fewer or shorter headers",
@@ -191,10 +194,10 @@ fn document(status: u16, metrics: &Metrics) -> Vec<u8> {
             "the request is not valid HTTP: check its first line, its headers and the length of its body",
         ),
     };
-    metrics.answered(Asked::Other, Some(trouble), Duration::ZERO);
+    metrics.answered(Asked::Other, Some(problem_type), Duration::ZERO);
     let problem = Problem {
         status,
-        ..Problem::new(trouble, detail)
+        ..Problem::new(problem_type, detail)
     };
     let mut bytes = Vec::new();
     let answer = answer::problem(&Refused::from(problem));
@@ -207,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_hyper_are_recognised_behind_others() {
+    fn answers_of_hyper_are_recognized_behind_other_answers() {
         let bare =
             "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
         assert_eq!(bare_answer(bare.as_bytes()), Some((0, 400)));
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_service_are_left_alone() {
+    fn answers_of_the_service_are_not_replaced() {
         for answer in [
             "",
             "\r\n\r\n",

@@ -1,11 +1,11 @@
-//! HTTP/1.1 on one connection.
+//! Serves HTTP/1.1 on one connection.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `fast_path.rs` | answers one plain request after another |
+//! | `fast_path.rs` | answers plain requests without hyper |
 //! | `head.rs` | parses the head of a plain request in place |
-//! | `hyper_path.rs` | has hyper serve everything else, from the first other request on |
-//! | `hyper_stream.rs` | what hyper reads and writes: gives its own error answers a body |
+//! | `hyper_path.rs` | serves a connection with hyper from the first other request on |
+//! | `hyper_stream.rs` | the stream below hyper, which gives hyper's own error answers a body |
 //! | `read_ahead.rs` | notices that a caller hangs up |
 //! | `write_timeout.rs` | closes connections whose client does not read |
 
@@ -27,7 +27,7 @@ use crate::serve::Client;
 use fast_path::{FastPath, Next};
 use write_timeout::WriteTimeout;
 
-/// Bytes of a plain request, and those that hyper reads ahead of one or keeps for a client that does not read.
+/// The maximum size of a plain request, and of hyper's read and write buffers.
 const MAX_BUFFER: usize = 64 * 1024;
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -47,12 +47,12 @@ where
         .await?;
     match next {
         Next::Close => {
-            // The client may have gone, or not listen.
+            // The client may have disconnected already.
             let _ = stream.shutdown().await;
             Ok(())
         }
         Next::Hyper(unread) => {
-            // On the heap: most connections never need it.
+            // Boxed to keep this future small: most connections never use hyper.
             Box::pin(hyper_path::serve(client, stream, unread, notified)).await
         }
     }

@@ -1,4 +1,4 @@
-//! Notices that a caller hangs up while its request is being answered, whatever it has sent behind the request.
+//! Notices that a caller hangs up while its request is being answered, even if it has sent more requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,21 +9,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::Sleep;
 
-/// Bytes that a caller may send behind a request that is being answered.
+/// The maximum number of bytes that are read while a request is being answered.
 const MAX_AHEAD: usize = 16 * 1024;
-/// How long a request may stay unanswered when more were sent. Unread bytes hide the end of the connection, so a caller that
-/// has gone could not be told from one that waits.
+/// How long a request may stay unanswered if its caller sends more than that. Unread bytes hide the end of the connection,
+/// so a caller that has hung up would look like one that waits.
 const MAX_TIME_BEYOND: Duration = Duration::from_secs(1);
 
-/// Reads what a caller sends behind one request, in order to notice when it hangs up.
+/// Reads bytes behind a request, in order to notice when the caller hangs up.
 #[derive(Default)]
 pub(super) struct ReadAhead {
-    /// Set while more was sent than may be read.
+    /// Runs while more was sent than may be read.
     beyond: Option<Pin<Box<Sleep>>>,
 }
 
 impl ReadAhead {
-    /// Ready when the caller has hung up, or has sent so much that this cannot be seen any more.
+    /// Completes when the caller has hung up, or has sent so much that a hang-up cannot be noticed.
     pub(super) fn poll_hang_up(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -46,7 +46,7 @@ impl ReadAhead {
     }
 }
 
-/// Runs `answering` for as long as its caller is there; `None` if it hangs up first.
+/// Runs `answering` until it completes, or returns `None` if the caller hangs up first.
 pub(super) async fn until_hang_up<T>(
     answering: impl Future<Output = T>,
     mut poll_hang_up: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
@@ -54,7 +54,7 @@ pub(super) async fn until_hang_up<T>(
     let mut answering = pin!(answering);
     let mut polls = 0;
     poll_fn(|context| {
-        // A waiter may have left at the very moment of its turn: look before it is granted anything.
+        // A woken waiter is about to be granted the lease: check first whether its caller has hung up.
         polls += 1;
         if polls > 2 && poll_hang_up(context)?.is_ready() {
             return Poll::Ready(Ok(None));
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// How long it takes to notice that a caller has hung up that sent so many bytes before.
+    /// Returns how long it takes to notice that a caller has hung up after sending this many bytes.
     async fn time_to_notice(sent: usize) -> Duration {
         let (mut near, mut far) = tokio::io::duplex(2 * MAX_AHEAD);
         far.write_all(&vec![b'x'; sent]).await.unwrap();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hang_up_is_noticed_whatever_is_queued() {
+    async fn hang_up_is_noticed_behind_any_number_of_bytes() {
         for sent in [0, 1, MAX_AHEAD - 1] {
             assert_eq!(time_to_notice(sent).await, Duration::ZERO, "{sent}");
         }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_sends_ahead_and_stays_is_answered() {
+    async fn caller_that_sends_ahead_is_answered() {
         let (mut near, mut far) = tokio::io::duplex(2 * MAX_AHEAD);
         far.write_all(&[b'x'; MAX_AHEAD - 1]).await.unwrap();
         let (mut ahead, mut buffer) = (ReadAhead::default(), Vec::new());

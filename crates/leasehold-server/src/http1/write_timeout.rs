@@ -13,8 +13,8 @@ use tokio::time::{Instant, Sleep};
 use crate::budget::AnswerBudget;
 use crate::connections::{ConnectionSlot, GRACE};
 
-/// A connection that fails when a write has made no progress for this long, or for as long as [`GRACE`] while other answers
-/// wait for room, and that is not busy until then.
+/// A stream whose writes time out if the client does not read. The timeout is shorter, [`GRACE`], while other answers wait
+/// for memory. A connection counts as idle while its client does not read.
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct WriteTimeout<S> {
 struct Stalled {
     since: Instant,
     next_check: Pin<Box<Sleep>>,
-    /// Since when, if the connection was busy until then.
+    /// When the connection was marked idle, if it was busy before.
     busy_until: Option<BootTime>,
 }
 
@@ -47,7 +47,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// The result of a write, or an error if the client has not read for too long.
+    /// Returns the result of a write, or an error if the client has not read for too long.
     fn progress<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -79,7 +79,7 @@ impl<S> WriteTimeout<S> {
     }
 }
 
-/// Whether this error is one of a write timeout.
+/// Whether this error is a write timeout.
 pub(crate) fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     let error = error.downcast_ref::<io::Error>().or_else(|| {
         let source = error.source();
@@ -151,12 +151,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_disconnected() {
+    async fn client_that_does_not_read_is_disconnected() {
         let (near, mut far) = tokio::io::duplex(64);
         let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
         let slot = Arc::new(slot);
         let mut near = WriteTimeout::new(near, TIMEOUT, slot.clone(), budget());
-        // A slow client may take its time as long as it reads something now and then.
+        // A slow client is not disconnected as long as it reads something within each timeout.
         let slow = tokio::spawn(async move {
             let mut byte = [0];
             for _ in 0..10 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_disconnected_sooner_while_answers_wait_for_room() {
+    async fn client_that_does_not_read_is_disconnected_sooner_while_answers_wait_for_memory() {
         let (near, _far) = tokio::io::duplex(64);
         let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
         let budget = budget();
@@ -193,11 +193,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_the_end_is_disconnected() {
+    async fn client_that_does_not_read_the_end_of_a_stream_is_disconnected() {
         let (mut near, _far) = tokio::io::duplex(1);
         near.write_all(&[1]).await.unwrap();
         let slot = ConnectionSlot::new(Machine::shared(), BootTime::default(), false);
-        // As TLS does, this has something to write before it ends.
+        // Like TLS, this stream has bytes to write when it is shut down.
         let mut near = WriteTimeout::new(BufWriter::new(near), TIMEOUT, Arc::new(slot), budget());
         near.write_all(&[1]).await.unwrap();
         let started = tokio::time::Instant::now();

@@ -1,6 +1,6 @@
-//! What the service has done, in numbers: `GET /metrics`.
+//! Metrics for Prometheus: `GET /metrics`.
 //!
-//! A request costs a few additions. Everything else is worked out when somebody asks.
+//! A request costs a few additions. Everything else is computed when the page is requested.
 
 mod page;
 mod text;
@@ -15,7 +15,7 @@ use crate::refused::Refused;
 use crate::route::Route;
 use crate::service::{Call, Service};
 
-/// What is asked of the service, by one word.
+/// The kind of a request, for metrics, traces and the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Asked {
@@ -33,7 +33,7 @@ pub(crate) enum Asked {
     Remove,
     Claim,
     Requests,
-    /// About the service itself.
+    /// A request about the service itself, or an unknown route.
     Other,
 }
 
@@ -109,12 +109,13 @@ impl From<&Route> for Asked {
     }
 }
 
-/// What the service counts.
+/// Counters and histograms of requests and connections.
 pub(crate) struct Metrics {
-    /// By what was asked, then by what came of it: fine, or one of the troubles.
+    /// By request kind, then by outcome: success first, then each problem type.
     answered: [[Counter; 1 + Trouble::ALL.len()]; Asked::ALL.len()],
-    took: [Histogram; Asked::ALL.len()],
-    waited: Histogram,
+    durations: [Histogram; Asked::ALL.len()],
+    /// Durations of requests with `wait=`.
+    waits: Histogram,
     pub(crate) connected: Counter,
     pub(crate) disconnected: Counter,
     pub(crate) stalled: Counter,
@@ -124,42 +125,42 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         Self {
             answered: std::array::from_fn(|_| Default::default()),
-            took: std::array::from_fn(|_| Histogram::new(Histogram::CALLS)),
-            waited: Histogram::new(Histogram::SPANS),
+            durations: std::array::from_fn(|_| Histogram::new(Histogram::CALLS)),
+            waits: Histogram::new(Histogram::SPANS),
             connected: Counter::default(),
             disconnected: Counter::default(),
             stalled: Counter::default(),
         }
     }
 
-    /// A request was answered.
-    pub(crate) fn answered(&self, asked: Asked, trouble: Option<Trouble>, took: Duration) {
-        let outcome = trouble.map_or(0, |trouble| 1 + trouble as usize);
-        if let Some(count) = self.answered[asked as usize].get(outcome) {
+    /// Counts an answered request.
+    pub(crate) fn answered(&self, kind: Asked, problem: Option<Trouble>, duration: Duration) {
+        let outcome = problem.map_or(0, |problem| 1 + problem as usize);
+        if let Some(count) = self.answered[kind as usize].get(outcome) {
             count.count();
         }
-        self.took[asked as usize].took(took);
+        self.durations[kind as usize].took(duration);
     }
 
-    /// Requests refused because somebody else had it, or because a gate was shut.
+    /// Returns how many requests were refused because the lease was held or the gate was shut.
     pub(crate) fn refusals(&self) -> u64 {
-        let refused = |trouble: Trouble| -> u64 {
+        let refused = |problem: Trouble| -> u64 {
             let outcomes = self.answered.iter();
-            let counts = outcomes.filter_map(|counts| counts.get(1 + trouble as usize));
+            let counts = outcomes.filter_map(|counts| counts.get(1 + problem as usize));
             counts.map(Counter::get).sum()
         };
         refused(Trouble::Held) + refused(Trouble::Throttled)
     }
 
-    /// How many were ready to wait in line, and how long they took together.
+    /// Returns how many requests with `wait=` were answered, and the sum of their durations.
     pub(crate) fn waits(&self) -> (u64, Duration) {
-        let (_, count, micros) = self.waited.read();
+        let (_, count, micros) = self.waits.read();
         (count, Duration::from_micros(micros))
     }
 
-    /// Somebody who was ready to wait in line has an answer.
-    pub(crate) fn waited(&self, span: Duration) {
-        self.waited.took(span);
+    /// Counts an answered request with `wait=`.
+    pub(crate) fn waited(&self, duration: Duration) {
+        self.waits.took(duration);
     }
 }
 

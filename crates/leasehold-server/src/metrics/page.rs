@@ -1,4 +1,4 @@
-//! Every metric there is. `docs/reference/metrics.md` has the same list, and a test compares them.
+//! All metrics. `docs/reference/metrics.md` has the same list, and a test compares them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use crate::audit::Audit;
 use crate::service::Service;
 
 impl Service {
-    /// All metrics, as they are now.
+    /// Returns all metrics.
     pub(super) fn page(&self) -> String {
         let mut page = Page::default();
         self.requests(&mut page);
@@ -26,50 +26,51 @@ impl Service {
     fn requests(&self, page: &mut Page) {
         let metrics = &self.metrics;
         let store = &*self.config.store;
-        let help = "Requests answered, by what was asked and what came of it.";
+        let help = "Requests answered, by operation and outcome.";
         let mut answered = page.metric("leasehold_requests_total", Type::Counter, help);
-        for (asked, outcomes) in Asked::ALL.iter().zip(&metrics.answered) {
-            let words = Trouble::ALL.iter().map(|trouble| trouble.as_str());
-            for (outcome, count) in ["ok"].into_iter().chain(words).zip(outcomes) {
-                // What never happened is told of only as far as somebody will ask for its rate.
+        for (kind, outcomes) in Asked::ALL.iter().zip(&metrics.answered) {
+            let problems = Trouble::ALL.iter().map(|problem| problem.as_str());
+            for (outcome, count) in ["ok"].into_iter().chain(problems).zip(outcomes) {
+                // A success rate can be computed from the start; the many other series begin when they are needed.
                 if outcome == "ok" || count.get() > 0 {
-                    let labels = [("operation", asked.as_str()), ("outcome", outcome)];
+                    let labels = [("operation", kind.as_str()), ("outcome", outcome)];
                     answered.value(&labels, count.get());
                 }
             }
         }
-        let help = "How long requests took, waiting in line included.";
-        let mut took = page.metric("leasehold_request_duration_seconds", Type::Spans, help);
-        for (asked, spans) in Asked::ALL.iter().zip(&metrics.took) {
-            took.histogram(&[("store", store), ("operation", asked.as_str())], spans);
+        let help = "How long requests took, including waits.";
+        let mut took = page.metric("leasehold_request_duration_seconds", Type::Durations, help);
+        for (kind, durations) in Asked::ALL.iter().zip(&metrics.durations) {
+            let labels = [("store", store), ("operation", kind.as_str())];
+            took.histogram(&labels, durations);
         }
-        let help = "How long those took that were ready to wait in line, whatever they got.";
-        let mut waited = page.metric("leasehold_wait_duration_seconds", Type::Spans, help);
-        waited.histogram(&[], &metrics.waited);
+        let help = "How long requests with wait= took, whatever their outcome.";
+        let mut waits = page.metric("leasehold_wait_duration_seconds", Type::Durations, help);
+        waits.histogram(&[], &metrics.waits);
     }
 
     fn leases(&self, page: &mut Page) {
         let stats = self.engine.stats();
         let measures = self.engine.measures();
-        let help = "Who waits in line for a lease now.";
+        let help = "Requests that wait for a lease now.";
         let mut waiters = page.metric("leasehold_waiters", Type::Gauge, help);
         waiters.value(&[], stats.waiters);
-        let help = "Leases held now, of the names in the cache of this service.";
+        let help = "Leases held now, among the names in the cache of this service.";
         let mut held = page.metric("leasehold_held_leases", Type::Gauge, help);
         held.value(&[], self.engine.held());
-        let help = "How long leases were held whose end this service wrote, by how they ended.";
-        let mut spans = page.metric("leasehold_hold_duration_seconds", Type::Spans, help);
-        for (how, span) in ENDINGS.iter().zip(&measures.held) {
-            spans.histogram(&[("how", how)], span);
+        let help = "How long leases were held, for leases whose end this service wrote, by how they ended.";
+        let mut held = page.metric("leasehold_hold_duration_seconds", Type::Durations, help);
+        for (how, durations) in ENDINGS.iter().zip(&measures.held) {
+            held.histogram(&[("how", how)], durations);
         }
-        let help = "Leases that ended against their holder's will: expired, or broken.";
+        let help = "Leases that ended without a release by their holder: expired or broken.";
         let mut lost = page.metric("leasehold_lost_leases_total", Type::Counter, help);
-        for (how, span) in ENDINGS.iter().zip(&measures.held) {
+        for (how, durations) in ENDINGS.iter().zip(&measures.held) {
             if ["expired", "broken"].contains(how) {
-                lost.value(&[("how", how)], span.read().1);
+                lost.value(&[("how", how)], durations.read().1);
             }
         }
-        let help = "Operations that wait to be written now.";
+        let help = "Operations that are queued to be written now.";
         let mut queued = page.metric("leasehold_queued_operations", Type::Gauge, help);
         queued.value(&[], stats.queued);
         let help = "Records in the cache now.";
@@ -81,15 +82,19 @@ impl Service {
         let stats = self.engine.stats();
         let measures = self.engine.measures();
         let store = &*self.config.store;
-        let help = "How long calls of the store took.";
-        let mut calls = page.metric("leasehold_store_call_duration_seconds", Type::Spans, help);
+        let help = "How long store calls took.";
+        let mut calls = page.metric(
+            "leasehold_store_call_duration_seconds",
+            Type::Durations,
+            help,
+        );
         let by_call = [
             ("load", &measures.load),
             ("swap", &measures.swap),
             ("find", &measures.find),
         ];
-        for (call, spans) in by_call {
-            calls.histogram(&[("store", store), ("call", call)], spans);
+        for (call, durations) in by_call {
+            calls.histogram(&[("store", store), ("call", call)], durations);
         }
         let help = "How many records were written together.";
         let mut batches = page.metric("leasehold_batch_size", Type::Sizes, help);
@@ -97,22 +102,22 @@ impl Service {
         let help = "Records written.";
         let mut writes = page.metric("leasehold_writes_total", Type::Counter, help);
         writes.value(&[], stats.writes);
-        let help = "Writes that lost against another service's.";
+        let help = "Writes that conflicted with another service's write, and were retried.";
         let mut conflicts = page.metric("leasehold_conflicts_total", Type::Counter, help);
         conflicts.value(&[], stats.conflicts);
-        let help = "Calls of the store that failed, and how.";
+        let help = "Store calls that failed, by kind of error.";
         let mut errors = page.metric("leasehold_store_errors_total", Type::Counter, help);
         for (kind, count) in FAILURES.iter().zip(&measures.failures) {
             errors.value(&[("kind", kind)], count.get());
         }
-        let help = "Whether the store answers, as its last calls showed.";
+        let help = "Whether the store answers, according to its last calls.";
         let mut up = page.metric("leasehold_store_up", Type::Gauge, help);
         up.value(&[], u8::from(!measures.store.is_failing()));
     }
 
     fn audit(&self, page: &mut Page) {
         let audit = self.config.audit.as_ref();
-        let help = "Times that the audit log could not be written.";
+        let help = "How often the audit log could not be written.";
         let mut failures = page.metric("leasehold_audit_failures_total", Type::Counter, help);
         failures.value(&[], audit.map_or(0, Audit::failures));
         let help =
@@ -125,17 +130,18 @@ impl Service {
         let known = self.engine.store_time();
         let [earliest, latest] = [known.earliest, known.latest].map(|time| time.as_micros());
         let bound = (latest - earliest) as f64 / 2e6;
-        // Only to show how far it is off: nothing is decided by this clock.
+        // Only for display: no decision depends on the wall clock.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let wall = wall.unwrap_or_default().as_micros() as f64 / 1e6;
         let offset = earliest as f64 / 1e6 + bound - wall;
-        let help = "The store's time minus this machine's wall clock, on which nothing depends.";
+        let help =
+            "The store's time minus this machine's wall clock. No lease depends on the latter.";
         let mut offsets = page.metric("leasehold_clock_offset_seconds", Type::Gauge, help);
         offsets.value(&[], offset);
-        let help = "How far the store's time may be from what it is taken to be, either way.";
+        let help = "The error bound of the estimated store time, either way.";
         let mut bounds = page.metric("leasehold_clock_error_seconds", Type::Gauge, help);
         bounds.value(&[], bound);
-        let help = "How often the store's clock was seen to step.";
+        let help = "How often a step of the store's clock was noticed.";
         let mut steps = page.metric("leasehold_clock_steps_total", Type::Counter, help);
         steps.value(&[], self.engine.measures().steps.get());
     }
@@ -145,35 +151,34 @@ impl Service {
         let accepted = metrics.connected.get();
         let open = accepted.saturating_sub(metrics.disconnected.get());
         let help = "Connections open now.";
-        let mut now = page.metric("leasehold_connections", Type::Gauge, help);
-        now.value(&[], open);
+        let mut connections = page.metric("leasehold_connections", Type::Gauge, help);
+        connections.value(&[], open);
         let help = "Connections accepted.";
-        let mut all = page.metric("leasehold_connections_total", Type::Counter, help);
-        all.value(&[], accepted);
+        let mut total = page.metric("leasehold_connections_total", Type::Counter, help);
+        total.value(&[], accepted);
         let help = "Connections closed because their client did not read.";
         let mut stalled = page.metric("leasehold_stalled_connections_total", Type::Counter, help);
         stalled.value(&[], metrics.stalled.get());
-        let connections = &self.connections;
         let help = "Idle connections closed because there were too many.";
         let mut displaced =
             page.metric("leasehold_displaced_connections_total", Type::Counter, help);
-        displaced.value(&[], connections.displaced.get());
+        displaced.value(&[], self.connections.displaced.get());
         let help = "Connections refused because there were too many, and none was idle.";
         let mut refused = page.metric("leasehold_refused_connections_total", Type::Counter, help);
-        refused.value(&[], connections.refused.get());
+        refused.value(&[], self.connections.refused.get());
         let help = "Bytes of large answers that are being made or not read yet.";
         let mut answers = page.metric("leasehold_answer_bytes", Type::Gauge, help);
         answers.value(&[], self.answers.used());
-        let help = "Who subscribes to events now.";
+        let help = "Subscribers to events now.";
         let mut subscribers = page.metric("leasehold_event_subscribers", Type::Gauge, help);
         subscribers.value(&[], events.subscribers);
-        let help = "Events told to subscribers, each counted once.";
-        let mut told = page.metric("leasehold_events_total", Type::Counter, help);
-        told.value(&[], events.told);
-        let help = "How often a subscriber was told that it had missed events.";
+        let help = "Events sent to subscribers, each counted once.";
+        let mut published = page.metric("leasehold_events_total", Type::Counter, help);
+        published.value(&[], events.published);
+        let help = "How often a subscriber was sent missed.";
         let mut missed = page.metric("leasehold_events_missed_total", Type::Counter, help);
         missed.value(&[], events.missed);
-        let help = "What runs here.";
+        let help = "The version of the service and the scheme of its store's URL. Always 1.";
         let mut info = page.metric("leasehold_info", Type::Gauge, help);
         let version = env!("CARGO_PKG_VERSION");
         info.value(&[("version", version), ("store", &self.config.store)], 1);

@@ -1,17 +1,17 @@
-//! Metrics as Prometheus reads them: its text format, version 0.0.4.
+//! Encodes metrics in Prometheus' text format, version 0.0.4.
 
 use std::fmt::{Display, Write as _};
 
 use leasehold::measure::Histogram;
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Counter,
     Gauge,
-    /// Of spans, told in seconds.
-    Spans,
-    /// Of whole numbers.
+    /// A histogram of durations: recorded in microseconds, written in seconds.
+    Durations,
+    /// A histogram of whole numbers.
     Sizes,
 }
 
@@ -20,18 +20,18 @@ impl Type {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
-            Self::Spans | Self::Sizes => "histogram",
+            Self::Durations | Self::Sizes => "histogram",
         }
     }
 }
 
-/// A page of metrics, written one after the other. Labels have words of our own as values: nothing needs escaping.
+/// A page of metrics. Label values are the service's own words, so that none needs escaping.
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
 }
 
-/// Where the values of one metric go.
+/// Writes the values of one metric.
 pub(super) struct Values<'p> {
     page: &'p mut Page,
     name: &'static str,
@@ -39,11 +39,14 @@ pub(super) struct Values<'p> {
 }
 
 impl Page {
-    /// Begins a metric.
+    /// Writes the header of a metric, and returns the writer of its values.
     pub(super) fn metric(&mut self, name: &'static str, kind: Type, help: &str) -> Values<'_> {
-        let word = kind.as_str();
-        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {word}\n");
-        let unit = if kind == Type::Spans { 1e6 } else { 1.0 };
+        let type_name = kind.as_str();
+        let _ = write!(
+            self.text,
+            "# HELP {name} {help}\n# TYPE {name} {type_name}\n"
+        );
+        let unit = if kind == Type::Durations { 1e6 } else { 1.0 };
         let page = self;
         Values { page, name, unit }
     }
@@ -53,7 +56,7 @@ impl Page {
     }
 }
 
-/// Labels, as in `[("store", "memory")]`.
+/// Names and values of labels, such as `[("store", "memory")]`.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Values<'_> {
@@ -61,10 +64,10 @@ impl Values<'_> {
         self.line("", labels, None, value);
     }
 
-    /// A histogram; nothing where there is nothing in it yet but labels that say of what.
+    /// Writes the buckets, the sum and the count of a histogram.
     pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
-        let (below, count, sum) = histogram.read();
-        for (bound, count) in below {
+        let (buckets, count, sum) = histogram.read();
+        for (bound, count) in buckets {
             let bound = (bound as f64 / self.unit).to_string();
             self.line("_bucket", labels, Some(&bound), count);
         }
@@ -81,9 +84,9 @@ impl Values<'_> {
             .iter()
             .copied()
             .chain(bound.map(|bound| ("le", bound)));
-        for (index, (label, word)) in labels.enumerate() {
-            let before = if index == 0 { '{' } else { ',' };
-            let _ = write!(text, "{before}{label}=\"{word}\"");
+        for (index, (label, value)) in labels.enumerate() {
+            let separator = if index == 0 { '{' } else { ',' };
+            let _ = write!(text, "{separator}{label}=\"{value}\"");
         }
         if text.ends_with('"') {
             text.push('}');
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_as_the_format_says() {
+    fn metrics_are_encoded_in_the_text_format() {
         let mut page = Page::default();
         let mut sizes = page.metric("sizes", Type::Sizes, "How many.");
         let histogram = Histogram::new(&[1, 10]);
@@ -105,9 +108,9 @@ mod tests {
         sizes.histogram(&[("of", "x")], &histogram);
         let spans = Histogram::new(&[50, 2_500_000]);
         spans.add(1_500_000);
-        page.metric("spans", Type::Spans, "How long.")
+        page.metric("spans", Type::Durations, "How long.")
             .histogram(&[], &spans);
-        page.metric("now", Type::Gauge, "What is.").value(&[], 7);
+        page.metric("now", Type::Gauge, "How much.").value(&[], 7);
         assert_eq!(
             page.into_text(),
             "# HELP sizes How many.\n# TYPE sizes histogram\n\
@@ -116,7 +119,7 @@ mod tests {
              # HELP spans How long.\n# TYPE spans histogram\n\
              spans_bucket{le=\"0.00005\"} 0\nspans_bucket{le=\"2.5\"} 1\n\
              spans_bucket{le=\"+Inf\"} 1\nspans_sum 1.5\nspans_count 1\n\
-             # HELP now What is.\n# TYPE now gauge\nnow 7\n"
+             # HELP now How much.\n# TYPE now gauge\nnow 7\n"
         );
     }
 }

@@ -1,31 +1,32 @@
-//! The document, made of the tables.
+//! Builds the document from the tables of operations, parameters and schemas.
 
 use std::collections::BTreeMap;
 
 use leasehold::wire::Trouble;
 use serde_json::{Map, Value, json};
 
-use super::operations::{ALWAYS, Answered, Body, GUARDED, OPERATIONS, Operation, SENT, STORED};
+use super::operations::{ALWAYS, Body, GUARDED, OPERATIONS, Operation, ResponseBody, SENT, STORED};
 use super::parameters::{self, Parameter};
 use super::schemas::{self, Schema, reference};
 use crate::connections::PROBES;
 use crate::query::Query;
 use crate::route::Route;
 
-const ABOUT: &str = "Leases with fencing tokens on the database you already run. Times are RFC 3339 in the store's time, spans \
-    in answers are whole milliseconds, spans in requests are written `500ms`, `30s`, `5m`, `2h` or `1d`. Every route with a \
-    name in its path also takes it as `?name=`, with that segment left out: `x-by-query` has that form. Unknown parameters \
-    are refused. Where access control is on, `x-scopes` has the scopes one of which a token needs: on the name, or on each of several; \
-    on a part of what starts with the prefix, which is then all that is seen; without either, on every name. An empty list takes \
-    any token, and no list none.";
+const DESCRIPTION: &str = "Leases with fencing tokens on the database you already run. Times are in RFC 3339 and in the \
+    store's time. Durations in answers are integers in milliseconds. Durations in requests are written `500ms`, `30s`, `5m`, \
+    `2h` or `1d`. A route with a name in its path also takes the name as `?name=`, without that segment: `x-by-query` is that \
+    form. Unknown parameters are refused. If access control is on, a token requires one of the scopes in `x-scopes`. `{name}` \
+    stands for the name, or for each of several names. `{prefix}` stands for a part of the names with the prefix: the answer \
+    contains only that part. A scope without either stands for every name. An empty list requires any token. Without a list no \
+    token is required.";
 
-/// The document.
+/// Builds the document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
     for operation in OPERATIONS {
         for (index, method) in operation.methods.iter().enumerate() {
             let path = paths.entry(operation.path).or_insert_with(|| json!({}));
-            path[*method] = described(operation, method, index > 0);
+            path[*method] = operation_object(operation, method, index > 0);
         }
     }
     let parameters = parameters::all().into_iter().map(|parameter| {
@@ -39,7 +40,7 @@ pub(super) fn document() -> Value {
     schemas.insert(
         "HeartbeatAnswer".into(),
         json!({
-            "description": "What came of one heartbeat.",
+            "description": "The result of one heartbeat: the renewed lease, or a problem.",
             "oneOf": [
                 {"type": "object", "properties": {"lease": reference("Lease")}, "required": ["lease"]},
                 {"type": "object", "properties": {"problem": reference("Problem")}, "required": ["problem"]},
@@ -51,34 +52,34 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "Leasehold",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": ABOUT,
+            "description": DESCRIPTION,
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
         "tags": [
-            {"name": "locks", "description": "Leases, alone or shared."},
+            {"name": "locks", "description": "Leases, exclusive or shared."},
             {"name": "items", "description": "Work items: locks with a state."},
-            {"name": "gates", "description": "At most once in a while, for a whole fleet."},
-            {"name": "service", "description": "The service itself."},
+            {"name": "gates", "description": "Gates: at most one pass per period, for a whole fleet."},
+            {"name": "service", "description": "The service itself: events, health, metrics, sessions, documents."},
         ],
         "paths": paths,
         "components": {
             "parameters": parameters.collect::<Map<_, _>>(),
             "schemas": schemas,
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "A token of `leasehold token create`."},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-session", "description": "A session of `/login`; under TLS it is called `__Host-leasehold-session`."},
+                "token": {"type": "http", "scheme": "bearer", "description": "A token, created by `leasehold token create`."},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "leasehold-session", "description": "A session, opened by `/login`. With TLS the cookie is named `__Host-leasehold-session`."},
             },
         },
     })
 }
 
-fn described(operation: &Operation, method: &str, again: bool) -> Value {
-    let suffix = if again { "Put" } else { "" };
+fn operation_object(operation: &Operation, method: &str, is_alias: bool) -> Value {
+    let suffix = if is_alias { "Put" } else { "" };
     let parameters = operation.parameters.iter();
     let parameters =
         parameters.map(|key| json!({"$ref": format!("#/components/parameters/{key}")}));
     let scopes = route(method, operation.path).need().scopes();
-    let mut described = json!({
+    let mut object = json!({
         "operationId": format!("{}{suffix}", operation.id),
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -86,114 +87,116 @@ fn described(operation: &Operation, method: &str, again: bool) -> Value {
         "responses": responses(operation, scopes.is_some()),
     });
     if let Some(scopes) = scopes {
-        described["x-scopes"] = scopes.into();
+        object["x-scopes"] = scopes.into();
     }
-    if again {
-        described["description"] = "The same as by POST.".into();
+    if is_alias {
+        object["description"] = "An alias of the POST operation.".into();
     }
     if let Some(by_query) = operation.by_query {
-        described["x-by-query"] = by_query.into();
+        object["x-by-query"] = by_query.into();
     }
     let content = match operation.body {
-        _ if method == "get" || method == "delete" => return described,
-        Body::None => return described,
+        _ if method == "get" || method == "delete" => return object,
+        Body::None => return object,
         Body::Text => json!({"text/plain": {
             "schema": {"type": "string", "maxLength": leasehold::core::limits::MAX_BODY_BYTES},
             "example": "step 3",
         }}),
         Body::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
     };
-    described["requestBody"] = json!({"content": content});
-    described
+    object["requestBody"] = json!({"content": content});
+    object
 }
 
-/// The route of an operation's path, or of its other form.
+/// Returns the route of an operation's path, or of its form with `?name=`.
 pub(super) fn route(method: &str, template: &str) -> Route {
     let target = template.replace("{fence}", "7");
     let target = target.replace("{name}", "x").replace("{id}", "x");
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let found = Query::parse(Some(query)).ok().and_then(|query| {
+    let route = Query::parse(Some(query)).ok().and_then(|query| {
         let method = method.to_uppercase().parse().ok()?;
         Route::find(&method, path, &query).ok()
     });
-    found.unwrap_or_else(|| panic!("`{template}` is no route"))
+    route.unwrap_or_else(|| panic!("no route for `{template}`"))
 }
 
-fn responses(operation: &Operation, guarded: bool) -> Value {
+fn responses(operation: &Operation, is_guarded: bool) -> Value {
     let mut responses = Map::new();
-    let ok = match operation.answer {
-        Answered::Json([schema]) => json!({"application/json": {"schema": reference(schema)}}),
-        Answered::Json(schemas) => {
+    let content = match operation.response {
+        ResponseBody::Json([schema]) => json!({"application/json": {"schema": reference(schema)}}),
+        ResponseBody::Json(schemas) => {
             let any = schemas.iter().map(|schema| reference(schema));
             json!({"application/json": {"schema": {"anyOf": any.collect::<Vec<_>>()}}})
         }
-        Answered::Other(content_type) => json!({content_type: {}}),
+        ResponseBody::Other(content_type) => json!({content_type: {}}),
     };
-    let done = json!({"description": "Done.", "content": ok});
-    responses.insert("200".into(), done);
+    let ok = json!({"description": "Success.", "content": content});
+    responses.insert("200".into(), ok);
     let mut by_status = BTreeMap::<u16, Vec<Trouble>>::new();
-    for trouble in troubles(operation, guarded) {
-        by_status.entry(trouble.status()).or_default().push(trouble);
+    for problem in problem_types(operation, is_guarded) {
+        by_status.entry(problem.status()).or_default().push(problem);
     }
-    let large = "The head is larger than the service takes: 16 KiB, unless it says otherwise.";
-    let mut too_large = problem(&[Trouble::TooLarge]);
-    too_large["description"] = large.into();
+    let mut too_large = problem_response(&[Trouble::TooLarge]);
+    let description =
+        "The head of the request is larger than the limit, which is 16 KiB by default.";
+    too_large["description"] = description.into();
     responses.insert("431".into(), too_large);
-    for (status, troubles) in by_status {
-        responses.insert(status.to_string(), problem(&troubles));
+    for (status, problems) in by_status {
+        responses.insert(status.to_string(), problem_response(&problems));
     }
     responses.into()
 }
 
-/// Everything that may be wrong with a request.
-fn troubles(operation: &Operation, guarded: bool) -> Vec<Trouble> {
-    let mut troubles = [ALWAYS, operation.troubles].concat();
+/// Returns all problem types that an operation may answer with.
+fn problem_types(operation: &Operation, is_guarded: bool) -> Vec<Trouble> {
+    let mut problems = [ALWAYS, operation.problems].concat();
     if matches!(operation.tag, "locks" | "items" | "gates") {
-        troubles.extend(STORED);
+        problems.extend(STORED);
     }
-    if guarded {
-        troubles.extend(GUARDED);
+    if is_guarded {
+        problems.extend(GUARDED);
     }
-    // Too many requests of a token, or too many connections.
-    if guarded || !PROBES.contains(&operation.path) {
-        troubles.push(Trouble::TooManyRequests);
+    // Too many requests with a token, or too many connections.
+    if is_guarded || !PROBES.contains(&operation.path) {
+        problems.push(Trouble::TooManyRequests);
     }
     if operation.methods != ["get"] && operation.methods != ["delete"] {
-        troubles.extend(SENT);
+        problems.extend(SENT);
     }
-    troubles
+    problems
 }
 
-fn problem(troubles: &[Trouble]) -> Value {
-    let titles: Vec<_> = troubles.iter().map(|trouble| trouble.title()).collect();
-    let words: Vec<_> = troubles.iter().map(|trouble| trouble.as_str()).collect();
-    let only = json!({"properties": {"type": {"enum": words}}});
-    let mut problem = json!({
+fn problem_response(problems: &[Trouble]) -> Value {
+    let titles: Vec<_> = problems.iter().map(|problem| problem.title()).collect();
+    let types: Vec<_> = problems.iter().map(|problem| problem.as_str()).collect();
+    let only = json!({"properties": {"type": {"enum": types}}});
+    let mut response = json!({
         "description": format!("{}.", titles.join(", or ")),
         "content": {"application/problem+json": {
             "schema": {"allOf": [reference("Problem"), only]},
         }},
     });
-    let waits = [
+    let with_retry_after = [
         Trouble::Held,
         Trouble::Throttled,
         Trouble::TooManyRequests,
         Trouble::StoreUnavailable,
     ];
-    if troubles.iter().any(|trouble| waits.contains(trouble)) {
-        problem["headers"] = json!({"Retry-After": {
-            "description": "When to come back, in seconds.",
+    let mut problems = problems.iter();
+    if problems.any(|problem| with_retry_after.contains(problem)) {
+        response["headers"] = json!({"Retry-After": {
+            "description": "When to retry, in seconds.",
             "schema": {"type": "integer", "minimum": 0},
         }});
     }
-    problem
+    response
 }
 
 fn parameter_object(parameter: Parameter) -> Value {
     let mut object = json!({
         "name": parameter.name,
-        "in": parameter.place.as_str(),
-        "description": parameter.about,
+        "in": parameter.location.as_str(),
+        "description": parameter.description,
         "schema": parameter.schema,
     });
     if parameter.required {
@@ -209,16 +212,16 @@ fn schema_object(schema: Schema) -> Value {
     let required: Vec<_> = schema
         .members
         .iter()
-        .filter_map(|(name, always, _)| always.then_some(*name))
+        .filter_map(|(name, is_required, _)| is_required.then_some(*name))
         .collect();
     let properties: Map<_, _> = schema
         .members
         .into_iter()
-        .map(|(name, _, of)| (name.to_owned(), of))
+        .map(|(name, _, member)| (name.to_owned(), member))
         .collect();
     json!({
         "type": "object",
-        "description": schema.about,
+        "description": schema.description,
         "properties": properties,
         "required": required,
         "additionalProperties": false,

@@ -1,14 +1,14 @@
-//! What the service takes and answers, for programs and for people: `GET /openapi.json`, and a page at `/docs`.
+//! The OpenAPI document: `GET /openapi.json`, and the page at `/docs` that shows it.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
-//! | `operations.rs` | every route, with its parameters and what it answers |
-//! | `parameters.rs` | every parameter |
-//! | `schemas/` | every body that is JSON, with an example |
-//! | `build.rs` | the document made of them |
-//! | `page/` | the page that shows it |
+//! | `operations.rs` | all routes, with their parameters and responses |
+//! | `parameters.rs` | all parameters |
+//! | `schemas/` | all JSON bodies, with examples |
+//! | `build.rs` | builds the document from them |
+//! | `page/` | the page that shows the document |
 //!
-//! Tests compare all of them with what the routes, the handlers and the wire types do.
+//! Tests compare them with the routes, the handlers and the wire types.
 
 mod build;
 mod operations;
@@ -25,16 +25,16 @@ use crate::answer::{self, Answer};
 use crate::refused::Refused;
 use crate::service::{Call, Service};
 
-/// Only what comes from here, and no script or style within the page.
+/// Allows only resources of this service, and no inline scripts or styles.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
 );
 
-/// The document, made when it is first asked for.
+/// The document, built at the first request.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| build::document().to_string());
 
-/// A part of the page.
+/// A file of the documentation page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Page,

@@ -1,64 +1,64 @@
-//! Every route, with its parameters and what it answers.
+//! All routes, with their parameters and responses.
 
 use leasehold::wire::Trouble;
 
-/// One thing that can be asked.
+/// An operation of the API.
 pub(super) struct Operation {
-    /// The first of them has this id, a second one `Put` behind it.
+    /// The operation id with the first method. With a second method, `Put` is appended.
     pub(super) id: &'static str,
     pub(super) methods: &'static [&'static str],
     pub(super) path: &'static str,
-    /// The same with the name as a parameter, for names that URLs mangle.
+    /// The path with the name as a parameter, for names that a proxy may change in a path.
     pub(super) by_query: Option<&'static str>,
     pub(super) tag: &'static str,
     pub(super) summary: &'static str,
     pub(super) parameters: &'static [&'static str],
     pub(super) body: Body,
-    pub(super) answer: Answered,
-    /// What may be wrong, but for what always may.
-    pub(super) troubles: &'static [Trouble],
+    pub(super) response: ResponseBody,
+    /// Problem types beyond those that are derived from the tag, the method and the required scopes.
+    pub(super) problems: &'static [Trouble],
 }
 
-/// What a request's body is.
+/// The body of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Body {
     None,
-    /// Text that is kept, at most 64 KiB.
+    /// Text of at most 64 KiB, which is stored.
     Text,
-    /// JSON of this schema, which may be left out.
+    /// JSON of this schema; optional.
     Json(&'static str),
 }
 
-/// What the answer is when all is well.
+/// The body of a successful response.
 #[derive(Clone, Copy)]
-pub(super) enum Answered {
+pub(super) enum ResponseBody {
     /// JSON of one of these schemas.
     Json(&'static [&'static str]),
-    /// Something else, of this type.
+    /// Another content type.
     Other(&'static str),
 }
 
-/// What may be wrong with every request.
+/// The problem types of all requests.
 pub(super) const ALWAYS: &[Trouble] = &[Trouble::BadRequest];
-/// What may be wrong with every request that needs the store.
+/// The problem types of requests that use the store.
 pub(super) const STORED: &[Trouble] = &[
     Trouble::StoreUnavailable,
     Trouble::Indeterminate,
     Trouble::Corrupt,
 ];
-/// What may be wrong with every request that takes a token.
+/// The problem types of requests that require a token.
 pub(super) const GUARDED: &[Trouble] = &[Trouble::Unauthorized, Trouble::Denied];
-/// What may be wrong with every request that has a body.
+/// The problem types of requests that may have a body.
 pub(super) const SENT: &[Trouble] = &[Trouble::RequestTimeout, Trouble::TooLarge];
 
 const WRITE: &[&str] = &["post", "put"];
 const READ: &[&str] = &["get"];
 const DELETE: &[&str] = &["delete"];
 
-use Answered::{Json as Answers, Other};
 use Body::{Json, Text};
+use ResponseBody::{Json as JsonResponse, Other};
 
-/// Defaults for what most have in common.
+/// Defaults.
 const PLAIN: Operation = Operation {
     id: "",
     methods: READ,
@@ -68,11 +68,10 @@ const PLAIN: Operation = Operation {
     summary: "",
     parameters: &[],
     body: Body::None,
-    answer: Other("text/plain"),
-    troubles: &[],
+    response: Other("text/plain"),
+    problems: &[],
 };
 
-/// All of them.
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation {
         id: "acquire",
@@ -80,7 +79,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}",
         by_query: Some("/locks?name={name}"),
         tag: "locks",
-        summary: "Take a lease",
+        summary: "Acquire a lease",
         parameters: &[
             "name",
             "nonce",
@@ -92,8 +91,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "sharers",
             "own-fence",
         ],
-        answer: Answers(&["Lease"]),
-        troubles: &[Trouble::Held],
+        response: JsonResponse(&["Lease"]),
+        problems: &[Trouble::Held],
         ..PLAIN
     },
     Operation {
@@ -101,11 +100,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         methods: WRITE,
         path: "/locks",
         tag: "locks",
-        summary: "Take several leases, all or none",
+        summary: "Acquire several leases, all or none",
         parameters: &["names", "nonce", "Leasehold-Nonce", "ttl", "wait", "owner"],
         body: Json("Names"),
-        answer: Answers(&["NamedLeases", "Lease"]),
-        troubles: &[Trouble::Held],
+        response: JsonResponse(&["NamedLeases", "Lease"]),
+        problems: &[Trouble::Held],
         ..PLAIN
     },
     Operation {
@@ -114,10 +113,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}/{fence}/heartbeat",
         by_query: Some("/locks/{fence}/heartbeat?name={name}"),
         tag: "locks",
-        summary: "Go on holding",
+        summary: "Renew a lease",
         parameters: &["name", "fence", "ttl"],
-        answer: Answers(&["Lease"]),
-        troubles: &[Trouble::Fenced, Trouble::Expired],
+        response: JsonResponse(&["Lease"]),
+        problems: &[Trouble::Fenced, Trouble::Expired],
         ..PLAIN
     },
     Operation {
@@ -125,10 +124,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         methods: WRITE,
         path: "/heartbeats",
         tag: "locks",
-        summary: "Go on holding many",
+        summary: "Renew many leases",
         parameters: &["within"],
         body: Json("Heartbeats"),
-        answer: Answers(&["HeartbeatsAnswer"]),
+        response: JsonResponse(&["HeartbeatsAnswer"]),
         ..PLAIN
     },
     Operation {
@@ -136,9 +135,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         methods: WRITE,
         path: "/requests",
         tag: "locks",
-        summary: "Send many requests in one",
+        summary: "Send many requests as one",
         body: Json("Requests"),
-        answer: Answers(&["Answers"]),
+        response: JsonResponse(&["Answers"]),
         ..PLAIN
     },
     Operation {
@@ -147,11 +146,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}/{fence}",
         by_query: Some("/locks/{fence}?name={name}"),
         tag: "locks",
-        summary: "Write the body or the state, and go on holding or let go",
+        summary: "Update the body or the state; keep or release the lease",
         parameters: &["name", "fence", "keep", "new-state", "release"],
         body: Text,
-        answer: Answers(&["Lease", "Released"]),
-        troubles: &[Trouble::Fenced, Trouble::Expired],
+        response: JsonResponse(&["Lease", "Released"]),
+        problems: &[Trouble::Fenced, Trouble::Expired],
     },
     Operation {
         id: "release",
@@ -159,9 +158,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}/{fence}",
         by_query: Some("/locks/{fence}?name={name}"),
         tag: "locks",
-        summary: "Let go, by the fence",
+        summary: "Release a lease by its fence",
         parameters: &["name", "fence"],
-        answer: Answers(&["Released"]),
+        response: JsonResponse(&["Released"]),
         ..PLAIN
     },
     Operation {
@@ -170,9 +169,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}",
         by_query: Some("/locks?name={name}"),
         tag: "locks",
-        summary: "Let go, by the nonce",
+        summary: "Release a lease by its nonce",
         parameters: &["name", "nonce", "Leasehold-Nonce"],
-        answer: Answers(&["Released"]),
+        response: JsonResponse(&["Released"]),
         ..PLAIN
     },
     Operation {
@@ -181,7 +180,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}/break",
         by_query: Some("/locks/break?name={name}"),
         tag: "locks",
-        summary: "End somebody's lease; with parameters, or with the same as a body",
+        summary: "Break a lease; the options are parameters or a JSON body",
         parameters: &[
             "name",
             "broken-fence",
@@ -192,27 +191,27 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "now",
         ],
         body: Json("BreakHow"),
-        answer: Answers(&["Broken"]),
-        troubles: &[Trouble::Fenced, Trouble::Expired],
+        response: JsonResponse(&["Broken"]),
+        problems: &[Trouble::Fenced, Trouble::Expired],
     },
     Operation {
         id: "show",
         path: "/locks/{name}",
         by_query: Some("/locks?name={name}"),
         tag: "locks",
-        summary: "Look at one name",
+        summary: "Show a name",
         parameters: &["name"],
-        answer: Answers(&["LockView"]),
-        troubles: &[Trouble::NotFound],
+        response: JsonResponse(&["LockView"]),
+        problems: &[Trouble::NotFound],
         ..PLAIN
     },
     Operation {
         id: "list",
         path: "/locks",
         tag: "locks",
-        summary: "Look at many names",
+        summary: "List names",
         parameters: &["prefix", "state", "held", "cursor", "page", "bodies"],
-        answer: Answers(&["Locks"]),
+        response: JsonResponse(&["Locks"]),
         ..PLAIN
     },
     Operation {
@@ -220,9 +219,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/locks/{name}/history",
         by_query: Some("/locks/history?name={name}"),
         tag: "locks",
-        summary: "Look at who held one name since the service started",
+        summary: "Show the recent hold periods of a name",
         parameters: &["name"],
-        answer: Answers(&["History"]),
+        response: JsonResponse(&["History"]),
         ..PLAIN
     },
     Operation {
@@ -231,11 +230,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/items/{name}",
         by_query: Some("/items?name={name}"),
         tag: "items",
-        summary: "Create a work item, or put it into another state; without a body it keeps its own",
+        summary: "Create a work item or change its state; without a body, its body is kept",
         parameters: &["name", "item-state", "empty", "nonce", "Leasehold-Nonce"],
         body: Text,
-        answer: Answers(&["Stored"]),
-        troubles: &[Trouble::Held],
+        response: JsonResponse(&["Stored"]),
+        problems: &[Trouble::Held],
     },
     Operation {
         id: "removeItem",
@@ -245,8 +244,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         tag: "items",
         summary: "Empty a work item",
         parameters: &["name"],
-        answer: Answers(&["Removed"]),
-        troubles: &[Trouble::Held],
+        response: JsonResponse(&["Removed"]),
+        problems: &[Trouble::Held],
         ..PLAIN
     },
     Operation {
@@ -254,7 +253,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         methods: WRITE,
         path: "/claims",
         tag: "items",
-        summary: "Lease the next items of a state",
+        summary: "Claim the next work items of a state",
         parameters: &[
             "item-state",
             "prefix",
@@ -265,7 +264,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "Leasehold-Nonce",
             "wait",
         ],
-        answer: Answers(&["Items"]),
+        response: JsonResponse(&["Items"]),
         ..PLAIN
     },
     Operation {
@@ -274,10 +273,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates/{id}",
         by_query: Some("/gates?name={id}"),
         tag: "gates",
-        summary: "Pass a gate, which is shut for a while then",
+        summary: "Pass a gate and shut it for a period",
         parameters: &["id", "every", "nonce", "Leasehold-Nonce", "owner", "wait"],
-        answer: Answers(&["Lease"]),
-        troubles: &[Trouble::Throttled],
+        response: JsonResponse(&["Lease"]),
+        problems: &[Trouble::Throttled],
         ..PLAIN
     },
     Operation {
@@ -286,9 +285,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates/{id}/{fence}",
         by_query: Some("/gates/{fence}?name={id}"),
         tag: "gates",
-        summary: "Open a gate again, by the fence",
+        summary: "Open a gate by its fence",
         parameters: &["id", "fence"],
-        answer: Answers(&["Released"]),
+        response: JsonResponse(&["Released"]),
         ..PLAIN
     },
     Operation {
@@ -297,9 +296,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates/{id}",
         by_query: Some("/gates?name={id}"),
         tag: "gates",
-        summary: "Open a gate again, by the nonce",
+        summary: "Open a gate by its nonce",
         parameters: &["id", "nonce", "Leasehold-Nonce"],
-        answer: Answers(&["Released"]),
+        response: JsonResponse(&["Released"]),
         ..PLAIN
     },
     Operation {
@@ -308,7 +307,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates/{id}/break",
         by_query: Some("/gates/break?name={id}"),
         tag: "gates",
-        summary: "Open a gate that somebody else has shut",
+        summary: "Open a gate that another caller has shut",
         parameters: &[
             "id",
             "broken-fence",
@@ -319,18 +318,18 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "now",
         ],
         body: Json("BreakHow"),
-        answer: Answers(&["Broken"]),
-        troubles: &[Trouble::Fenced, Trouble::Expired],
+        response: JsonResponse(&["Broken"]),
+        problems: &[Trouble::Fenced, Trouble::Expired],
     },
     Operation {
         id: "showGate",
         path: "/gates/{id}",
         by_query: Some("/gates?name={id}"),
         tag: "gates",
-        summary: "Look at one gate",
+        summary: "Show a gate",
         parameters: &["id"],
-        answer: Answers(&["LockView"]),
-        troubles: &[Trouble::NotFound],
+        response: JsonResponse(&["LockView"]),
+        problems: &[Trouble::NotFound],
         ..PLAIN
     },
     Operation {
@@ -338,50 +337,50 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/gates/{id}/history",
         by_query: Some("/gates/history?name={id}"),
         tag: "gates",
-        summary: "Look at who passed one gate since the service started",
+        summary: "Show the recent passes of a gate",
         parameters: &["id"],
-        answer: Answers(&["History"]),
+        response: JsonResponse(&["History"]),
         ..PLAIN
     },
     Operation {
         id: "listGates",
         path: "/gates",
         tag: "gates",
-        summary: "Look at many gates",
+        summary: "List gates",
         parameters: &["prefix", "state", "held", "cursor", "page", "bodies"],
-        answer: Answers(&["Gates"]),
+        response: JsonResponse(&["Gates"]),
         ..PLAIN
     },
     Operation {
         id: "events",
         path: "/events",
         tag: "service",
-        summary: "Hear what happens, as it happens: server-sent events whose data is an `Event`",
+        summary: "Subscribe to changes: server-sent events, the data of each is an `Event`",
         parameters: &["prefix", "Last-Event-ID"],
-        answer: Other("text/event-stream"),
+        response: Other("text/event-stream"),
         ..PLAIN
     },
     Operation {
         id: "metrics",
         path: "/metrics",
-        summary: "Numbers, for Prometheus",
+        summary: "Metrics in Prometheus' text format",
         ..PLAIN
     },
     Operation {
         id: "totals",
         path: "/totals",
-        summary: "How much there is to do, and was in the last hour",
-        answer: Answers(&["Totals"]),
+        summary: "The present load, and that of the last hour",
+        response: JsonResponse(&["Totals"]),
         ..PLAIN
     },
     Operation {
         id: "logIn",
         methods: WRITE,
         path: "/login",
-        summary: "Open a session for a token, as a cookie, for browsers",
+        summary: "Open a browser session: sends a cookie in exchange for a token",
         body: Json("Login"),
-        answer: Answers(&["Myself"]),
-        troubles: &[
+        response: JsonResponse(&["Myself"]),
+        problems: &[
             Trouble::Unauthorized,
             Trouble::Denied,
             Trouble::TooManyRequests,
@@ -392,66 +391,66 @@ pub(super) const OPERATIONS: &[Operation] = &[
         id: "logOut",
         methods: WRITE,
         path: "/logout",
-        summary: "End that session",
-        answer: Answers(&["Myself"]),
-        troubles: &[Trouble::Denied],
+        summary: "End the browser session",
+        response: JsonResponse(&["Myself"]),
+        problems: &[Trouble::Denied],
         ..PLAIN
     },
     Operation {
         id: "whoAmI",
         path: "/whoami",
-        summary: "Who one is, and what one may do",
-        answer: Answers(&["Myself"]),
+        summary: "Show the caller's principal and scopes",
+        response: JsonResponse(&["Myself"]),
         ..PLAIN
     },
     Operation {
         id: "alive",
         path: "/healthz",
-        summary: "Whether the process lives",
-        answer: Answers(&["Status"]),
+        summary: "Liveness: whether the process runs",
+        response: JsonResponse(&["Status"]),
         ..PLAIN
     },
     Operation {
         id: "ready",
         path: "/readyz",
-        summary: "Whether a change can be made",
-        answer: Answers(&["Status"]),
-        troubles: STORED,
+        summary: "Readiness: whether changes can be made",
+        response: JsonResponse(&["Status"]),
+        problems: STORED,
         ..PLAIN
     },
     Operation {
         id: "dashboard",
         path: "/",
-        summary: "A page for people who look after the service",
-        answer: Other("text/html"),
+        summary: "The dashboard for operators",
+        response: Other("text/html"),
         ..PLAIN
     },
     Operation {
         id: "openapi",
         path: "/openapi.json",
         summary: "This document",
-        answer: Other("application/json"),
+        response: Other("application/json"),
         ..PLAIN
     },
     Operation {
         id: "docs",
         path: "/docs",
-        summary: "The same as a page for people",
-        answer: Other("text/html"),
+        summary: "This document as a web page",
+        response: Other("text/html"),
         ..PLAIN
     },
     Operation {
         id: "docsScript",
         path: "/docs/page.js",
-        summary: "What that page runs",
-        answer: Other("text/javascript"),
+        summary: "The script of that page",
+        response: Other("text/javascript"),
         ..PLAIN
     },
     Operation {
         id: "docsStyle",
         path: "/docs/page.css",
-        summary: "What it looks like",
-        answer: Other("text/css"),
+        summary: "The style sheet of that page",
+        response: Other("text/css"),
         ..PLAIN
     },
 ];

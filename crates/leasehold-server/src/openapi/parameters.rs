@@ -1,18 +1,18 @@
-//! Every parameter. One that means different things on different routes has a row for each.
+//! All parameters. A parameter with different meanings on different routes has an entry for each.
 
 use leasehold::ClaimRequest;
 use leasehold::wire::MAX_PAGE;
 use serde_json::{Value, json};
 
-/// Where a parameter stands.
+/// The location of a parameter in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     Path,
     Query,
     Header,
 }
 
-impl Place {
+impl Location {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Path => "path",
@@ -24,59 +24,59 @@ impl Place {
 
 /// A parameter.
 pub(super) struct Parameter {
-    /// What operations call it by.
+    /// The key by which operations refer to it.
     pub(super) key: &'static str,
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) required: bool,
-    pub(super) about: &'static str,
+    pub(super) description: &'static str,
     pub(super) schema: Value,
     pub(super) example: Value,
 }
 
-/// A name: anything without control characters. (`.` and `..` do not survive in a path.)
+/// The pattern of a name: no control characters. `.` and `..` are excluded, because clients remove them from a path.
 const NAME: &str = "^(?!\\.{1,2}$)[^\\u0000-\\u001f\\u007f-\\u009f]+$";
-/// A span, such as `30s`.
-pub(super) const SPAN: &str = "^[0-9]{1,9}(ms|s|m|h|d)$";
-/// Text without control characters.
-const WORDS: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
-/// The highest fence.
+/// The pattern of a duration, such as `30s`.
+pub(super) const DURATION: &str = "^[0-9]{1,9}(ms|s|m|h|d)$";
+/// The pattern of a label: no control characters.
+const LABEL: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
 pub(super) const MAX_FENCE: u64 = leasehold::core::Fence::MAX.get();
 
-/// All of them.
+/// Returns all parameters.
 pub(super) fn all() -> Vec<Parameter> {
     let name = || json!({"type": "string", "minLength": 1, "maxLength": 512, "pattern": NAME});
     let nonce = || json!({"type": "string", "minLength": 1, "maxLength": 64});
-    let span = || json!({"type": "string", "pattern": SPAN});
+    let duration = || json!({"type": "string", "pattern": DURATION});
     let text = || json!({"type": "string"});
-    let label = |least: usize| json!({"type": "string", "minLength": least, "maxLength": 64, "pattern": WORDS});
+    let label =
+        |min: usize| json!({"type": "string", "minLength": min, "maxLength": 64, "pattern": LABEL});
     let fence = || json!({"type": "integer", "minimum": 0, "maximum": MAX_FENCE});
     let flag = || json!({"type": "boolean"});
-    let limit = |most: usize| json!({"type": "integer", "minimum": 1, "maximum": most});
-    let path = |key, name, about, schema, example| Parameter {
+    let limit = |max: usize| json!({"type": "integer", "minimum": 1, "maximum": max});
+    let path = |key, name, description, schema, example| Parameter {
         key,
         name,
-        place: Place::Path,
+        location: Location::Path,
         required: true,
-        about,
+        description,
         schema,
         example,
     };
-    let query = |key, name, about, schema, example| Parameter {
+    let query = |key, name, description, schema, example| Parameter {
         key,
         name,
-        place: Place::Query,
+        location: Location::Query,
         required: false,
-        about,
+        description,
         schema,
         example,
     };
-    let by_query = "The name, 1 to 512 bytes of UTF-8 without control characters. Where URLs are mangled on their way, \
-                    leave this segment out and give `?name=` instead.";
-    let one_of = "What identifies this call, a secret of 1 to 64 characters: here, or as the header `Leasehold-Nonce`.";
+    let about_name = "The name: 1 to 512 bytes of UTF-8 without control characters. If a proxy changes paths, \
+                      omit this segment and send `?name=` instead.";
+    let about_nonce = "Identifies this call: a secret of 1 to 64 characters. Send it here or in the header `Leasehold-Nonce`.";
     vec![
-        path("name", "name", by_query, name(), json!("nightly")),
-        path("id", "id", by_query, name(), json!("device-42")),
+        path("name", "name", about_name, name(), json!("nightly")),
+        path("id", "id", about_name, name(), json!("device-42")),
         path(
             "fence",
             "fence",
@@ -87,17 +87,17 @@ pub(super) fn all() -> Vec<Parameter> {
         query(
             "names",
             "name",
-            "The names, all or none of which are taken; or leave them out and give a body. One alone is as `/locks/{name}`.",
+            "The names to acquire, all or none. Without them, send a body. With a single name, the route is `/locks/{name}`.",
             json!({"type": "array", "items": name(), "maxItems": 64}),
             json!(["ada", "bob"]),
         ),
-        query("nonce", "nonce", one_of, nonce(), json!("my-job-17")),
+        query("nonce", "nonce", about_nonce, nonce(), json!("my-job-17")),
         Parameter {
-            place: Place::Header,
+            location: Location::Header,
             ..query(
                 "Leasehold-Nonce",
                 "Leasehold-Nonce",
-                "The nonce, kept out of the URL. Give it here or there.",
+                "The nonce. As a header it does not appear in logs of URLs. Send it here or as a parameter, not as both.",
                 nonce(),
                 json!("my-job-17"),
             )
@@ -105,141 +105,147 @@ pub(super) fn all() -> Vec<Parameter> {
         query(
             "ttl",
             "ttl",
-            "How long to hold without a heartbeat: 1 ms to 24 h.",
-            span(),
+            "How long the lease lasts without renewal: 1 ms to 24 h.",
+            duration(),
             json!("30s"),
         ),
         query(
             "wait",
             "wait",
-            "How long to wait in line, up to 24 h.",
-            span(),
+            "How long to wait in the queue: at most 24 h.",
+            duration(),
             json!("10s"),
         ),
         query(
             "owner",
             "owner",
-            "Who asks, for people; by default where the request came from.",
+            "A description of the caller, for display. The default is its address.",
             json!({"type": "string", "maxLength": 128}),
             json!("web-1"),
         ),
         query(
             "mode",
             "mode",
-            "Alone, or with other sharers.",
+            "`exclusive`, the default: no other holder. `shared`: with other shared holders.",
             json!({"type": "string", "enum": ["exclusive", "shared"]}),
             json!("shared"),
         ),
         query(
             "sharers",
             "limit",
-            "With `mode=shared`: how many may hold at once.",
+            "With `mode=shared`: the maximum number of holders.",
             limit(256),
             json!(4),
         ),
         query(
             "own-fence",
             "fence",
-            "The fence that the caller holds already: it is kept.",
+            "The fence of a lease that the caller already holds: the lease is kept with this fence.",
             fence(),
             json!(1_794_776_043_850_001_u64),
         ),
         query(
             "within",
             "within",
-            "How long this may take: 5 s by default, a minute at most.",
-            span(),
+            "The deadline of the call: 5 s by default, at most one minute.",
+            duration(),
             json!("2s"),
         ),
         query(
             "new-state",
             "state",
-            "The new state, a label of at most 64 bytes; an empty one clears it.",
+            "The new state: a label of at most 64 bytes. An empty one clears the state.",
             label(0),
             json!("DONE"),
         ),
         query(
             "keep",
             "body",
-            "Leaves the body as it is.",
+            "Keeps the body.",
             json!({"type": "string", "enum": ["keep"]}),
             json!("keep"),
         ),
         query(
             "empty",
             "body",
-            "Empties the body; one that is not sent is left as it is.",
+            "Clears the body. Without it, an omitted body is kept.",
             json!({"type": "string", "enum": ["empty"]}),
             json!("empty"),
         ),
         query(
             "release",
             "release",
-            "Lets go in the same write.",
+            "Releases the lease in the same write.",
             flag(),
             json!(true),
         ),
         query(
             "broken-fence",
             "fence",
-            "The caller's own; with `force`, the only holder that is meant.",
+            "The fence of the caller's own lease. With `force`: breaks only the holder with this fence.",
             fence(),
             json!(1_794_776_043_850_001_u64),
         ),
-        query("force", "force", "Anybody's.", flag(), json!(true)),
+        query(
+            "force",
+            "force",
+            "Breaks the leases of other callers.",
+            flag(),
+            json!(true),
+        ),
         query(
             "reason",
             "reason",
-            "Why, if by force.",
+            "The reason, which `force` requires.",
             text(),
             json!("its machine is gone"),
         ),
         query(
             "now",
             "now",
-            "At once, although the holder may still be at work. Unsafe.",
+            "Frees the name immediately. Unsafe: the holder may still be working.",
             flag(),
             json!(false),
         ),
         query(
             "prefix",
             "prefix",
-            "Only names that start like this.",
+            "Only names with this prefix.",
             text(),
             json!("night"),
         ),
         query(
             "state",
             "state",
-            "Only work items in this state, oldest first.",
+            "Only work items in this state; those that entered it first come first.",
             text(),
             json!("REQUESTED"),
         ),
         query(
             "held",
             "held",
-            "Only what somebody holds, or nobody.",
+            "Only held names (`true`), or only free ones (`false`).",
             flag(),
             json!(true),
         ),
         query(
             "cursor",
             "cursor",
-            "Where the page before ended.",
+            "The cursor of the previous page.",
             json!({"type": "string"}),
             Value::Null,
         ),
         query(
             "page",
             "limit",
-            "How many in one page at most, 100 by default. A large page ends earlier.",
+            "The maximum number of names on a page, 100 by default. A page may be shorter if its answer would be too large.",
             limit(MAX_PAGE),
             json!(100),
         ),
         query(
             "bodies",
             "bodies",
-            "`cut`, the default: at most the first 256 bytes of each body. `full`: all of it, and shorter pages.",
+            "`cut`, the default: at most the first 256 bytes of each body. `full`: whole bodies, on shorter pages.",
             json!({"type": "string", "enum": ["cut", "full"]}),
             json!("full"),
         ),
@@ -248,7 +254,7 @@ pub(super) fn all() -> Vec<Parameter> {
             ..query(
                 "item-state",
                 "state",
-                "The item's state, a label of 1 to 64 bytes.",
+                "The state of the items: a label of 1 to 64 bytes.",
                 label(1),
                 json!("REQUESTED"),
             )
@@ -256,15 +262,15 @@ pub(super) fn all() -> Vec<Parameter> {
         query(
             "items",
             "limit",
-            "At most so many, 10 by default, and as many as fit into 1 MiB.",
+            "The maximum number of items, 10 by default. There may be fewer, so that the answer is at most 1 MiB.",
             limit(ClaimRequest::MOST_ITEMS),
             json!(10),
         ),
         query(
             "claim-ttl",
             "ttl",
-            "How long to hold without a heartbeat, 60 s by default.",
-            span(),
+            "How long the leases last without renewal: 60 s by default.",
+            duration(),
             json!("60s"),
         ),
         Parameter {
@@ -272,17 +278,17 @@ pub(super) fn all() -> Vec<Parameter> {
             ..query(
                 "every",
                 "every",
-                "For how long the gate is shut: 1 ms to 10 years.",
-                span(),
+                "How long the gate is shut: 1 ms to 10 years.",
+                duration(),
                 json!("60s"),
             )
         },
         Parameter {
-            place: Place::Header,
+            location: Location::Header,
             ..query(
                 "Last-Event-ID",
                 "Last-Event-ID",
-                "The id of the last event that the caller has seen: it gets what came since, or is told that some are missing.",
+                "The id of the last event that the caller received. It gets the later events, or `missed` if some are lost.",
                 json!({"type": "string"}),
                 json!("5f0d3c1b9a7e2468-17"),
             )

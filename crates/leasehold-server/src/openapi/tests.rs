@@ -1,4 +1,4 @@
-//! The document says what the routes, the handlers and the wire types do.
+//! Compares the document with the routes and the wire types.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use leasehold::wire;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::build::{document, route as found};
+use super::build::{document, route as route_of};
 use super::operations::OPERATIONS;
 use super::schemas;
 use crate::route::Route;
 
-/// A word for each route. Whoever adds one adds it here, to the list below, and to the operations.
+/// Returns a label for each route. A new route has to be added here, to `WORDS` and to the operations.
 fn word(route: &Route) -> &'static str {
     match route {
         Route::Acquire(_) => "acquire",
@@ -79,10 +79,10 @@ fn every_route_is_documented_and_every_operation_is_a_route() {
     let mut words = BTreeSet::new();
     for operation in OPERATIONS {
         for method in operation.methods {
-            let route = found(method, operation.path);
+            let route = route_of(method, operation.path);
             words.insert(word(&route));
             if let Some(by_query) = operation.by_query {
-                assert_eq!(found(method, by_query), route, "{by_query}");
+                assert_eq!(route_of(method, by_query), route, "{by_query}");
             }
         }
     }
@@ -90,7 +90,7 @@ fn every_route_is_documented_and_every_operation_is_a_route() {
 }
 
 #[test]
-fn ids_are_unique_and_references_lead_somewhere() {
+fn operation_ids_are_unique_and_references_resolve() {
     let document = document();
     let mut ids = BTreeSet::new();
     for path in document["paths"].as_object().unwrap().values() {
@@ -123,58 +123,60 @@ fn collect(value: &Value, references: &mut Vec<String>) {
     }
 }
 
-/// The example has every member; it is read and written as it is; and it cannot be read without what is always there.
-fn fits<T: Serialize + Deserialize<'static>>(name: &str) {
+/// Checks that the example has every member, survives a round trip through the wire type, and is invalid without each of
+/// its required members.
+fn check_schema<T: Serialize + Deserialize<'static>>(name: &str) {
     let all = schemas::all();
     let schema = all.iter().find(|schema| schema.name == name).unwrap();
-    // Some borrow from what they are read from.
+    // Leaked, because some wire types borrow from their input.
     let read = |value: &Value| serde_json::from_str::<T>(value.to_string().leak());
     let example = &schema.example;
-    let again = serde_json::to_value(read(example).unwrap()).unwrap();
-    assert_eq!(&again, example, "{name}");
-    let there: BTreeSet<_> = example
+    let written = serde_json::to_value(read(example).unwrap()).unwrap();
+    assert_eq!(&written, example, "{name}");
+    let present: BTreeSet<_> = example
         .as_object()
         .unwrap()
         .keys()
         .map(String::as_str)
         .collect();
     let documented: BTreeSet<_> = schema.members.iter().map(|(member, ..)| *member).collect();
-    assert_eq!(there, documented, "{name}");
-    for (member, always, _) in &schema.members {
+    assert_eq!(present, documented, "{name}");
+    for (member, is_required, _) in &schema.members {
         let mut without = example.clone();
         without.as_object_mut().unwrap().remove(*member);
-        assert_eq!(read(&without).is_err(), *always, "{name} without {member}");
+        let is_invalid = read(&without).is_err();
+        assert_eq!(is_invalid, *is_required, "{name} without {member}");
     }
 }
 
 #[test]
-fn schemas_fit_the_wire_types() {
-    fits::<wire::Lease>("Lease");
-    fits::<wire::NamedLease>("NamedLease");
-    fits::<wire::NamedLeases>("NamedLeases");
-    fits::<wire::Items>("Items");
-    fits::<wire::Ending>("Ending");
-    fits::<wire::Released>("Released");
-    fits::<wire::Stored>("Stored");
-    fits::<wire::Removed>("Removed");
-    fits::<wire::Broken>("Broken");
-    fits::<wire::HeartbeatsAnswer>("HeartbeatsAnswer");
-    fits::<wire::LockView>("LockView");
-    fits::<wire::HolderView>("HolderView");
-    fits::<wire::Locks>("Locks");
-    fits::<wire::Gates>("Gates");
-    fits::<wire::Names>("Names");
-    fits::<wire::Heartbeats>("Heartbeats");
-    fits::<wire::Heartbeat>("Heartbeat");
-    fits::<wire::Requests<'static>>("Requests");
-    fits::<wire::Single<'static>>("Request");
-    fits::<wire::Answers>("Answers");
-    fits::<wire::Answer>("Answer");
-    fits::<wire::BreakHow>("BreakHow");
-    fits::<wire::Problem>("Problem");
-    fits::<wire::Told>("Event");
-    fits::<wire::History>("History");
-    fits::<wire::Tenure>("Tenure");
-    fits::<wire::Totals>("Totals");
-    fits::<wire::Minute>("Minute");
+fn schemas_match_the_wire_types() {
+    check_schema::<wire::Lease>("Lease");
+    check_schema::<wire::NamedLease>("NamedLease");
+    check_schema::<wire::NamedLeases>("NamedLeases");
+    check_schema::<wire::Items>("Items");
+    check_schema::<wire::Ending>("Ending");
+    check_schema::<wire::Released>("Released");
+    check_schema::<wire::Stored>("Stored");
+    check_schema::<wire::Removed>("Removed");
+    check_schema::<wire::Broken>("Broken");
+    check_schema::<wire::HeartbeatsAnswer>("HeartbeatsAnswer");
+    check_schema::<wire::LockView>("LockView");
+    check_schema::<wire::HolderView>("HolderView");
+    check_schema::<wire::Locks>("Locks");
+    check_schema::<wire::Gates>("Gates");
+    check_schema::<wire::Names>("Names");
+    check_schema::<wire::Heartbeats>("Heartbeats");
+    check_schema::<wire::Heartbeat>("Heartbeat");
+    check_schema::<wire::Requests<'static>>("Requests");
+    check_schema::<wire::Single<'static>>("Request");
+    check_schema::<wire::Answers>("Answers");
+    check_schema::<wire::Answer>("Answer");
+    check_schema::<wire::BreakHow>("BreakHow");
+    check_schema::<wire::Problem>("Problem");
+    check_schema::<wire::Told>("Event");
+    check_schema::<wire::History>("History");
+    check_schema::<wire::Tenure>("HoldPeriod");
+    check_schema::<wire::Totals>("Totals");
+    check_schema::<wire::Minute>("Minute");
 }

@@ -1,7 +1,7 @@
-//! OpenTelemetry traces: what became of each request, told to a collector.
+//! OpenTelemetry traces: a span for each request, exported to a collector.
 //!
-//! A span is made once its request is over, from what was noted meanwhile. So a request costs a branch where nobody
-//! wants traces, and one that waits in line keeps little where somebody does.
+//! A span is built when its request has ended, from what was recorded until then. So a request costs one branch if
+//! tracing is off, and a waiting one keeps little memory if it is on.
 
 mod send;
 
@@ -33,14 +33,14 @@ use crate::metrics::Asked;
 use crate::route::Route;
 use crate::service::{Head, Service};
 
-/// How long the last spans may take to be sent when the service ends.
-const FLUSH: Duration = Duration::from_secs(3);
+/// How long sending the last spans may take when the service ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Spans of requests, sent to a collector by OTLP over HTTP, in the background and in batches. What cannot be sent is
-/// dropped, and requests never wait for it. No nonce, token or body is ever in one. Cheap to clone.
+/// Exports spans of requests to a collector by OTLP over HTTP, in the background and in batches. Spans that cannot be sent
+/// are dropped, and requests never wait for it. A span never contains a nonce, a token or a body. Cheap to clone.
 ///
-/// OpenTelemetry's own variables say the rest: `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
-/// `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_…`.
+/// Everything else is configured by OpenTelemetry's own environment variables: `OTEL_TRACES_SAMPLER`,
+/// `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_…`.
 #[derive(Clone)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -48,22 +48,21 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// To the collector at this URL, to which `/v1/traces` is added. Nobody is asked whether it is there. To be called
-    /// within a runtime, which then sends.
+    /// Exports to the collector at this URL, to which `/v1/traces` is appended. It does not connect yet. Must be called
+    /// within a Tokio runtime, which then sends the spans.
     pub fn open(endpoint: &str) -> Result<Self> {
-        // It may hold a secret, and is not repeated.
-        let wrong = |why: &dyn fmt::Display| {
-            Error::invalid(format!("that is not a collector's URL: {why}"))
-        };
-        let uri: Uri = endpoint.parse().map_err(|error| wrong(&error))?;
-        let sender = send::Sender::new(&uri).map_err(|why| wrong(&why))?;
+        // The URL may contain a secret, so the message does not.
+        let invalid =
+            |why: &dyn fmt::Display| Error::invalid(format!("invalid collector URL: {why}"));
+        let uri: Uri = endpoint.parse().map_err(|error| invalid(&error))?;
+        let sender = send::Sender::new(&uri).map_err(|why| invalid(&why))?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(sender)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
             .build()
-            .map_err(|error| Error::invalid(format!("traces cannot be sent: {error}")))?;
+            .map_err(|error| Error::invalid(format!("cannot set up traces: {error}")))?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource())
@@ -72,12 +71,12 @@ impl Traces {
         Ok(Self { provider, tracer })
     }
 
-    /// Sends what is left, for some seconds at most. What happens afterwards is not traced.
+    /// Sends the remaining spans, for at most [`FLUSH_TIMEOUT`]. Later spans are dropped.
     pub(crate) async fn close(&self) {
         let provider = self.provider.clone();
-        let closing = move || provider.shutdown_with_timeout(FLUSH);
+        let closing = move || provider.shutdown_with_timeout(FLUSH_TIMEOUT);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(closing).await {
-            tracing::warn!(%error, "the last traces are lost");
+            tracing::warn!(%error, "cannot send the last traces");
         }
     }
 }
@@ -88,7 +87,7 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// Who tells: this service, unless the environment calls it otherwise.
+/// Returns the resource of all spans: this service, unless the environment sets another name.
 fn resource() -> Resource {
     let resource = Resource::builder_empty()
         .with_service_name("leasehold")
@@ -101,17 +100,18 @@ fn resource() -> Resource {
     }
 }
 
-/// A request that is traced, if it turns out to be about leases. Dropped before it is answered, its caller has gone.
+/// The span of a request, which is only exported if the request is about leases. If it is dropped before
+/// [`answered`](Self::answered), the outcome is `gone`: the caller has left.
 pub(crate) struct Traced<'s> {
     traces: &'s Traces,
     service: &'s Service,
-    /// The span of whoever sent it.
+    /// The caller's span.
     parent: Context,
     method: &'s str,
     arrival: BootTime,
-    /// The same moment by the wall clock, for people.
-    began: SystemTime,
-    asked: Asked,
+    /// The arrival by the wall clock: spans have no other time.
+    started: SystemTime,
+    kind: Asked,
     name: Option<Name>,
 }
 
@@ -129,33 +129,38 @@ impl<'s> Traced<'s> {
             parent: TraceContextPropagator::new().extract_with_context(&Context::new(), &headers),
             method: head.method.as_str(),
             arrival,
-            began: SystemTime::now(),
-            asked: Asked::Other,
+            started: SystemTime::now(),
+            kind: Asked::Other,
             name: None,
         }
     }
 
-    /// What it asks for.
-    pub(crate) fn asks(&mut self, asked: Asked, route: &Route) {
-        self.asked = asked;
+    /// Sets the kind and the name of the request.
+    pub(crate) fn asks(&mut self, kind: Asked, route: &Route) {
+        self.kind = kind;
         self.name = route.name().cloned();
     }
 
-    /// It is answered.
-    pub(crate) fn answered(mut self, answer: &Answer, trouble: Option<Trouble>) {
-        let outcome = trouble.map_or("ok", Trouble::as_str);
-        self.tell(outcome, Some(answer.status), answer.body.called());
+    /// Exports the span of an answered request.
+    pub(crate) fn answered(mut self, answer: &Answer, problem: Option<Trouble>) {
+        let outcome = problem.map_or("ok", Trouble::as_str);
+        self.export(outcome, Some(answer.status), answer.body.called());
     }
 
-    /// Tells it, once.
-    fn tell(&mut self, outcome: &'static str, status: Option<StatusCode>, called: Option<Called>) {
-        let asked = std::mem::replace(&mut self.asked, Asked::Other);
-        if asked == Asked::Other {
+    /// Exports the span, once.
+    fn export(
+        &mut self,
+        outcome: &'static str,
+        status: Option<StatusCode>,
+        store_call: Option<Called>,
+    ) {
+        let kind = std::mem::replace(&mut self.kind, Asked::Other);
+        if kind == Asked::Other {
             return;
         }
         let store = KeyValue::new("leasehold.store", self.service.config.store.clone());
         let mut attributes = vec![
-            KeyValue::new("leasehold.operation", asked.as_str()),
+            KeyValue::new("leasehold.operation", kind.as_str()),
             KeyValue::new("leasehold.outcome", outcome),
             store.clone(),
             KeyValue::new("http.request.method", self.method.to_owned()),
@@ -169,35 +174,36 @@ impl<'s> Traced<'s> {
             attributes.push(KeyValue::new("leasehold.name", name.as_str().to_owned()));
         }
         let tracer = &self.traces.tracer;
-        let request = SpanBuilder::from_name(asked.as_str())
+        let request = SpanBuilder::from_name(kind.as_str())
             .with_kind(SpanKind::Server)
-            .with_start_time(self.began)
+            .with_start_time(self.started)
             .with_attributes(attributes);
         let mut request = tracer.build_with_context(request, &self.parent);
         if status.is_some_and(|status| status.is_server_error()) {
             request.set_status(Status::error(outcome));
         }
-        if let Some(Called { sent, received }) = called {
-            let within = Context::new().with_remote_span_context(request.span_context().clone());
+        if let Some(Called { sent, received }) = store_call {
+            let parent = Context::new().with_remote_span_context(request.span_context().clone());
             let call = SpanBuilder::from_name("store")
                 .with_kind(SpanKind::Client)
-                .with_start_time(self.wall(sent))
+                .with_start_time(self.wall_time(sent))
                 .with_attributes([store]);
-            let mut call = tracer.build_with_context(call, &within);
-            call.end_with_timestamp(self.wall(received));
+            let mut call = tracer.build_with_context(call, &parent);
+            call.end_with_timestamp(self.wall_time(received));
         }
         let now = self.service.engine.host().boot_time();
-        request.end_with_timestamp(self.wall(now));
+        request.end_with_timestamp(self.wall_time(now));
     }
 
-    /// When that was by the wall clock, had it not been set since.
-    fn wall(&self, moment: BootTime) -> SystemTime {
-        self.began + moment.since(self.arrival)
+    /// Converts a boot time to wall time by the offset at the arrival. So a span's length is exact even if the wall clock
+    /// was set meanwhile.
+    fn wall_time(&self, time: BootTime) -> SystemTime {
+        self.started + time.since(self.arrival)
     }
 }
 
 impl Drop for Traced<'_> {
     fn drop(&mut self) {
-        self.tell("gone", None, None);
+        self.export("gone", None, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Brings batches of spans to the collector.
+//! Sends batches of spans to the collector.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,64 +20,64 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
 
-/// How long a batch may take to be taken in.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The largest answer that is read: a collector says little.
-const ANSWER_BYTES: usize = 64 * 1024;
+/// How long sending a batch may take, including its answer.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest answer that is read.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Sends, over a connection for each batch: there is one every few seconds.
+/// An HTTP client with one connection per batch, because there is only one batch every few seconds.
 #[derive(Debug)]
 pub(super) struct Sender {
     runtime: Handle,
-    /// Where the collector is.
     host: String,
     port: u16,
     authority: HeaderValue,
     tls: Option<Arc<ClientConfig>>,
-    /// Whether the last batch was not taken in: only changes are logged.
-    failing: AtomicBool,
+    /// Whether the last batch failed: only changes are logged.
+    is_failing: AtomicBool,
 }
 
 impl Sender {
-    /// To this collector; or what is wrong with its URL.
+    /// Returns a sender to the collector at `uri`, or the reason why the URL is invalid.
     pub(super) fn new(uri: &Uri) -> Result<Self, HttpError> {
-        let secure = match uri.scheme() {
+        let is_tls = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => false,
             Some(scheme) if *scheme == Scheme::HTTPS => true,
             _ => return Err("give `http://HOST:PORT` or `https://HOST:PORT`".into()),
         };
         let authority = uri.authority().ok_or("it has no host")?;
         if authority.as_str().contains('@') {
-            return Err("what lets us in belongs into OTEL_EXPORTER_OTLP_HEADERS".into());
+            return Err("it contains credentials: set OTEL_EXPORTER_OTLP_HEADERS instead".into());
         }
         if uri.query().is_some() {
-            return Err("it has parameters".into());
+            return Err("it has parameters: remove them".into());
         }
-        let default = if secure { 443 } else { 80 };
+        let default_port = if is_tls { 443 } else { 80 };
         Ok(Self {
             runtime: Handle::try_current()?,
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(default),
+            port: authority.port_u16().unwrap_or(default_port),
             authority: HeaderValue::from_str(authority.as_str())?,
-            tls: secure.then(tls).transpose()?,
-            failing: AtomicBool::new(false),
+            tls: is_tls.then(tls).transpose()?,
+            is_failing: AtomicBool::new(false),
         })
     }
 
-    fn note(&self, answer: &Result<Response<Bytes>, HttpError>) {
+    /// Logs when sending begins to fail, and when it succeeds again.
+    fn log_change(&self, answer: &Result<Response<Bytes>, HttpError>) {
         let failure = match answer {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(answer.status().to_string()),
             Err(error) => Some(error.to_string()),
         };
-        let failing = failure.is_some();
-        if self.failing.swap(failing, Ordering::Relaxed) == failing {
+        let is_failing = failure.is_some();
+        if self.is_failing.swap(is_failing, Ordering::Relaxed) == is_failing {
             return;
         }
         let collector = &self.authority;
         match failure {
-            Some(error) => tracing::warn!(?collector, error, "traces cannot be sent"),
-            None => tracing::info!(?collector, "traces are sent again"),
+            Some(error) => tracing::warn!(?collector, error, "cannot send traces"),
+            None => tracing::info!(?collector, "traces can be sent again"),
         }
     }
 }
@@ -91,13 +91,13 @@ impl HttpClient for Sender {
         headers.insert(HOST, self.authority.clone());
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let (host, port, tls) = (self.host.clone(), self.port, self.tls.clone());
-        // The thread that asks is the SDK's own, and has no runtime.
+        // The SDK calls this on a thread of its own, without a runtime.
         let sending = self.runtime.spawn(async move {
-            let exchanging = exchange(host, port, tls, request);
-            tokio::time::timeout(PATIENCE, exchanging).await?
+            let exchange = exchange(host, port, tls, request);
+            tokio::time::timeout(BATCH_TIMEOUT, exchange).await?
         });
         let answer = sending.await.unwrap_or_else(|error| Err(error.into()));
-        self.note(&answer);
+        self.log_change(&answer);
         answer
     }
 }
@@ -110,14 +110,14 @@ async fn exchange(
 ) -> Result<Response<Bytes>, HttpError> {
     let stream = TcpStream::connect((host.as_str(), port)).await?;
     let Some(tls) = tls else {
-        return talk(stream, request).await;
+        return send(stream, request).await;
     };
     let name = ServerName::try_from(host)?;
     let stream = TlsConnector::from(tls).connect(name, stream).await?;
-    talk(stream, request).await
+    send(stream, request).await
 }
 
-async fn talk<S>(stream: S, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
+async fn send<S>(stream: S, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -127,14 +127,17 @@ where
             .send_request(request.map(Full::new))
             .await?
             .into_parts();
-        let body = Limited::new(body, ANSWER_BYTES).collect().await?.to_bytes();
+        let body = Limited::new(body, MAX_ANSWER_BYTES)
+            .collect()
+            .await?
+            .to_bytes();
         Ok(Response::from_parts(head, body))
     };
-    // The connection ends after the answer, or with an error that the answer has too.
+    // The connection ends after the answer, or with the same error as the answer.
     tokio::join!(answer, connection).0
 }
 
-/// TLS with a collector that the system's authorities vouch for.
+/// Returns a TLS configuration that trusts the system's certificate authorities.
 fn tls() -> Result<Arc<ClientConfig>, HttpError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -156,9 +159,9 @@ mod tests {
 
     use super::*;
 
-    /// Sends to a collector with a certificate of this name; whether it is trusted is up to the roots.
-    async fn sent(
-        roots: impl FnOnce(&mut RootCertStore, &CertifiedKey<rcgen::KeyPair>),
+    /// Sends a batch to a collector with a self-signed certificate, which `trust` may add to the trusted ones.
+    async fn send_to_collector(
+        trust: impl FnOnce(&mut RootCertStore, &CertifiedKey<rcgen::KeyPair>),
     ) -> Result<Response<Bytes>, HttpError> {
         let own = generate_simple_self_signed(["localhost".into()]).unwrap();
         let provider = Arc::new(ring::default_provider());
@@ -186,24 +189,25 @@ mod tests {
             stream.write_all(answer).await.unwrap();
             stream.shutdown().await.unwrap();
         });
-        let mut trusted = RootCertStore::empty();
-        roots(&mut trusted, &own);
+        let mut roots = RootCertStore::empty();
+        trust(&mut roots, &own);
         let mut sender =
             Sender::new(&format!("https://localhost:{port}").parse().unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(trusted)
+            .with_root_certificates(roots)
             .with_no_client_auth();
         sender.tls = Some(Arc::new(config));
         sender.send_bytes(Request::new(Bytes::new())).await
     }
 
     #[tokio::test]
-    async fn a_collector_must_be_vouched_for() {
-        let trusting = sent(|roots, own| roots.add(own.cert.der().clone()).unwrap()).await;
-        assert_eq!(trusting.unwrap().status(), StatusCode::ACCEPTED);
-        let error = sent(|_, _| ()).await.unwrap_err().to_string();
+    async fn collector_certificate_must_be_trusted() {
+        let answer =
+            send_to_collector(|roots, own| roots.add(own.cert.der().clone()).unwrap()).await;
+        assert_eq!(answer.unwrap().status(), StatusCode::ACCEPTED);
+        let error = send_to_collector(|_, _| ()).await.unwrap_err().to_string();
         assert!(error.contains("certificate"), "{error}");
     }
 }

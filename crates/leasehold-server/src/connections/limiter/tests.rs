@@ -1,32 +1,32 @@
-//! The policy, on a clock that is moved by hand.
+//! Tests of the limiter with a clock that only advances by hand.
 
 use std::sync::atomic::AtomicU64;
 
 use super::*;
 
-/// A host whose clock stands still until it is moved.
+/// A host whose clock only advances by [`advance`](Self::advance).
 #[derive(Default)]
-struct Frozen(AtomicU64);
+struct ManualHost(AtomicU64);
 
-impl Frozen {
+impl ManualHost {
     fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap();
         self.0.fetch_add(micros, Ordering::Relaxed);
     }
 }
 
-impl Host for Frozen {
+impl Host for ManualHost {
     fn boot_time(&self) -> BootTime {
         BootTime::from_micros(self.0.load(Ordering::Relaxed))
     }
 
     fn random(&self) -> u128 {
-        unreachable!("nothing is random here")
+        unreachable!("the limiter uses no randomness")
     }
 }
 
-fn limiter(total: usize, per_address: usize) -> (Arc<ConnectionLimiter>, Arc<Frozen>) {
-    let host: Arc<Frozen> = Arc::default();
+fn limiter(total: usize, per_address: usize) -> (Arc<ConnectionLimiter>, Arc<ManualHost>) {
+    let host: Arc<ManualHost> = Arc::default();
     let config = Config {
         max_connections: total,
         max_connections_per_address: Some(per_address),
@@ -40,7 +40,7 @@ fn from(limiter: &Arc<ConnectionLimiter>, host: u8) -> Connection {
     limiter.admit(IpAddr::from([10, 0, 0, host]))
 }
 
-/// Whether it has been displaced. A request of one that was not would be answered now.
+/// Whether it has been displaced. Marks it busy otherwise.
 fn is_displaced(connection: &Connection) -> bool {
     !connection.slot().mark_busy()
 }
@@ -54,7 +54,7 @@ fn longest_idle_connection_is_displaced_and_a_busy_one_never() {
     });
     assert!(busy.slot().mark_busy());
     assert!(!from(&limiter, 4).is_reserved() && is_displaced(&oldest));
-    // That newcomer left again.
+    // The newcomer was dropped above, so its slot is free.
     let newcomer = from(&limiter, 5);
     assert!(
         from(&limiter, 6).is_reserved(),
@@ -87,7 +87,7 @@ fn address_with_most_connections_gives_way_first_and_sooner() {
 }
 
 #[test]
-fn an_address_at_its_limit_displaces_its_own_connections_only() {
+fn address_at_its_limit_displaces_only_its_own_connections() {
     let (limiter, host) = limiter(10, 2);
     let other = from(&limiter, 1);
     let own = [(); 2].map(|()| from(&limiter, 2));
@@ -98,7 +98,7 @@ fn an_address_at_its_limit_displaces_its_own_connections_only() {
 }
 
 #[test]
-fn a_reserved_connection_is_promoted_when_a_slot_becomes_free() {
+fn reserved_connection_is_promoted_when_a_slot_becomes_free() {
     let (limiter, host) = limiter(1, 1);
     let busy = from(&limiter, 1);
     assert!(busy.slot().mark_busy());
@@ -112,19 +112,20 @@ fn a_reserved_connection_is_promoted_when_a_slot_becomes_free() {
 }
 
 #[test]
-fn a_full_reserve_displaces_the_address_that_has_most_of_it() {
+fn full_reserve_displaces_a_connection_of_its_largest_address() {
     let (limiter, _host) = limiter(1, 1);
     let busy = from(&limiter, 1);
     assert!(busy.slot().mark_busy());
     let probe = from(&limiter, 2);
     let crowd = [(); RESERVE].map(|()| from(&limiter, 3));
     assert!(is_displaced(&crowd[0]) && !is_displaced(&probe));
-    assert!(crowd[1..].iter().all(|one| !is_displaced(one)));
+    let mut others = crowd[1..].iter();
+    assert!(others.all(|connection| !is_displaced(connection)));
     assert_eq!(limiter.refused.get(), 1);
 }
 
 #[test]
-fn a_stalled_stream_is_idle_until_its_client_reads_again() {
+fn stalled_stream_is_idle_until_its_client_reads_again() {
     let (limiter, host) = limiter(1, 1);
     let stream = from(&limiter, 1);
     assert!(stream.slot().mark_busy());
@@ -140,7 +141,7 @@ fn a_stalled_stream_is_idle_until_its_client_reads_again() {
 }
 
 #[test]
-fn subscribers_are_limited_in_all_and_by_address() {
+fn subscribers_are_limited_in_total_and_by_address() {
     let (limiter, _host) = limiter(8, 4);
     let subscribe = |host| limiter.subscribe(IpAddr::from([10, 0, 0, host]).into());
     let first = subscribe(1);
@@ -154,7 +155,7 @@ fn subscribers_are_limited_in_all_and_by_address() {
 }
 
 #[test]
-fn an_address_is_forgotten_with_its_last_connection() {
+fn address_is_forgotten_with_its_last_connection() {
     let (limiter, _host) = limiter(8, 4);
     let connection = from(&limiter, 1);
     let subscription = limiter.subscribe(connection.address());
@@ -166,7 +167,7 @@ fn an_address_is_forgotten_with_its_last_connection() {
 }
 
 #[test]
-fn a_request_that_waits_in_the_reserve_comes_before_newcomers_of_its_kind() {
+fn request_waiting_in_the_reserve_precedes_newcomers_with_as_many_connections() {
     let (limiter, host) = limiter(2, 2);
     let [first, second] = [(); 2].map(|()| from(&limiter, 1));
     assert!(first.slot().mark_busy() && second.slot().mark_busy());
@@ -180,7 +181,7 @@ fn a_request_that_waits_in_the_reserve_comes_before_newcomers_of_its_kind() {
 }
 
 #[test]
-fn a_request_that_was_promoted_is_not_displaced_before_it_begins() {
+fn promoted_request_is_not_displaced_before_it_begins() {
     let (limiter, host) = limiter(1, 1);
     let busy = from(&limiter, 1);
     assert!(busy.slot().mark_busy());
@@ -192,12 +193,12 @@ fn a_request_that_was_promoted_is_not_displaced_before_it_begins() {
 }
 
 #[test]
-fn a_displaced_connection_performs_no_request_whatever_it_was_doing() {
+fn displaced_connection_performs_no_request() {
     let (limiter, host) = limiter(1, 1);
     let reading = from(&limiter, 1);
     host.advance(GRACE);
     assert!(!from(&limiter, 2).is_reserved());
-    // Its client reads the rest of its answer at that moment.
+    // At the same moment its client reads the rest of its answer.
     reading.slot().mark_idle(host.boot_time());
     assert!(is_displaced(&reading));
 }

@@ -1,6 +1,6 @@
-// What the page asks of the service. Paths are relative, so that it works behind a proxy that adds a folder.
+// The requests of the page. Paths are relative, so that it works behind a proxy that adds a path prefix.
 
-// What the service refused, in its own words.
+// A request that the service refused.
 export class Problem extends Error {
   constructor(status, document) {
     super(document.detail || document.title || `the service answered with ${status}`);
@@ -9,7 +9,7 @@ export class Problem extends Error {
   }
 }
 
-const ask = async (method, path, body) => {
+const send = async (method, path, body) => {
   const options = { method, credentials: "same-origin", cache: "no-store" };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
@@ -23,9 +23,9 @@ const ask = async (method, path, body) => {
 
 const collection = (kind) => (kind === "gate" ? "gates" : "locks");
 
-const named = (kind, what, name) => `${collection(kind)}${what}?name=${encodeURIComponent(name)}`;
+const pathOf = (kind, action, name) => `${collection(kind)}${action}?name=${encodeURIComponent(name)}`;
 
-// A page of leases, by the words that the service has for it.
+// Loads a page of leases.
 export const list = async ({ kind, prefix, held, state, cursor, limit }) => {
   const query = new URLSearchParams();
   if (prefix) query.set("prefix", prefix);
@@ -33,35 +33,35 @@ export const list = async ({ kind, prefix, held, state, cursor, limit }) => {
   if (state) query.set("state", state);
   if (cursor) query.set("cursor", cursor);
   query.set("limit", limit);
-  const page = await ask("GET", `${collection(kind)}?${query}`);
+  const page = await send("GET", `${collection(kind)}?${query}`);
   return { leases: page[collection(kind)], cursor: page.cursor };
 };
 
-// What is known of one name; null if that is nothing.
+// Loads one name; null if it has no record.
 export const show = async (kind, name) => {
   try {
-    return await ask("GET", named(kind, "", name));
+    return await send("GET", pathOf(kind, "", name));
   } catch (problem) {
     if (problem.status === 404) return null;
     throw problem;
   }
 };
 
-export const history = (kind, name) => ask("GET", named(kind, "/history", name));
+export const history = (kind, name) => send("GET", pathOf(kind, "/history", name));
 
-export const totals = () => ask("GET", "totals");
+export const totals = () => send("GET", "totals");
 
 export const breakLease = (kind, name, { fence, reason, now }) =>
-  ask("POST", named(kind, "/break", name), { force: true, fence, reason, now });
+  send("POST", pathOf(kind, "/break", name), { force: true, fence, reason, now });
 
-export const whoAmI = () => ask("GET", "whoami");
+export const whoAmI = () => send("GET", "whoami");
 
-export const logIn = (token) => ask("POST", "login", { token });
+export const logIn = (token) => send("POST", "login", { token });
 
-export const logOut = () => ask("POST", "logout");
+export const logOut = () => send("POST", "logout");
 
-// Whether somebody with these scopes has a right on a name. Only for what is shown: the service decides again.
-export const mayBy = (scopes) => (right, name) =>
+// Whether these scopes grant a right on a name. Only for what is shown: the service checks each request.
+export const scopesAllow = (scopes, right, name) =>
   scopes.some((scope) => {
     const colon = scope.indexOf(":");
     const word = scope.slice(0, colon);

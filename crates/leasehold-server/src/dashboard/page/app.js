@@ -1,73 +1,73 @@
-// Starts the page: who is here, what is to be seen, and what happens meanwhile.
+// Starts the page: signs in, shows the list or one lease, and subscribes to events.
 
-import { logIn, logOut, mayBy, whoAmI } from "./api.js";
+import { logIn, logOut, scopesAllow, whoAmI } from "./api.js";
 import { prepare as prepareBreak } from "./break.js";
 import { LeaseView } from "./lease.js";
-import { Live } from "./live.js";
+import { EventSubscription } from "./events.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
-import { announce, clock, find, say, visible } from "./words.js";
+import { announce, escapeHidden, find, formatTime, setText } from "./dom.js";
 
-// How long somebody has stopped typing before it is searched.
-const TYPED = 200;
+// How long to wait after the last key before searching.
+const SEARCH_DELAY = 200;
 
-const STATES = { live: "Live", waiting: "Connecting again", refused: "Not connected" };
+const CONNECTION_TEXTS = { live: "Live", waiting: "Reconnecting", refused: "Not connected" };
 
 let scopes = [];
-// Where the list was when a lease was opened.
+// The address of the list from which a lease was opened.
 let listAddress = "#/";
 let opened = null;
 let rows = null;
-let connected = "";
+let connection = "";
 
-const may = (right, name) => mayBy(scopes)(right, name);
+const may = (right, name) => scopesAllow(scopes, right, name);
 
-const trouble = (problem) => {
+const showError = (problem) => {
   if (problem.status === 401) {
-    askWho();
+    showLogIn();
     return;
   }
-  const line = find("trouble");
-  say(line, problem.status ? problem.message : "The service does not answer. What is shown may be old.");
+  const line = find("error");
+  setText(line, problem.status ? problem.message : "The service does not answer. This page may be out of date.");
   line.hidden = false;
 };
 
-const noTrouble = () => {
-  find("trouble").hidden = true;
+const hideError = () => {
+  find("error").hidden = true;
 };
 
-const table = new Table(trouble);
-const view = new LeaseView({ may, trouble });
+const table = new Table(showError);
+const view = new LeaseView({ may, showError });
 const totals = new TotalsView();
 
-const live = new Live({
-  told: (event) => {
+const events = new EventSubscription({
+  onEvent: (event) => {
     if (rows) rows.apply(event);
     if (opened) view.apply(event);
   },
-  missed: () => {
-    noTrouble();
+  onMissed: () => {
+    hideError();
     if (opened) view.load();
     if (!rows) return;
-    rows.suspectAll();
-    if (rows.pages.length === 0) rows.more().then(counted).catch(trouble);
+    rows.markAllMissed();
+    if (rows.pages.length === 0) rows.more().then(announceCount).catch(showError);
     else table.tick();
   },
-  state: (state) => {
+  onState: (state) => {
     const line = find("connection");
     line.dataset.state = state;
-    line.textContent = state === "live" ? STATES.live : `${STATES[state]} since ${clock(Date.now())}`;
-    if (connected === "live" && state !== "live") announce("The connection is lost. What is shown may be old.");
-    if (connected && connected !== "live" && state === "live") announce("Connected again.");
-    connected = state;
-    // Why it was refused is said by another question.
-    if (state === "refused") (rows && rows.pages.length === 0 ? rows.more() : whoAmI()).catch(trouble);
+    line.textContent = state === "live" ? CONNECTION_TEXTS.live : `${CONNECTION_TEXTS[state]} since ${formatTime(Date.now())}`;
+    if (connection === "live" && state !== "live") announce("Connection lost. This page may be out of date.");
+    if (connection && connection !== "live" && state === "live") announce("Connected again.");
+    connection = state;
+    // An event source does not show why it was refused; the answer to another request does.
+    if (state === "refused") (rows && rows.pages.length === 0 ? rows.more() : whoAmI()).catch(showError);
   },
 });
 
-// Once it is drawn.
-const counted = () => setTimeout(() => announce(find("count").textContent), 100);
+// Announces the count after it was drawn.
+const announceCount = () => setTimeout(() => announce(find("count").textContent), 100);
 
 const filterOf = (parameters) => ({
   kind: parameters.get("kind") === "gate" ? "gate" : "lock",
@@ -87,34 +87,34 @@ const addressOf = ({ kind, prefix, show, state }) => {
 };
 
 const showList = (filter) => {
-  const from = opened;
+  const wasOpened = opened;
   opened = null;
   view.hide();
   document.title = "Leasehold";
   for (const [id, value] of Object.entries(filter)) {
-    // Whoever is typing there knows better.
+    // Do not overwrite what the user is typing.
     if (find(id) !== document.activeElement) find(id).value = value;
   }
   find("list").hidden = false;
   totals.start();
-  const known = rows && addressOf(rows.filter) === addressOf(filter);
-  if (!known) {
+  const isLoaded = rows && addressOf(rows.filter) === addressOf(filter);
+  if (!isLoaded) {
     rows = new Rows(filter, () => {
-      noTrouble();
-      table.later();
+      hideError();
+      table.scheduleDraw();
     });
     table.show(rows);
   } else {
     table.rows = rows;
-    rows.suspectAll();
-    table.later();
-    if (from) table.go(table.current);
+    rows.markAllMissed();
+    table.scheduleDraw();
+    if (wasOpened) table.focusRow(table.current);
   }
   listAddress = addressOf(filter);
-  const same = live.prefix === filter.prefix && live.source;
-  live.follow(filter.prefix);
+  const isSubscribed = events.prefix === filter.prefix && events.source;
+  events.follow(filter.prefix);
   // Otherwise it is loaded as soon as the stream is open.
-  if (same && !known) rows.more().then(counted).catch(trouble);
+  if (isSubscribed && !isLoaded) rows.more().then(announceCount).catch(showError);
 };
 
 const showLease = (kind, name) => {
@@ -122,14 +122,14 @@ const showLease = (kind, name) => {
   find("list").hidden = true;
   totals.stop();
   table.hide();
-  document.title = `${visible(name)} – Leasehold`;
-  noTrouble();
+  document.title = `${escapeHidden(name)} – Leasehold`;
+  hideError();
   view.show(kind, name, listAddress);
-  live.follow(name);
+  events.follow(name);
   view.load();
 };
 
-const decoded = (text) => {
+const decode = (text) => {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -137,18 +137,18 @@ const decoded = (text) => {
   }
 };
 
-const go = () => {
+const showLocation = () => {
   const hash = location.hash || "#/";
-  // `#main` is the skip link's.
+  // `#main` is the target of the skip link.
   if (!hash.startsWith("#/")) return;
   const lease = /^#\/(lock|gate)\/(.+)$/.exec(hash);
-  const name = lease && decoded(lease[2]);
+  const name = lease && decode(lease[2]);
   if (name) showLease(lease[1], name);
   else showList(filterOf(new URLSearchParams(hash.split("?")[1] || "")));
 };
 
-// The states that were seen, to choose from.
-const suggest = () => {
+// Offers the states of the loaded leases as suggestions.
+const suggestStates = () => {
   const known = new Set([...find("states").children].map((option) => option.value));
   for (const row of rows.all.slice(0, 500)) {
     if (!row.state || known.has(row.state) || known.size >= 50) continue;
@@ -172,16 +172,16 @@ const prepareFilter = () => {
   });
   form.addEventListener("input", (event) => {
     clearTimeout(typing);
-    typing = setTimeout(search, event.target.tagName === "SELECT" ? 0 : TYPED);
+    typing = setTimeout(search, event.target.tagName === "SELECT" ? 0 : SEARCH_DELAY);
   });
   find("prefix").addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown") return;
     event.preventDefault();
-    table.go(0);
+    table.focusRow(0);
   });
   document.addEventListener("keydown", (event) => {
-    const typed = event.target.closest("input, select, textarea, dialog");
-    if (typed || event.ctrlKey || event.altKey || event.metaKey) return;
+    const isInput = event.target.closest("input, select, textarea, dialog");
+    if (isInput || event.ctrlKey || event.altKey || event.metaKey) return;
     if (event.key === "/" && !find("list").hidden) {
       event.preventDefault();
       find("prefix").focus();
@@ -191,29 +191,29 @@ const prepareFilter = () => {
   });
 };
 
-// Nobody is signed in, or not any more.
-const askWho = () => {
-  live.stop();
+// Shows the form to sign in, also after a session has ended.
+const showLogIn = () => {
+  events.stop();
   totals.stop();
   table.hide();
   view.hide();
   rows = null;
   opened = null;
   find("list").hidden = true;
-  find("who").textContent = "";
+  find("user").textContent = "";
   find("log-out").hidden = true;
   find("connection").textContent = "";
-  noTrouble();
+  hideError();
   find("log-in").hidden = false;
   find("token").focus();
 };
 
-const enter = (myself) => {
-  scopes = myself.scopes;
+const enter = (user) => {
+  scopes = user.scopes;
   find("log-in").hidden = true;
-  say(find("who"), myself.principal || "");
-  find("log-out").hidden = myself.principal === null;
-  go();
+  setText(find("user"), user.principal || "");
+  find("log-out").hidden = user.principal === null;
+  showLocation();
 };
 
 const prepareLogIn = () => {
@@ -222,27 +222,27 @@ const prepareLogIn = () => {
     const token = find("token");
     find("log-in-problem").textContent = "";
     logIn(token.value.trim())
-      .then((myself) => {
+      .then((user) => {
         token.value = "";
-        enter(myself);
+        enter(user);
         find("main").focus();
       })
       .catch((problem) => {
-        say(find("log-in-problem"), problem.message);
+        setText(find("log-in-problem"), problem.message);
       });
   });
-  find("log-out").addEventListener("click", () => logOut().then(askWho, trouble));
+  find("log-out").addEventListener("click", () => logOut().then(showLogIn, showError));
 };
 
 prepareBreak();
 prepareFilter();
 prepareLogIn();
 addEventListener("hashchange", () => {
-  if (find("log-in").hidden) go();
+  if (find("log-in").hidden) showLocation();
 });
 setInterval(() => {
   table.tick();
   view.tick();
-  if (rows && !opened) suggest();
+  if (rows && !opened) suggestStates();
 }, 1000);
-whoAmI().then(enter, trouble);
+whoAmI().then(enter, showError);

@@ -1,21 +1,21 @@
-// Ending somebody's lease: asks first, and says what it means.
+// Breaks another holder's lease, after a confirmation.
 
 import { breakLease } from "./api.js";
-import { announce, clock, find, make, say } from "./words.js";
+import { announce, find, formatTime, make, setText } from "./dom.js";
 
-let asking = null;
+let pending = null;
 
-const about = (name, holder) => [
+const details = (name, holder) => [
   make("dt", {}, "Name"), make("dd", { class: "mono" }, name),
   make("dt", {}, "Owner"), make("dd", {}, holder.owner),
   make("dt", {}, "Fence"), make("dd", { class: "mono" }, String(holder.fence)),
-  make("dt", {}, "Held since"), make("dd", {}, clock(holder.acquireTime)),
+  make("dt", {}, "Held since"), make("dd", {}, formatTime(holder.acquireTime)),
 ];
 
-// Asks whether to break this holder's lease. `done` is called once it is broken.
-export const askToBreak = ({ kind, name, holder, may, done }) => {
-  asking = { kind, name, holder, done };
-  find("break-about").replaceChildren(...about(name, holder));
+// Asks whether to break this holder's lease. Calls `done` after it was broken.
+export const confirmBreak = ({ kind, name, holder, may, done }) => {
+  pending = { kind, name, holder, done };
+  find("break-details").replaceChildren(...details(name, holder));
   find("reason").value = "";
   find("now").checked = false;
   find("now-label").hidden = !may("admin", name);
@@ -25,16 +25,16 @@ export const askToBreak = ({ kind, name, holder, may, done }) => {
 };
 
 const perform = async () => {
-  const { kind, name, holder, done } = asking;
-  const how = { fence: holder.fence, reason: find("reason").value.trim(), now: find("now").checked };
-  const { broken, until } = await breakLease(kind, name, how);
+  const { kind, name, holder, done } = pending;
+  const options = { fence: holder.fence, reason: find("reason").value.trim(), now: find("now").checked };
+  const { broken, until } = await breakLease(kind, name, options);
   find("break").close();
-  if (!broken) announce(`Nobody held ${name} any more.`);
-  else announce(until ? `${name} is broken. It is free at ${clock(until)} at the latest.` : `${name} is broken, and free.`);
+  if (!broken) announce(`The lease of ${name} had already ended.`);
+  else announce(until ? `${name} is broken. It is free at ${formatTime(until)} at the latest.` : `${name} is broken and free.`);
   done();
 };
 
-// To be called once.
+// Prepares the dialog. Must be called once.
 export const prepare = () => {
   const dialog = find("break");
   find("break-cancel").addEventListener("click", () => dialog.close());
@@ -44,7 +44,7 @@ export const prepare = () => {
     button.disabled = true;
     perform()
       .catch((problem) => {
-        say(find("break-problem"), problem.message);
+        setText(find("break-problem"), problem.message);
       })
       .finally(() => {
         button.disabled = false;

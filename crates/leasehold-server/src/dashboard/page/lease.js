@@ -1,14 +1,14 @@
-// One lease: who holds it, who did, and what is in it.
+// The view of one lease: its holders, their timeline, its body and its record.
 
 import { history, show } from "./api.js";
-import { askToBreak } from "./break.js";
-import { describe, drawTimeline, together } from "./timeline.js";
-import { ENDINGS, clock, draw as shape, find, left, make, say, several, visible } from "./words.js";
+import { confirmBreak } from "./break.js";
+import { describe, drawTimeline, mergeHistory } from "./timeline.js";
+import { ENDINGS, escapeHidden, find, formatTime, formatTimeLeft, make, makeSvg, plural, setText } from "./dom.js";
 
-// Changes that come together are looked at together.
-const SOON = 120;
-// What events do not tell, such as who waits, is looked at now and then.
-const EVERY = 3000;
+// How long to wait after an event before loading: several events are often sent together.
+const LOAD_DELAY = 120;
+// How often to load what events do not contain, such as the number of waiters.
+const LOAD_INTERVAL = 3000;
 
 const WINDOWS = [
   ["10 minutes", 600000],
@@ -16,24 +16,24 @@ const WINDOWS = [
   ["All", 0],
 ];
 
-const HEADS = ["Owner", "Principal", "Mode", "Fence", "Since", "Renewed", "Time left", ""];
-const headOf = (place) => (place === 1 ? { class: "principal" } : place === 3 ? { class: "fence" } : {});
+const HEADERS = ["Owner", "Principal", "Mode", "Fence", "Since", "Renewed", "Time left", ""];
+const classOf = (column) => (column === 1 ? { class: "principal" } : column === 3 ? { class: "fence" } : {});
 
 const section = (id, title, ...children) =>
   make("section", { class: "card", "aria-labelledby": `${id}-title` }, make("h3", { id: `${id}-title` }, title), ...children);
 
 export class LeaseView {
-  // `may` says whether whoever is signed in has a right on a name; `trouble` is told what went wrong.
-  constructor({ may, trouble }) {
+  // `may` returns whether the user has a right on a name. `showError` gets errors.
+  constructor({ may, showError }) {
     this.may = may;
-    this.trouble = trouble;
+    this.showError = showError;
     this.name = null;
     this.window = 0;
     this.timer = 0;
   }
 
   show(kind, name, back) {
-    Object.assign(this, { kind, name, lease: null, past: null, at: 0, holders: new Map() });
+    Object.assign(this, { kind, name, lease: null, history: null, sent: 0, holders: new Map() });
     this.build(back);
     find("lease").hidden = false;
     find("lease-title").focus();
@@ -47,24 +47,24 @@ export class LeaseView {
   }
 
   build(back) {
-    const buttons = WINDOWS.map(([title, span]) => {
-      const button = make("button", { type: "button", "aria-pressed": String(span === this.window) }, title);
+    const buttons = WINDOWS.map(([title, millis]) => {
+      const button = make("button", { type: "button", "aria-pressed": String(millis === this.window) }, title);
       button.addEventListener("click", () => {
-        this.window = span;
-        for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
+        this.window = millis;
+        for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
         this.draw();
       });
       return button;
     });
-    this.standing = make("p", { class: "standing", id: "standing" });
+    this.status = make("p", { class: "status", id: "status" });
     this.facts = make("dl", { class: "facts" });
     this.table = make("table", { class: "holders", "aria-labelledby": "holders-title" },
-      make("thead", {}, make("tr", {}, ...HEADS.map((head, place) => make("th", { ...headOf(place), scope: "col" }, head || make("span", { class: "unseen" }, "Action"))))),
+      make("thead", {}, make("tr", {}, ...HEADERS.map((header, column) => make("th", { ...classOf(column), scope: "col" }, header || make("span", { class: "visually-hidden" }, "Action"))))),
       make("tbody"));
-    this.nobody = make("p", { class: "dim", hidden: true }, "Nobody holds it.");
+    this.free = make("p", { class: "dim", hidden: true }, "No holder.");
     this.table.hidden = true;
-    this.svg = shape("svg", { role: "img", class: "timeline" });
-    this.told = make("ol", { class: "told", reversed: true });
+    this.svg = makeSvg("svg", { role: "img", class: "timeline" });
+    this.periods = make("ol", { class: "periods", reversed: true });
     this.body = make("pre", { class: "body", tabindex: "0", "aria-labelledby": "body-title" });
     const legend = make("p", { class: "legend", "aria-hidden": "true" },
       ...["holding", "released", "completed", "expired", "broken", "unknown"].map((how) =>
@@ -72,52 +72,52 @@ export class LeaseView {
     find("lease").replaceChildren(
       make("nav", { "aria-label": "Back" }, make("a", { href: back }, "← All leases")),
       make("h2", { id: "lease-title", class: "mono", tabindex: "-1" }, this.name),
-      this.standing,
-      section("holders", "Holders", make("div", { class: "wide" }, this.table), this.nobody),
-      section("timeline", "Timeline", make("div", { class: "choice", role: "group", "aria-label": "How far back" }, ...buttons),
-        this.svg, legend, make("details", {}, make("summary", {}, "As a list"), this.told)),
+      this.status,
+      section("holders", "Holders", make("div", { class: "wide" }, this.table), this.free),
+      section("timeline", "Timeline", make("div", { class: "choice", role: "group", "aria-label": "Period" }, ...buttons),
+        this.svg, legend, make("details", {}, make("summary", {}, "As a list"), this.periods)),
       section("body", "Body", this.body),
       section("record", "Record", this.facts),
     );
-    if (this.watching) this.watching.disconnect();
-    this.watching = new ResizeObserver(() => this.draw());
-    this.watching.observe(this.svg.parentElement);
+    if (this.resizeObserver) this.resizeObserver.disconnect();
+    this.resizeObserver = new ResizeObserver(() => this.draw());
+    this.resizeObserver.observe(this.svg.parentElement);
   }
 
-  apply(told) {
-    if (told.name === this.name && told.kind === this.kind) this.soon();
+  apply(event) {
+    if (event.name === this.name && event.kind === this.kind) this.scheduleLoad();
   }
 
-  soon() {
+  scheduleLoad() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.load(), SOON);
+    this.timer = setTimeout(() => this.load(), LOAD_DELAY);
   }
 
-  // Once a second.
+  // Called once a second.
   tick() {
     if (this.name === null || document.hidden) return;
-    if (performance.now() - this.at > EVERY) this.load();
-    this.times();
-    // Whoever reads what it says below the pointer is not disturbed.
+    if (performance.now() - this.sent > LOAD_INTERVAL) this.load();
+    this.updateTimes();
+    // Drawing would close the tooltip under the pointer.
     if (!this.svg.matches(":hover")) this.draw();
   }
 
   async load() {
     const { kind, name } = this;
-    this.at = performance.now();
+    this.sent = performance.now();
     try {
-      const [lease, past] = await Promise.all([show(kind, name), history(kind, name)]);
+      const [lease, loaded] = await Promise.all([show(kind, name), history(kind, name)]);
       if (name !== this.name || kind !== this.kind) return;
       this.lease = lease;
-      this.past = together(past, lease);
+      this.history = mergeHistory(loaded, lease);
       this.loaded = performance.now();
       this.render();
     } catch (problem) {
-      this.trouble(problem);
+      this.showError(problem);
     }
   }
 
-  // The service's time now, as far as it can be told from what it last said.
+  // Returns the time until a holder's lease expires, estimated from the last answer.
   left(holder) {
     return Math.max(0, holder.left - (performance.now() - this.loaded));
   }
@@ -141,23 +141,23 @@ export class LeaseView {
     this.holders = kept;
     this.table.hidden = holders.length === 0;
     this.table.dataset.principals = holders.some(({ principal }) => principal) ? "some" : "none";
-    this.nobody.hidden = holders.length > 0;
-    say(this.body, lease ? lease.body : "");
+    this.free.hidden = holders.length > 0;
+    setText(this.body, lease ? lease.body : "");
     this.body.dataset.empty = lease && lease.body ? "" : "empty";
     this.renderFacts();
-    this.times();
+    this.updateTimes();
     this.draw();
-    const { now } = this.past;
-    this.told.replaceChildren(...this.past.tenures.map((one) => make("li", { "data-how": one.how }, describe(one, now))).reverse());
+    const { now, periods } = this.history;
+    this.periods.replaceChildren(...periods.map((period) => make("li", { "data-how": period.how }, describe(period, now))).reverse());
   }
 
   holderRow(holder) {
-    const row = make("tr", {}, ...HEADS.map((head, place) =>
-      make(place === 0 ? "th" : "td", { ...headOf(place), scope: place === 0 && "row", "data-head": head || null })));
+    const row = make("tr", {}, ...HEADERS.map((header, column) =>
+      make(column === 0 ? "th" : "td", { ...classOf(column), scope: column === 0 && "row", "data-header": header || null })));
     row.cells[6].append(make("span", { class: "bar", "aria-hidden": "true" }, make("i")), make("span", { class: "time" }));
     if (this.may("break", this.name)) {
       const button = make("button", { type: "button", class: "danger" }, "Break…");
-      button.addEventListener("click", () => this.ask(holder.fence));
+      button.addEventListener("click", () => this.confirmBreak(holder.fence));
       row.cells[7].append(button);
     }
     return row;
@@ -165,20 +165,20 @@ export class LeaseView {
 
   fillHolder(row, holder) {
     const { owner, principal, mode, limit, fence, acquireTime, renewTime, broken } = holder;
-    const words = [owner, principal || "", mode + (limit ? `, ${limit} at most` : ""), String(fence), clock(acquireTime), clock(renewTime)];
-    words.forEach((text, place) => say(row.cells[place], text));
+    const texts = [owner, principal || "", mode + (limit ? `, at most ${limit}` : ""), String(fence), formatTime(acquireTime), formatTime(renewTime)];
+    texts.forEach((text, column) => setText(row.cells[column], text));
     row.dataset.broken = broken ? "broken" : "";
-    row.title = broken ? visible(`Broken: ${broken}`) : "";
+    row.title = broken ? escapeHidden(`Broken: ${broken}`) : "";
     const button = row.querySelector("button");
-    // Once broken it can only be removed at once, which takes more.
+    // A broken holder can only be removed, which requires the right `admin`.
     if (button) button.disabled = Boolean(broken) && !this.may("admin", this.name);
   }
 
-  ask(fence) {
-    const holder = this.lease && this.lease.holders.find((one) => one.fence === fence);
+  confirmBreak(fence) {
+    const holder = this.lease && this.lease.holders.find((holder) => holder.fence === fence);
     if (!holder) return;
     const { kind, name, may } = this;
-    askToBreak({ kind, name, holder, may, done: () => this.soon() });
+    confirmBreak({ kind, name, holder, may, done: () => this.scheduleLoad() });
   }
 
   renderFacts() {
@@ -187,21 +187,21 @@ export class LeaseView {
     const fact = (title, ...value) => facts.push(make("dt", {}, title), make("dd", {}, ...value));
     if (lease) {
       fact("Highest fence", make("span", { class: "mono" }, String(lease.fence)));
-      if (lease.state) fact("State", `${lease.state}, since ${clock(lease.stateSince)}`);
-      if (lease.last) fact("Last holder", `${lease.last.owner}: ${ENDINGS[lease.last.how]} at ${clock(lease.last.at)}`);
+      if (lease.state) fact("State", `${lease.state}, since ${formatTime(lease.stateSince)}`);
+      if (lease.last) fact("Last holder", `${lease.last.owner}: ${ENDINGS[lease.last.how]} at ${formatTime(lease.last.at)}`);
       for (const { owner, broken } of lease.holders) if (broken) fact("Broken", `${owner}: ${broken}`);
-      if (lease.reserved) fact("Reserved", "for somebody in line");
+      if (lease.reserved) fact("Reserved", "for a waiter");
     }
-    fact("Watched since", clock(this.past.since));
+    fact("History since", formatTime(this.history.since));
     this.facts.replaceChildren(...facts);
   }
 
-  // What changes by itself: bars, and the line that says how it stands.
-  times() {
+  // Updates the bars, the remaining times and the status line.
+  updateTimes() {
     const { lease } = this;
-    if (!this.past) return;
+    if (!this.history) return;
     if (!lease) {
-      say(this.standing, "Nothing is known of this name.");
+      setText(this.status, "This name has no record.");
       return;
     }
     for (const holder of lease.holders) {
@@ -209,19 +209,19 @@ export class LeaseView {
       const remaining = this.left(holder);
       const [bar, text] = row.cells[6].children;
       bar.firstChild.style.transform = `scaleX(${Math.min(1, Math.max(0, (remaining - 1000) / holder.ttl)).toFixed(4)})`;
-      say(text, left(remaining));
+      setText(text, formatTimeLeft(remaining));
     }
     const [first] = lease.holders;
     const others = lease.holders.length - 1;
-    const line = lease.waiters ? `, ${several(lease.waiters, "waits", "wait")} in line` : "";
-    this.standing.dataset.standing = first ? (first.broken ? "broken" : "held") : "free";
-    const held = () => `${first.broken ? "Broken, and in the way of others" : "Held"} by ${first.owner}${others > 0 ? ` and ${several(others, "other", "others")}` : ""}`;
-    say(this.standing, (first ? held() : "Free") + line);
+    const waiters = lease.waiters ? `, ${plural(lease.waiters, "waiter", "waiters")}` : "";
+    this.status.dataset.status = first ? (first.broken ? "broken" : "held") : "free";
+    const held = () => `${first.broken ? "Broken, but not yet free; was held" : "Held"} by ${first.owner}${others > 0 ? ` and ${plural(others, "other", "others")}` : ""}`;
+    setText(this.status, (first ? held() : "Free") + waiters);
   }
 
   draw() {
-    if (!this.past || this.name === null) return;
-    const now = this.past.now + (performance.now() - this.loaded);
-    drawTimeline(this.svg, { ...this.past, now }, this.window);
+    if (!this.history || this.name === null) return;
+    const now = this.history.now + (performance.now() - this.loaded);
+    drawTimeline(this.svg, { ...this.history, now }, this.window);
   }
 }

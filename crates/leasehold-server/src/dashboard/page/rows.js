@@ -1,48 +1,51 @@
-// The leases that the page knows of, in the order of the service. They are loaded page by page, changed by events, and
-// looked at again while they are seen. Nothing is decided here: what an event or a page says is what is shown.
+// The loaded leases, in the order of the service. They are loaded page by page, updated by events, and loaded again while
+// they are visible. They show what events and pages contain, and nothing is decided here.
 
 import { list } from "./api.js";
 
-const LIMIT = 200;
-const MOST = 1000;
-// The most empty pages in a row that are asked for before the browser gets its turn.
-const EMPTY = 20;
-// A page that is seen is loaded again after so long; one that has changed in a way that events do not tell, sooner.
-const OLD = 5000;
-const STALE = 700;
-// When a page was loaded of which events were missed.
-const MISSED = -OLD;
-// The most pages that are loaded again in one go: those that are seen may be far apart.
-const AGAIN = 2;
-// What is kept of a body: the lease's own page has all of it.
-const BODY = 200;
-// Holders are renewed when a third of their time is over. Whoever has less than a third left is late.
-const LATE = 1 / 3;
+const PAGE_LIMIT = 200;
+const MAX_PAGE_LIMIT = 1000;
+const MAX_REMOVED = 1000;
+// The maximum number of pages that one call loads until it finds a row.
+const MAX_EMPTY_PAGES = 20;
+// How old a visible page may become before it is loaded again; less if it changed in a way that events do not contain.
+const MAX_AGE = 5000;
+const MAX_STALE_AGE = 700;
+// The load time of a page for which events were missed.
+const MISSED = -MAX_AGE;
+// The maximum number of visible pages that one refresh loads.
+const MAX_REFRESHED_PAGES = 2;
+// How many characters of a body are kept. The view of the lease shows all of it.
+const BODY_LENGTH = 200;
+// Holders renew after a third of their ttl. One with less than a third left is late.
+const LATE_PART = 1 / 3;
 
 const now = () => performance.now();
 
-// Whether a text comes after another in the service's order, which is that of their bytes in UTF-8. Scripts compare halves
-// of characters, and take emoji for smaller than some that are smaller.
+// The service sorts by UTF-8 bytes, JavaScript by UTF-16 units. Moves surrogates above all other units, so that both
+// orders agree.
 const rank = (unit) => (unit >= 0xe000 ? unit - 0x800 : unit >= 0xd800 ? unit + 0x2000 : unit);
 
-const isAfter = (one, other) => {
-  const length = Math.min(one.length, other.length);
-  for (let place = 0; place < length; place += 1) {
-    const [unit, against] = [one.charCodeAt(place), other.charCodeAt(place)];
-    if (unit !== against) return rank(unit) > rank(against);
+// Whether a text comes after another in the order of the service.
+const isAfter = (text, other) => {
+  const length = Math.min(text.length, other.length);
+  for (let index = 0; index < length; index += 1) {
+    const [unit, otherUnit] = [text.charCodeAt(index), other.charCodeAt(index)];
+    if (unit !== otherUnit) return rank(unit) > rank(otherUnit);
   }
-  return one.length > other.length;
+  return text.length > other.length;
 };
 
-const holderOf = (told, left) => ({
-  fence: told.fence,
-  owner: told.owner,
-  mode: told.mode,
-  limit: told.limit,
-  ttl: told.ttl,
-  acquireTime: told.acquireTime,
-  broken: told.broken,
-  ends: now() + left,
+// `source` is a holder in an answer, or an event.
+const holderOf = (source, left) => ({
+  fence: source.fence,
+  owner: source.owner,
+  mode: source.mode,
+  limit: source.limit,
+  ttl: source.ttl,
+  acquireTime: source.acquireTime,
+  broken: source.broken,
+  expires: now() + left,
 });
 
 const rowOf = (lease) => ({
@@ -50,40 +53,40 @@ const rowOf = (lease) => ({
   fence: lease.fence,
   state: lease.state || "",
   since: lease.stateSince || "",
-  body: lease.body.slice(0, BODY),
+  body: lease.body.slice(0, BODY_LENGTH),
   waiters: lease.waiters || 0,
   reserved: lease.reserved,
   holders: lease.holders.map((holder) => holderOf(holder, holder.left)),
   last: lease.last,
-  touched: 0,
+  updated: 0,
 });
 
-// How long the holder has that has least, in milliseconds, and what part of its ttl that is.
+// Returns the remaining time of the holder that expires first, in milliseconds and as a part of its ttl.
 export const timeLeft = (row) => {
-  let least = null;
+  let first = null;
   for (const holder of row.holders) {
-    if (!least || holder.ends < least.ends) least = holder;
+    if (!first || holder.expires < first.expires) first = holder;
   }
-  if (!least) return null;
-  const left = Math.max(0, least.ends - now());
-  return { left, ttl: least.ttl, part: Math.min(1, left / least.ttl) };
+  if (!first) return null;
+  const left = Math.max(0, first.expires - now());
+  return { left, ttl: first.ttl, part: Math.min(1, left / first.ttl) };
 };
 
 export const isExpiring = (row) => {
   const time = timeLeft(row);
-  return time !== null && time.part < LATE;
+  return time !== null && time.part < LATE_PART;
 };
 
 export class Rows {
-  // `filter` has kind, prefix, show and state; `changed` is called whenever there is something else to see.
-  constructor(filter, changed) {
+  // `filter` has kind, prefix, show and state. `onChange` is called after each change.
+  constructor(filter, onChange) {
     this.filter = filter;
-    this.changed = changed;
+    this.onChange = onChange;
     this.all = [];
     this.names = new Map();
-    // When names were removed by an event: a page that was asked for before does not bring them back.
+    // When an event removed each name: a page that was requested before does not add it again.
     this.removed = new Map();
-    // Where each page starts: the service's cursor, and the key of the row before.
+    // The start of each page: the service's cursor, and the key of the row before.
     this.pages = [];
     this.next = null;
     this.complete = false;
@@ -91,12 +94,12 @@ export class Rows {
     this.refreshing = false;
   }
 
-  // What is to be seen.
+  // Returns the rows that match the filter.
   shown() {
     return this.filter.show === "expiring" ? this.all.filter(isExpiring) : this.all;
   }
 
-  // Loads the next page, if there is one. Called again meanwhile, it is the same call.
+  // Loads the next page, if there is one. Concurrent calls share one request.
   more() {
     if (this.complete) return Promise.resolve();
     if (!this.loading) {
@@ -108,9 +111,9 @@ export class Rows {
   }
 
   async loadNext() {
-    for (let tries = 0; tries < EMPTY; tries += 1) {
+    for (let tries = 0; tries < MAX_EMPTY_PAGES; tries += 1) {
       const last = this.all.at(-1);
-      const page = { cursor: this.next, after: last ? this.key(last) : null, at: 0, stale: false };
+      const page = { cursor: this.next, after: last ? this.key(last) : null, sent: 0, stale: false };
       const before = this.all.length;
       const cursor = await this.load(page);
       this.pages.push(page);
@@ -118,28 +121,28 @@ export class Rows {
       this.complete = cursor === null;
       if (this.complete || this.all.length > before) break;
     }
-    this.changed();
+    this.onChange();
   }
 
-  // Everything may have changed: what is seen is loaded again at once, and the rest page by page.
-  suspectAll() {
-    for (const page of this.pages) page.at = MISSED;
+  // Marks all pages after events were missed. Visible ones are loaded again at once, the others one by one.
+  markAllMissed() {
+    for (const page of this.pages) page.sent = MISSED;
   }
 
-  // Loads again what lies between these rows and is no longer fresh, and one page of the rest if some were missed.
+  // Loads pages between these rows again if they are too old, and one other page for which events were missed.
   async refresh(first, last) {
     if (this.refreshing) return;
-    const old = (page) => now() - page.at > (page.stale ? STALE : OLD);
-    const seen = this.between(first, last).filter(old).sort((one, other) => one.at - other.at);
-    const wanted = new Set(seen.slice(0, AGAIN));
-    const missed = this.pages.find((page) => page.at === MISSED);
-    if (missed) wanted.add(missed);
-    if (wanted.size === 0) return;
+    const isOld = (page) => now() - page.sent > (page.stale ? MAX_STALE_AGE : MAX_AGE);
+    const visible = this.between(first, last).filter(isOld).sort((page, other) => page.sent - other.sent);
+    const refreshed = new Set(visible.slice(0, MAX_REFRESHED_PAGES));
+    const missed = this.pages.find((page) => page.sent === MISSED);
+    if (missed) refreshed.add(missed);
+    if (refreshed.size === 0) return;
     this.refreshing = true;
     try {
-      for (const page of wanted) {
+      for (const page of refreshed) {
         const cursor = await this.load(page);
-        // The end may have come nearer.
+        // It may have become the last page.
         if (cursor === null) this.pages.splice(this.pages.indexOf(page) + 1);
         if (page === this.pages.at(-1)) {
           this.next = cursor;
@@ -149,10 +152,10 @@ export class Rows {
     } finally {
       this.refreshing = false;
     }
-    this.changed();
+    this.onChange();
   }
 
-  // The pages that these rows stand on.
+  // Returns the pages that contain these rows and those between them.
   between(first, last) {
     if (!first || !last) return this.pages.slice(0, 1);
     const [from, to] = [this.key(first), this.key(last)];
@@ -162,87 +165,88 @@ export class Rows {
     });
   }
 
-  // Loads a page and puts it where it belongs. Returns where the next one starts.
+  // Loads a page and replaces its rows. Returns the cursor of the next page.
   async load(page) {
     const { kind, prefix, show, state } = this.filter;
     const held = { held: true, expiring: true, free: false }[show];
     const sent = now();
-    // Of those that are looked through for the few that expire, many at once.
-    const limit = show === "expiring" ? MOST : LIMIT;
+    // Few leases are expiring, so look for them in large pages.
+    const limit = show === "expiring" ? MAX_PAGE_LIMIT : PAGE_LIMIT;
     const { leases, cursor } = await list({ kind, prefix, held, state, cursor: page.cursor, limit });
-    page.at = sent;
-    const there = leases.filter(({ name }) => !(this.removed.get(name) > sent));
-    page.stale = there.length < leases.length;
-    const fresh = there.map((lease) => {
+    page.sent = sent;
+    const present = leases.filter(({ name }) => !(this.removed.get(name) > sent));
+    page.stale = present.length < leases.length;
+    const loaded = present.map((lease) => {
       const before = this.names.get(lease.name);
-      // An event that came while the page was on its way is newer than the page.
-      if (!before || before.touched <= sent) return rowOf(lease);
+      // An event that arrived after the request was sent is newer than the answer.
+      if (!before || before.updated <= sent) return rowOf(lease);
       page.stale = true;
       return before;
     });
-    const start = page.after === null ? 0 : this.placeAfter(page.after);
+    const start = page.after === null ? 0 : this.indexAfter(page.after);
     let end = this.all.length;
-    if (cursor !== null) end = leases.length > 0 ? Math.max(start, this.placeAfter(this.key(rowOf(leases.at(-1))))) : start;
+    if (cursor !== null) end = leases.length > 0 ? Math.max(start, this.indexAfter(this.key(rowOf(leases.at(-1))))) : start;
     for (const row of this.all.slice(start, end)) this.names.delete(row.name);
-    this.all.splice(start, end - start, ...fresh);
-    for (const row of fresh) this.names.set(row.name, row);
+    this.all.splice(start, end - start, ...loaded);
+    for (const row of loaded) this.names.set(row.name, row);
     return cursor;
   }
 
-  // Changes what an event tells of.
-  apply(told) {
-    if (told.kind !== this.filter.kind || !told.name.startsWith(this.filter.prefix)) return;
-    let row = this.names.get(told.name);
+  // Applies an event.
+  apply(event) {
+    if (event.kind !== this.filter.kind || !event.name.startsWith(this.filter.prefix)) return;
+    let row = this.names.get(event.name);
     if (!row) {
-      row = this.discover(told);
+      row = this.insert(event);
       if (!row) return;
     }
-    row.touched = now();
-    const others = row.holders.filter((holder) => holder.fence !== told.fence);
-    switch (told.event) {
+    row.updated = now();
+    const others = row.holders.filter((holder) => holder.fence !== event.fence);
+    switch (event.event) {
       case "granted":
       case "renewed": {
-        const left = Date.parse(told.expireTime) - Date.parse(told.time);
-        row.holders = told.mode === "exclusive" ? [] : others;
-        row.holders.push(holderOf(told, Math.max(0, left)));
-        row.fence = Math.max(row.fence, told.fence);
+        const left = Date.parse(event.expireTime) - Date.parse(event.time);
+        row.holders = event.mode === "exclusive" ? [] : others;
+        row.holders.push(holderOf(event, Math.max(0, left)));
+        row.fence = Math.max(row.fence, event.fence);
         break;
       }
       case "updated":
-        row.state = told.state || "";
-        this.suspect(row);
+        row.state = event.state || "";
+        this.markStale(row);
         break;
       case "purged":
         this.remove(row);
         break;
       default:
         row.holders = others;
-        row.last = { fence: told.fence, owner: told.owner, how: told.event, at: told.time };
-        // A broken holder may stay in the way.
-        if (told.event === "broken") this.suspect(row);
+        row.last = { fence: event.fence, owner: event.owner, how: event.event, at: event.time };
+        // The name may still be reserved for a broken holder.
+        if (event.event === "broken") this.markStale(row);
     }
-    if (!this.fits(row)) this.remove(row);
-    this.changed();
+    if (!this.matches(row)) this.remove(row);
+    this.onChange();
   }
 
-  // A name that was not there, if it belongs among those that are loaded.
-  discover(told) {
-    if (told.event === "purged" || this.pages.length === 0) return null;
-    // Since when it is in its state is not told: the last page is loaded again.
+  // Inserts a row for a new name if it is within the loaded pages.
+  insert(event) {
+    if (event.event === "purged" || this.pages.length === 0) return null;
+    // Rows are sorted by when they entered the state, which the event does not contain: load the last page again.
     if (this.filter.state) {
       this.pages.at(-1).stale = true;
       return null;
     }
     const last = this.all.at(-1);
-    if (!this.complete && (!last || isAfter(told.name, last.name))) return null;
-    const row = rowOf({ name: told.name, fence: told.fence || 0, body: "", holders: [] });
-    this.all.splice(this.placeAfter(this.key(row)), 0, row);
+    if (!this.complete && (!last || isAfter(event.name, last.name))) return null;
+    const row = rowOf({ name: event.name, fence: event.fence || 0, body: "", holders: [] });
+    this.all.splice(this.indexAfter(this.key(row)), 0, row);
     this.names.set(row.name, row);
-    this.suspect(row);
+    this.markStale(row);
     return row;
   }
 
-  fits(row) {
+  // Whether a row matches the filter.
+  matches(row) {
     const { show, state } = this.filter;
     if (state && row.state !== state) return false;
     if (show === "free") return row.holders.length === 0;
@@ -251,26 +255,26 @@ export class Rows {
 
   remove(row) {
     if (!this.names.delete(row.name)) return;
-    if (this.removed.size > MOST) this.removed.clear();
+    if (this.removed.size > MAX_REMOVED) this.removed.clear();
     this.removed.set(row.name, now());
-    const place = this.placeAfter(this.key(row)) - 1;
-    this.all.splice(this.all[place] === row ? place : this.all.indexOf(row), 1);
+    const index = this.indexAfter(this.key(row)) - 1;
+    this.all.splice(this.all[index] === row ? index : this.all.indexOf(row), 1);
   }
 
-  // Events do not tell everything about this row.
-  suspect(row) {
+  // Marks the page of a row that changed in a way that events do not contain.
+  markStale(row) {
     const key = this.key(row);
     const page = this.pages.findLast((page) => page.after === null || isAfter(key, page.after));
     if (page) page.stale = true;
   }
 
-  // What rows are sorted by: by name, or those that are longest in their state first.
+  // Returns the sort key: the name, or when the row entered its state.
   key(row) {
     return this.filter.state ? `${row.since}\n${row.name}` : row.name;
   }
 
-  // The place behind all rows up to this key.
-  placeAfter(key) {
+  // Returns the index behind all rows up to this key.
+  indexAfter(key) {
     let [low, high] = [0, this.all.length];
     while (low < high) {
       const middle = (low + high) >> 1;

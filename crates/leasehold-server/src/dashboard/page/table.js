@@ -1,126 +1,125 @@
-// The table of leases. However many there are, only those rows are in the document that can be seen, with a space above
-// and below for the others.
+// The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
 import { isExpiring, timeLeft } from "./rows.js";
-import { count, find, left, make, say, several } from "./words.js";
+import { find, formatCount, formatTimeLeft, make, plural, setText } from "./dom.js";
 
-// As in the style sheet.
-const HEIGHT = 30;
-// Rows beyond what is seen, either way.
-const BEYOND = 12;
-// More is loaded when fewer rows than this follow.
-const AHEAD = 200;
+// The height of a row, as in the style sheet.
+const ROW_HEIGHT = 30;
+// How many rows are drawn above and below the visible ones.
+const OVERSCAN = 12;
+// The next page is loaded when fewer rows than this follow.
+const MIN_ROWS_BELOW = 200;
 
 const COLUMNS = ["name", "state", "owner", "mode", "left", "waiters", "fence", "body"];
 
 export const address = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
 
-const space = () => make("tr", { class: "space", "aria-hidden": "true" }, make("td"));
+const makeSpacer = () => make("tr", { class: "spacer", "aria-hidden": "true" }, make("td"));
 
 export class Table {
-  // `trouble` is told what went wrong while loading.
-  constructor(trouble) {
-    this.trouble = trouble;
+  // `showError` gets errors of loading.
+  constructor(showError) {
+    this.showError = showError;
     this.rows = null;
     this.scroll = find("scroll");
     this.table = find("leases");
     this.body = this.table.tBodies[0];
-    this.above = space();
-    this.below = space();
+    this.above = makeSpacer();
+    this.below = makeSpacer();
     this.body.append(this.above, this.below);
     this.elements = new Map();
-    // The row that the keyboard is on.
+    // The index of the row that has, or last had, the keyboard focus.
     this.current = 0;
-    this.wanted = false;
-    this.scroll.addEventListener("scroll", () => this.later(), { passive: true });
-    this.body.addEventListener("keydown", (event) => this.key(event));
-    this.body.addEventListener("focusin", (event) => this.focused(event));
-    // The whole row is the link, unless somebody marks what is in it.
+    this.isScheduled = false;
+    this.scroll.addEventListener("scroll", () => this.scheduleDraw(), { passive: true });
+    this.body.addEventListener("keydown", (event) => this.onKeyDown(event));
+    this.body.addEventListener("focusin", (event) => this.onFocus(event));
+    // A click anywhere in the row follows its link, unless the user selects text.
     this.body.addEventListener("click", ({ target }) => {
       const link = target.closest("tr").querySelector("a");
       if (link && target !== link && getSelection().isCollapsed) link.click();
     });
-    new ResizeObserver(() => this.later()).observe(this.scroll);
+    new ResizeObserver(() => this.scheduleDraw()).observe(this.scroll);
   }
 
-  // Shows these from now on.
+  // Replaces the shown rows.
   show(rows) {
     this.rows = rows;
     this.current = 0;
-    this.drop(new Map());
+    this.removeExcept(new Map());
     this.scroll.scrollTop = 0;
-    this.later();
+    this.scheduleDraw();
   }
 
   hide() {
     this.rows = null;
   }
 
-  // Draws with the browser's next frame, however often it is asked to.
-  later() {
-    if (this.wanted) return;
-    this.wanted = true;
+  // Draws in the browser's next frame. Several calls draw once.
+  scheduleDraw() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
     requestAnimationFrame(() => {
-      this.wanted = false;
+      this.isScheduled = false;
       if (this.rows) this.draw();
     });
   }
 
-  // Once a second: bars shrink, and what is seen is looked at again.
+  // Called once a second: updates the bars, and loads visible rows again.
   tick() {
     if (!this.rows || document.hidden) return;
-    this.later();
+    this.scheduleDraw();
     const shown = this.rows.shown();
-    const [first, last] = this.seen(shown.length);
-    this.rows.refresh(shown[first], shown[Math.max(first, last - 1)]).catch(this.trouble);
+    const [first, last] = this.visibleRange(shown.length);
+    this.rows.refresh(shown[first], shown[Math.max(first, last - 1)]).catch(this.showError);
   }
 
-  seen(length) {
-    const top = Math.floor(this.scroll.scrollTop / HEIGHT);
-    const rows = Math.ceil(this.scroll.clientHeight / HEIGHT);
-    const first = Math.max(0, Math.min(length - rows, top) - BEYOND);
-    return [first, Math.min(length, top + rows + BEYOND)];
+  visibleRange(length) {
+    const top = Math.floor(this.scroll.scrollTop / ROW_HEIGHT);
+    const rows = Math.ceil(this.scroll.clientHeight / ROW_HEIGHT);
+    const first = Math.max(0, Math.min(length - rows, top) - OVERSCAN);
+    return [first, Math.min(length, top + rows + OVERSCAN)];
   }
 
   draw() {
     const shown = this.rows.shown();
     const { kind } = this.rows.filter;
-    const [first, last] = this.seen(shown.length);
+    const [first, last] = this.visibleRange(shown.length);
     this.current = Math.max(0, Math.min(this.current, shown.length - 1));
     this.table.setAttribute("aria-rowcount", this.rows.complete ? shown.length + 1 : -1);
-    this.stretch(this.above, first);
-    this.stretch(this.below, shown.length - last);
-    const seen = shown.slice(first, last);
+    this.resizeSpacer(this.above, first);
+    this.resizeSpacer(this.below, shown.length - last);
+    const visible = shown.slice(first, last);
     const element = ({ name }) => this.elements.get(name) || this.create(kind, name);
-    const kept = new Map(seen.map((row) => [row.name, element(row)]));
-    // First, so that what stays is not moved: the keyboard may be there.
-    this.drop(kept);
-    let place = this.above.nextSibling;
-    seen.forEach((row, offset) => {
+    const kept = new Map(visible.map((row) => [row.name, element(row)]));
+    // Before inserting, so that rows that stay are not moved: a moved row would lose the focus.
+    this.removeExcept(kept);
+    let next = this.above.nextSibling;
+    visible.forEach((row, offset) => {
       const element = kept.get(row.name);
-      if (element === place) place = place.nextSibling;
-      else this.body.insertBefore(element, place);
+      if (element === next) next = next.nextSibling;
+      else this.body.insertBefore(element, next);
       this.update(element, row, first + offset);
     });
-    this.report(shown.length);
-    const more = shown.length - last < AHEAD && !this.rows.complete;
-    if (more) this.rows.more().catch(this.trouble);
+    this.showCount(shown.length);
+    const needsMore = shown.length - last < MIN_ROWS_BELOW && !this.rows.complete;
+    if (needsMore) this.rows.more().catch(this.showError);
   }
 
-  // Takes away what is seen no more. If the keyboard was there, it stays with the table.
-  drop(kept) {
+  // Removes all other rows. If one of them had the focus, the table gets it.
+  removeExcept(kept) {
     for (const [name, element] of this.elements) {
       if (kept.get(name) === element) continue;
-      const lost = element.contains(document.activeElement);
+      const hadFocus = element.contains(document.activeElement);
       element.remove();
-      if (lost) this.scroll.focus({ preventScroll: true });
+      if (hadFocus) this.scroll.focus({ preventScroll: true });
     }
     this.elements = kept;
   }
 
-  stretch(element, rows) {
+  resizeSpacer(element, rows) {
     element.hidden = rows <= 0;
-    element.firstChild.style.height = `${rows * HEIGHT}px`;
+    element.firstChild.style.height = `${rows * ROW_HEIGHT}px`;
   }
 
   create(kind, name) {
@@ -128,7 +127,7 @@ export class Table {
     cells[0].scope = "row";
     cells[0].append(make("a", { href: address(kind, name), title: name }, name));
     const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("i"));
-    cells[1].append("", make("span", { class: "unseen" }));
+    cells[1].append("", make("span", { class: "visually-hidden" }));
     cells[4].append(bar, make("span", { class: "time" }));
     return make("tr", {}, ...cells);
   }
@@ -139,75 +138,74 @@ export class Table {
     name.firstChild.tabIndex = index === this.current ? 0 : -1;
     const holder = row.holders[0];
     const others = row.holders.length - 1;
-    const broken = row.holders.some((one) => one.broken);
-    let standing = holder ? "held" : "free";
-    if (broken) standing = "broken";
-    else if (holder && isExpiring(row)) standing = "expiring";
-    element.dataset.standing = standing;
-    say(state.firstChild, row.state || standing);
-    // What others see by the colour.
-    say(state.lastChild, row.state ? `, ${standing}` : "");
+    const isBroken = row.holders.some((holder) => holder.broken);
+    let status = holder ? "held" : "free";
+    if (isBroken) status = "broken";
+    else if (holder && isExpiring(row)) status = "expiring";
+    element.dataset.status = status;
+    setText(state.firstChild, row.state || status);
+    // For screen readers: the colour shows the same.
+    setText(state.lastChild, row.state ? `, ${status}` : "");
     state.title = state.textContent;
-    say(owner, holder ? holder.owner + (others > 0 ? ` and ${several(others, "other", "others")}` : "") : "");
-    owner.title = row.holders.map((one) => one.owner).join(", ");
-    say(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
-    this.time(time, timeLeft(row));
-    say(waiters, row.waiters > 0 ? count(row.waiters) : "");
-    say(fence, String(row.fence));
-    say(body, row.body);
+    setText(owner, holder ? holder.owner + (others > 0 ? ` and ${plural(others, "other", "others")}` : "") : "");
+    owner.title = row.holders.map((holder) => holder.owner).join(", ");
+    setText(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
+    this.updateTime(time, timeLeft(row));
+    setText(waiters, row.waiters > 0 ? formatCount(row.waiters) : "");
+    setText(fence, String(row.fence));
+    setText(body, row.body);
     body.title = row.body;
   }
 
-  time(cell, time) {
+  updateTime(cell, time) {
     const [bar, text] = cell.children;
     bar.hidden = !time;
-    say(text, time ? left(time.left) : "");
+    setText(text, time ? formatTimeLeft(time.left) : "");
     if (!time) return;
-    // Where it is in a second: the style sheet moves it there.
+    // The length in one second: the style sheet animates the bar until then.
     const part = Math.max(0, (time.left - 1000) / time.ttl);
     bar.firstChild.style.transform = `scaleX(${Math.min(1, part).toFixed(4)})`;
     bar.dataset.part = time.part.toFixed(3);
   }
 
-  report(length) {
+  showCount(length) {
     const { rows } = this;
     const { kind, show, prefix, state } = rows.filter;
-    const what = kind === "gate" ? ["gate", "gates"] : ["lease", "leases"];
-    say(find("count"), several(length, ...what) + (rows.complete ? "" : " so far"));
+    const [singular, several] = kind === "gate" ? ["gate", "gates"] : ["lease", "leases"];
+    setText(find("count"), plural(length, singular, several) + (rows.complete ? "" : " loaded"));
     const empty = find("empty");
     empty.hidden = length > 0 || !rows.complete;
-    const chosen = show !== "all" || prefix || state;
-    say(empty, chosen ? `No ${what[1]} like that.` : `There are no ${what[1]} yet.`);
+    const isFiltered = show !== "all" || prefix || state;
+    setText(empty, isFiltered ? `No ${several} match this filter.` : `There are no ${several} yet.`);
   }
 
-  focused(event) {
+  onFocus(event) {
     const element = event.target.closest("tr");
     const index = Number(element.getAttribute("aria-rowindex")) - 2;
     if (index === this.current) return;
     this.current = index;
-    this.later();
+    this.scheduleDraw();
   }
 
-  key(event) {
-    const page = Math.max(1, Math.floor(this.scroll.clientHeight / HEIGHT) - 2);
+  onKeyDown(event) {
+    const page = Math.max(1, Math.floor(this.scroll.clientHeight / ROW_HEIGHT) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];
     if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     const shown = this.rows.shown();
-    this.go(Math.max(0, Math.min(shown.length - 1, this.current + step)));
-    // Further down there may be more.
-    if (event.key === "End" && !this.rows.complete) this.rows.more().catch(this.trouble);
+    this.focusRow(Math.max(0, Math.min(shown.length - 1, this.current + step)));
+    if (event.key === "End" && !this.rows.complete) this.rows.more().catch(this.showError);
   }
 
-  // Puts the keyboard on a row.
-  go(index) {
+  // Scrolls to a row and gives it the keyboard focus.
+  focusRow(index) {
     const row = this.rows.shown()[index];
     if (!row) return;
     this.current = index;
-    const head = this.table.tHead.offsetHeight;
+    const header = this.table.tHead.offsetHeight;
     const { scroll } = this;
-    const [top, bottom] = [index * HEIGHT, (index + 1) * HEIGHT + head];
+    const [top, bottom] = [index * ROW_HEIGHT, (index + 1) * ROW_HEIGHT + header];
     if (top < scroll.scrollTop) scroll.scrollTop = top;
     else if (bottom > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = bottom - scroll.clientHeight;
     this.draw();

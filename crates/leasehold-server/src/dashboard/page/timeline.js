@@ -1,117 +1,117 @@
-// Who held a lease, drawn: a bar for each, as long as it lasted, in the colour of its end.
+// The timeline of a lease: a bar for each hold period, coloured by how it ended.
 
-import { ENDINGS, clock, draw, span } from "./words.js";
+import { ENDINGS, formatDuration, formatTime, makeSvg } from "./dom.js";
 
-const LANE = 28;
-const AXIS = 22;
-// The room that the last mark's text needs before that of now.
-const NOW = 90;
-// Spans between marks on the axis, in milliseconds.
-const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 604800].map((one) => one * 1000);
+const LANE_HEIGHT = 28;
+const AXIS_HEIGHT = 22;
+// The width of the label "now" and the label before it, in pixels.
+const NOW_WIDTH = 90;
+// Possible distances between marks on the axis, in milliseconds.
+const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 604800].map((seconds) => seconds * 1000);
 
-// What the record says beside what the service has seen: who holds it now, and how the last one ended.
-export const together = ({ tenures, since, time }, lease) => {
-  const all = new Map();
-  const add = (one) => all.set(one.fence, { ...all.get(one.fence), ...one });
-  const read = (text) => (text ? Date.parse(text) : null);
+// Merges the service's history with the record, which contains the present holders and the end of the last one.
+export const mergeHistory = ({ tenures, since, time }, lease) => {
+  const byFence = new Map();
+  const add = (period) => byFence.set(period.fence, { ...byFence.get(period.fence), ...period });
+  const parse = (text) => (text ? Date.parse(text) : null);
   for (const { fence, owner, mode, from, until, how } of tenures) {
-    add({ fence, owner, mode, from: read(from), until: read(until), how: until ? how || "unknown" : null });
+    add({ fence, owner, mode, from: parse(from), until: parse(until), how: until ? how || "unknown" : null });
   }
   const last = lease && lease.last;
   if (last) {
-    const known = all.get(last.fence);
-    if (!known) add({ fence: last.fence, owner: last.owner, from: null, until: read(last.at), how: last.how });
-    else if (!known.until) add({ fence: last.fence, until: read(last.at), how: last.how });
+    const known = byFence.get(last.fence);
+    if (!known) add({ fence: last.fence, owner: last.owner, from: null, until: parse(last.at), how: last.how });
+    else if (!known.until) add({ fence: last.fence, until: parse(last.at), how: last.how });
   }
   const holders = lease ? lease.holders : [];
   for (const { fence, owner, mode, acquireTime, expireTime, broken } of holders) {
-    const known = all.get(fence);
+    const known = byFence.get(fence);
     const until = known ? known.until : null;
     const how = until ? known.how : broken ? "broken" : "holding";
-    add({ fence, owner, mode, from: read(acquireTime), until, how, expires: read(expireTime), broken });
+    add({ fence, owner, mode, from: parse(acquireTime), until, how, expires: parse(expireTime), broken });
   }
-  const found = [...all.values()].sort((one, other) => one.fence - other.fence);
-  found.forEach((one, index) => {
-    // Its end was not seen. It came before the next one's beginning, if that one was alone.
-    if (one.how) return;
-    const next = found[index + 1];
-    one.until = next ? next.from : read(time);
-    one.how = "unknown";
+  const periods = [...byFence.values()].sort((period, other) => period.fence - other.fence);
+  periods.forEach((period, index) => {
+    // It has ended, but the service does not know when: at the latest when the next one began.
+    if (period.how) return;
+    const next = periods[index + 1];
+    period.until = next ? next.from : parse(time);
+    period.how = "unknown";
   });
-  return { tenures: found, since: read(since), now: read(time) };
+  return { periods, since: parse(since), now: parse(time) };
 };
 
-// A lane for each, so that those who hold together are drawn below each other.
-const inLanes = (tenures) => {
+// Assigns a lane to each hold period, so that concurrent ones do not overlap.
+const assignLanes = (periods) => {
   const ends = [];
-  return tenures.map((one) => {
-    const until = one.until || Infinity;
-    let lane = ends.findIndex((end) => end <= (one.from || 0) + 1);
+  return periods.map((period) => {
+    const until = period.until || Infinity;
+    let lane = ends.findIndex((end) => end <= (period.from || 0) + 1);
     if (lane < 0) lane = ends.push(0) - 1;
     ends[lane] = until;
-    return { one, lane };
+    return { period, lane };
   });
 };
 
-export const describe = (one, now) => {
-  const until = one.until || now;
-  const lasted = one.from === null ? "" : ` for ${span(until - one.from)}`;
-  const from = one.from === null ? "" : ` from ${clock(one.from)}`;
-  const end = ENDINGS[one.how] + (one.until ? ` at ${clock(one.until)}` : "");
-  return `${one.owner}${from}${lasted}: ${end}. Fence ${one.fence}.`;
+export const describe = (period, now) => {
+  const until = period.until || now;
+  const duration = period.from === null ? "" : ` for ${formatDuration(until - period.from)}`;
+  const from = period.from === null ? "" : ` from ${formatTime(period.from)}`;
+  const end = ENDINGS[period.how] + (period.until ? ` at ${formatTime(period.until)}` : "");
+  return `${period.owner}${from}${duration}: ${end}. Fence ${period.fence}.`;
 };
 
-const axis = (start, end, place, height) => {
-  const step = STEPS.find((one) => (end - start) / one <= 8) || (end - start) / 8;
+const drawAxis = (start, end, xOf, height) => {
+  const step = STEPS.find((step) => (end - start) / step <= 8) || (end - start) / 8;
   const marks = [];
-  for (let at = Math.ceil(start / step) * step; at <= end; at += step) {
-    const x = place(at);
-    marks.push(draw("line", { x1: x, x2: x, y1: 0, y2: height, class: "mark" }));
-    if (x < place(end) - NOW) marks.push(draw("text", { x: x + 4, y: height + 15, class: "tick" }, clock(at).slice(-8)));
+  for (let time = Math.ceil(start / step) * step; time <= end; time += step) {
+    const x = xOf(time);
+    marks.push(makeSvg("line", { x1: x, x2: x, y1: 0, y2: height, class: "mark" }));
+    if (x < xOf(end) - NOW_WIDTH) marks.push(makeSvg("text", { x: x + 4, y: height + 15, class: "tick" }, formatTime(time).slice(-8)));
   }
-  marks.push(draw("text", { x: place(end), y: height + 15, class: "tick now" }, "now"));
+  marks.push(makeSvg("text", { x: xOf(end), y: height + 15, class: "tick now" }, "now"));
   return marks;
 };
 
-const bar = (one, lane, place, width, now) => {
-  const x = Math.max(0, place(one.from === null ? -Infinity : one.from));
-  const right = Math.min(width, place(one.until || now));
-  const long = Math.max(3, right - x);
-  const y = lane * LANE + 4;
-  const parts = [draw("rect", { x, y, width: long, height: LANE - 8, rx: 3, class: "tenure" })];
-  if (one.broken && one.expires > now) {
-    const rest = Math.max(3, Math.min(width, place(Math.min(one.expires, now))) - right);
-    parts.push(draw("rect", { x: right, y, width: rest, height: LANE - 8, rx: 3, class: "behind" }));
+const drawBar = (period, lane, xOf, width, now) => {
+  const x = Math.max(0, xOf(period.from === null ? -Infinity : period.from));
+  const right = Math.min(width, xOf(period.until || now));
+  const length = Math.max(3, right - x);
+  const y = lane * LANE_HEIGHT + 4;
+  const parts = [makeSvg("rect", { x, y, width: length, height: LANE_HEIGHT - 8, rx: 3, class: "period" })];
+  if (period.broken && period.expires > now) {
+    const reserved = Math.max(3, Math.min(width, xOf(Math.min(period.expires, now))) - right);
+    parts.push(makeSvg("rect", { x: right, y, width: reserved, height: LANE_HEIGHT - 8, rx: 3, class: "reserved" }));
   }
-  const room = Math.floor((long - 12) / 7);
-  if (room >= 3) {
-    const text = one.owner.length > room ? `${one.owner.slice(0, room - 1)}…` : one.owner;
-    parts.push(draw("text", { x: x + 6, y: y + 14, class: "who" }, text));
+  const characters = Math.floor((length - 12) / 7);
+  if (characters >= 3) {
+    const text = period.owner.length > characters ? `${period.owner.slice(0, characters - 1)}…` : period.owner;
+    parts.push(makeSvg("text", { x: x + 6, y: y + 14, class: "owner" }, text));
   }
-  const group = draw("g", { "data-how": one.how, "data-fence": one.fence }, draw("title", {}, describe(one, now)));
+  const group = makeSvg("g", { "data-how": period.how, "data-fence": period.fence }, makeSvg("title", {}, describe(period, now)));
   group.append(...parts);
   return group;
 };
 
-// Draws them into an SVG element, which is as wide as it is now: the last `window` milliseconds, or all that is known.
-export const drawTimeline = (svg, { tenures, since, now }, window) => {
+// Draws the hold periods into an SVG element at its present width: those of the last `window` milliseconds, or all.
+export const drawTimeline = (svg, { periods, since, now }, window) => {
   const width = Math.max(200, svg.clientWidth);
-  const firsts = tenures.map((one) => one.from || one.until).filter(Boolean);
-  const earliest = Math.max(Math.min(...firsts, now - 1000), window ? now - window : -Infinity);
-  const seen = tenures.filter((one) => (one.until || now) >= earliest);
+  const times = periods.map((period) => period.from || period.until).filter(Boolean);
+  const earliest = Math.max(Math.min(...times, now - 1000), window ? now - window : -Infinity);
+  const visible = periods.filter((period) => (period.until || now) >= earliest);
   const start = earliest - (now - earliest) * 0.02;
-  const place = (at) => (at === -Infinity ? 0 : ((at - start) / (now - start)) * width);
-  const lanes = inLanes(seen);
-  const height = Math.max(1, ...lanes.map(({ lane }) => lane + 1)) * LANE;
-  svg.setAttribute("height", height + AXIS);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height + AXIS}`);
-  const parts = axis(start, now, place, height);
+  const xOf = (time) => (time === -Infinity ? 0 : ((time - start) / (now - start)) * width);
+  const lanes = assignLanes(visible);
+  const height = Math.max(1, ...lanes.map(({ lane }) => lane + 1)) * LANE_HEIGHT;
+  svg.setAttribute("height", height + AXIS_HEIGHT);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + AXIS_HEIGHT}`);
+  const parts = drawAxis(start, now, xOf, height);
   if (since > start) {
-    const x = place(since);
-    parts.push(draw("rect", { x: 0, y: 0, width: x, height, class: "before" }, draw("title", {}, "The service had not started")));
+    const x = xOf(since);
+    parts.push(makeSvg("rect", { x: 0, y: 0, width: x, height, class: "before" }, makeSvg("title", {}, "The service had not started")));
   }
-  parts.push(...lanes.map(({ one, lane }) => bar(one, lane, place, width, now)));
+  parts.push(...lanes.map(({ period, lane }) => drawBar(period, lane, xOf, width, now)));
   svg.replaceChildren(...parts);
-  const holding = seen.filter((one) => one.how === "holding").length;
-  svg.setAttribute("aria-label", `Timeline of ${seen.length} who held it, ${holding} of them now. The list below has the same.`);
+  const holding = visible.filter((period) => period.how === "holding").length;
+  svg.setAttribute("aria-label", `Timeline of ${visible.length} hold periods, ${holding} not ended. The list below contains the same.`);
 };

@@ -1,4 +1,4 @@
-// Shows openapi.json. Everything is set as text, so nothing in the document can become markup.
+// Shows openapi.json. All of its contents are set as text, so that none can become markup.
 "use strict";
 
 const make = (tag, text, ...children) => {
@@ -8,33 +8,33 @@ const make = (tag, text, ...children) => {
   return element;
 };
 
-const found = (api, value) => {
+const resolve = (api, value) => {
   if (!value || !value.$ref) return value;
-  return value.$ref.slice(2).split("/").reduce((at, key) => at[key], api);
+  return value.$ref.slice(2).split("/").reduce((node, key) => node[key], api);
 };
 
-const last = (path) => path.split("/").pop();
+const lastSegment = (path) => path.split("/").pop();
 
-// What a schema allows, in a few words.
-const words = (schema) => {
+// Describes a schema in a few words.
+const describe = (schema) => {
   if (!schema) return "";
-  if (schema.$ref) return last(schema.$ref);
-  const several = schema.anyOf || schema.oneOf || schema.allOf;
-  if (several) return several.map(words).filter(Boolean).join(schema.allOf ? " and " : " or ");
+  if (schema.$ref) return lastSegment(schema.$ref);
+  const parts = schema.anyOf || schema.oneOf || schema.allOf;
+  if (parts) return parts.map(describe).filter(Boolean).join(schema.allOf ? " and " : " or ");
   if (schema.enum) return schema.enum.join(" | ");
-  if (schema.type === "array") return `list of ${words(schema.items)}`;
+  if (schema.type === "array") return `list of ${describe(schema.items)}`;
   return [schema.type].flat().filter(Boolean).join(" | ");
 };
 
-const table = (heads, rows) => {
+const table = (headers, rows) => {
   const line = (tag, cells) => make("tr", "", ...cells.map((cell) => make(tag, cell)));
-  return make("table", "", make("thead", "", line("th", heads)), make("tbody", "", ...rows.map((row) => line("td", row))));
+  return make("table", "", make("thead", "", line("th", headers)), make("tbody", "", ...rows.map((row) => line("td", row))));
 };
 
 const example = (api, schema) => {
   const first = (schema.anyOf || schema.allOf || [schema])[0];
-  const whole = found(api, first);
-  const value = whole && whole.examples && whole.examples[0];
+  const resolved = resolve(api, first);
+  const value = resolved && resolved.examples && resolved.examples[0];
   return value ? [make("pre", JSON.stringify(value, null, 2))] : [];
 };
 
@@ -50,31 +50,31 @@ const route = (api, method, path, operation) => {
     details.append(make("p", "Also: ", make("code", operation["x-by-query"])));
   }
   const scopes = operation["x-scopes"];
-  if (scopes) details.append(make("p", `Takes a token: ${scopes.join(" or ") || "any"}`));
-  const parameters = operation.parameters.map((parameter) => found(api, parameter));
+  if (scopes) details.append(make("p", `Required scope: ${scopes.join(" or ") || "none, any token"}`));
+  const parameters = operation.parameters.map((parameter) => resolve(api, parameter));
   if (parameters.length > 0) {
     const row = (parameter) => [
       parameter.name + (parameter.required ? " *" : ""),
       parameter.in,
-      words(parameter.schema),
+      describe(parameter.schema),
       parameter.description,
       parameter.example === undefined ? "" : String(parameter.example),
     ];
-    details.append(make("h3", "Parameters"), table(["name", "in", "type", "", "example"], parameters.map(row)));
+    details.append(make("h3", "Parameters"), table(["name", "in", "type", "description", "example"], parameters.map(row)));
   }
   if (operation.requestBody) {
     details.append(make("h3", "Body"));
     for (const [type, content] of Object.entries(operation.requestBody.content)) {
-      details.append(make("p", `${type}: ${words(content.schema)}`), ...example(api, content.schema));
+      details.append(make("p", `${type}: ${describe(content.schema)}`), ...example(api, content.schema));
     }
   }
   details.append(make("h3", "Answers"));
   const answers = Object.entries(operation.responses).map(([status, response]) => {
     const [type, content] = Object.entries(response.content || {})[0] || ["", {}];
-    const kinds = content.schema && content.schema.allOf ? content.schema.allOf[1].properties.type.enum.join(", ") : words(content.schema);
+    const kinds = content.schema && content.schema.allOf ? content.schema.allOf[1].properties.type.enum.join(", ") : describe(content.schema);
     return [status, response.description, type, kinds];
   });
-  details.append(table(["status", "", "content", "schema, or type of problem"], answers));
+  details.append(table(["status", "description", "content", "schema or problem type"], answers));
   const ok = operation.responses["200"].content["application/json"];
   if (ok && ok.schema) details.append(...example(api, ok.schema));
   details.dataset.text = `${method} ${path} ${operation.summary} ${operation.operationId}`.toLowerCase();
@@ -84,12 +84,12 @@ const route = (api, method, path, operation) => {
 const schema = (name, schema) => {
   const details = make("details", "", make("summary", "", make("code", name)), make("p", schema.description));
   const required = schema.required || [];
-  const rows = Object.entries(schema.properties || {}).map(([member, of]) => [
+  const rows = Object.entries(schema.properties || {}).map(([member, property]) => [
     member + (required.includes(member) ? " *" : ""),
-    words(of),
-    of.description || "",
+    describe(property),
+    property.description || "",
   ]);
-  if (rows.length > 0) details.append(table(["member", "type", ""], rows));
+  if (rows.length > 0) details.append(table(["member", "type", "description"], rows));
   details.dataset.text = name.toLowerCase();
   return details;
 };
@@ -106,12 +106,12 @@ const show = (api) => {
     }
     main.append(section);
   }
-  const schemas = Object.entries(api.components.schemas).map(([name, of]) => schema(name, of));
+  const schemas = Object.entries(api.components.schemas).map(([name, value]) => schema(name, value));
   main.append(make("section", "", make("h2", "schemas"), ...schemas));
   document.getElementById("search").addEventListener("input", (event) => {
-    const wanted = event.target.value.toLowerCase();
+    const searched = event.target.value.toLowerCase();
     for (const details of main.querySelectorAll("details")) {
-      details.hidden = !details.dataset.text.includes(wanted);
+      details.hidden = !details.dataset.text.includes(searched);
     }
   });
 };
@@ -120,5 +120,5 @@ fetch("openapi.json")
   .then((answer) => answer.json())
   .then(show)
   .catch((error) => {
-    document.getElementById("about").textContent = `openapi.json cannot be shown: ${error}`;
+    document.getElementById("about").textContent = `Cannot show openapi.json: ${error}`;
   });

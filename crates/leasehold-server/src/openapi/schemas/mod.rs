@@ -1,98 +1,99 @@
-//! Every body that is JSON, with an example.
+//! All JSON bodies, with examples.
 
-mod asking;
-mod holding;
-mod looking;
-mod past;
-mod telling;
+mod history;
+mod leases;
+mod requests;
+mod service;
+mod views;
 
 use serde_json::{Value, json};
 
 use super::parameters::MAX_FENCE;
 
-/// What an object looks like.
+/// The schema of an object.
 pub(super) struct Schema {
     pub(super) name: &'static str,
-    pub(super) about: &'static str,
-    /// Each member: its name, whether it is always there, and its schema.
+    pub(super) description: &'static str,
+    /// The name of each member, whether it is required, and its schema.
     pub(super) members: Vec<(&'static str, bool, Value)>,
-    /// With every member that there may be.
+    /// An example with all members.
     pub(super) example: Value,
 }
 
 fn schema(
     name: &'static str,
-    about: &'static str,
+    description: &'static str,
     members: Vec<(&'static str, bool, Value)>,
     example: Value,
 ) -> Schema {
     Schema {
         name,
-        about,
+        description,
         members,
         example,
     }
 }
 
-const ALWAYS: bool = true;
-const SOMETIMES: bool = false;
+const REQUIRED: bool = true;
+const OPTIONAL: bool = false;
 
-fn described(mut schema: Value, about: &str) -> Value {
-    schema["description"] = about.into();
+fn described(mut schema: Value, description: &str) -> Value {
+    schema["description"] = description.into();
     schema
 }
 
-fn text(about: &str) -> Value {
-    described(json!({"type": "string"}), about)
+fn text(description: &str) -> Value {
+    described(json!({"type": "string"}), description)
 }
 
-fn time(about: &str) -> Value {
-    described(json!({"type": "string", "format": "date-time"}), about)
+fn time(description: &str) -> Value {
+    let time = json!({"type": "string", "format": "date-time"});
+    described(time, description)
 }
 
-fn millis(about: &str) -> Value {
-    described(json!({"type": "integer", "minimum": 0}), about)
+fn count(description: &str) -> Value {
+    described(json!({"type": "integer", "minimum": 0}), description)
 }
 
-fn fence(about: &str) -> Value {
+fn fence(description: &str) -> Value {
     let fence = json!({"type": "integer", "minimum": 0, "maximum": MAX_FENCE});
-    described(fence, about)
+    described(fence, description)
 }
 
-fn flag(about: &str) -> Value {
-    described(json!({"type": "boolean"}), about)
+fn flag(description: &str) -> Value {
+    described(json!({"type": "boolean"}), description)
 }
 
-/// The same, or null.
+/// Returns the schema, but also allows null.
 fn or_null(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
 }
 
-fn one_of(words: &[&str], about: &str) -> Value {
-    described(json!({"type": "string", "enum": words}), about)
+fn one_of(words: &[&str], description: &str) -> Value {
+    described(json!({"type": "string", "enum": words}), description)
 }
 
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-fn list(of: Value, about: &str) -> Value {
-    described(json!({"type": "array", "items": of}), about)
+fn list(items: Value, description: &str) -> Value {
+    described(json!({"type": "array", "items": items}), description)
 }
 
 const FENCE: u64 = 1_794_776_043_850_001;
 const FROM: &str = "2026-11-15T20:54:03.850288Z";
 const UNTIL: &str = "2026-11-15T20:54:33.850288Z";
 
-/// All but those that are one of two.
+/// Returns the schemas of all objects.
 pub(super) fn all() -> Vec<Schema> {
     [
-        holding::holding(),
-        looking::looking(),
-        past::past(),
-        asking::asking(),
-        telling::telling(),
+        leases::schemas(),
+        views::schemas(),
+        history::schemas(),
+        requests::schemas(),
+        service::schemas(),
     ]
     .into_iter()
     .flatten()

@@ -1,9 +1,9 @@
-//! What somebody holds, and lets go of.
+//! Answers to requests that acquire, renew or end leases.
 
 use serde_json::{Value, json};
 
 use super::{
-    ALWAYS, FENCE, FROM, SOMETIMES, Schema, UNTIL, described, fence, flag, list, millis, one_of,
+    FENCE, FROM, OPTIONAL, REQUIRED, Schema, UNTIL, count, described, fence, flag, list, one_of,
     reference, schema, text, time,
 };
 
@@ -11,58 +11,58 @@ fn lease_members() -> Vec<(&'static str, bool, Value)> {
     vec![
         (
             "acquireTime",
-            ALWAYS,
-            time("When it was granted, in the store's time."),
+            REQUIRED,
+            time("When the lease was granted, in the store's time."),
         ),
         (
             "expireTime",
-            ALWAYS,
-            time("When it is over unless renewed."),
+            REQUIRED,
+            time("When the lease expires unless it is renewed."),
         ),
         (
             "fence",
-            ALWAYS,
+            REQUIRED,
             fence("The fencing token: pass it to every write that the lease protects."),
         ),
         (
             "body",
-            ALWAYS,
-            text("Where the last holder stopped, or what was just written."),
+            REQUIRED,
+            text("The body: what the last holder wrote, or this request."),
         ),
         (
             "bodyBytes",
-            SOMETIMES,
-            millis(
-                "The bytes of the whole body, where `body` is only the beginning of it; only in the answer to many heartbeats.",
+            OPTIONAL,
+            count(
+                "The length of the whole body in bytes if `body` is truncated; only in the answer to several heartbeats.",
             ),
         ),
         (
             "validFor",
-            ALWAYS,
-            millis(
-                "How long the caller may believe in it, in milliseconds from the send of this request.",
+            REQUIRED,
+            count(
+                "How long the caller may rely on the lease, in milliseconds from when it sent this request.",
             ),
         ),
         (
             "ttl",
-            ALWAYS,
-            millis("How long each renewal lasts, in milliseconds."),
+            REQUIRED,
+            count("How long the lease lasts after each renewal, in milliseconds."),
         ),
         (
             "granted",
-            SOMETIMES,
+            OPTIONAL,
             one_of(
                 &["fresh", "again", "kept"],
-                "How it came to be granted; in the answer to acquire.",
+                "Only in the answer to acquire. `fresh`: the lease was free. `again`: the caller held it by the same nonce, and its older fence is no longer valid. `kept`: the caller held it and sent its fence, which stays valid.",
             ),
         ),
-        ("state", SOMETIMES, text("The work item's state.")),
+        ("state", OPTIONAL, text("The work item's state.")),
         (
             "stateSince",
-            SOMETIMES,
-            time("Since when it has been in that state."),
+            OPTIONAL,
+            time("When the item entered that state."),
         ),
-        ("last", SOMETIMES, reference("Ending")),
+        ("last", OPTIONAL, reference("Ending")),
     ]
 }
 
@@ -81,21 +81,21 @@ fn named_lease() -> Value {
     named
 }
 
-pub(super) fn holding() -> Vec<Schema> {
+pub(super) fn schemas() -> Vec<Schema> {
     let mut named = lease_members();
-    named.push(("name", ALWAYS, text("Its name.")));
+    named.push(("name", REQUIRED, text("The name of the lease.")));
     let how = ["released", "completed", "expired", "broken"];
-    let about_how = "`completed`: it wrote its result and let go in one write.";
+    let about_how = "How it ended. `completed`: the holder wrote its result and released the lease in one write.";
     vec![
         schema(
             "Lease",
-            "A lease that is the caller's.",
+            "A lease that the caller holds.",
             lease_members(),
             lease(),
         ),
         schema(
             "NamedLease",
-            "The same with its name.",
+            "A lease that the caller holds, with its name.",
             named,
             named_lease(),
         ),
@@ -104,18 +104,21 @@ pub(super) fn holding() -> Vec<Schema> {
             "Several leases, in the order of their names.",
             vec![(
                 "leases",
-                ALWAYS,
-                list(reference("NamedLease"), "All of them."),
+                REQUIRED,
+                list(reference("NamedLease"), "The leases."),
             )],
             json!({"leases": [named_lease()]}),
         ),
         schema(
             "Items",
-            "Work items that are now the caller's.",
+            "Work items that the caller has claimed.",
             vec![(
                 "items",
-                ALWAYS,
-                list(reference("NamedLease"), "None if there was none."),
+                REQUIRED,
+                list(
+                    reference("NamedLease"),
+                    "The items; empty if there were none.",
+                ),
             )],
             json!({"items": [named_lease()]}),
         ),
@@ -123,80 +126,76 @@ pub(super) fn holding() -> Vec<Schema> {
             "Ending",
             "How the last exclusive holder ended.",
             vec![
-                ("fence", ALWAYS, fence("Its fence.")),
-                ("owner", ALWAYS, text("Who it was.")),
-                ("how", ALWAYS, one_of(&how, about_how)),
-                ("at", ALWAYS, time("When.")),
+                ("fence", REQUIRED, fence("The holder's fence.")),
+                ("owner", REQUIRED, text("The holder's description.")),
+                ("how", REQUIRED, one_of(&how, about_how)),
+                ("at", REQUIRED, time("When it ended.")),
             ],
             ending(),
         ),
         schema(
             "Released",
-            "What came of letting go.",
+            "The result of a release.",
             vec![(
                 "released",
-                ALWAYS,
-                flag("Whether there was something to let go of (now, or by the same call before)."),
+                REQUIRED,
+                flag("Whether a lease was released, by this call or by the same call before."),
             )],
             json!({"released": true}),
         ),
         schema(
             "Stored",
-            "The item is there.",
-            vec![("stored", ALWAYS, flag("Always true."))],
+            "The work item was stored.",
+            vec![("stored", REQUIRED, flag("Always true."))],
             json!({"stored": true}),
         ),
         schema(
             "Removed",
-            "The item is empty.",
-            vec![("removed", ALWAYS, flag("Always true."))],
+            "The work item is empty.",
+            vec![("removed", REQUIRED, flag("Always true."))],
             json!({"removed": true}),
         ),
         schema(
             "Broken",
-            "What came of breaking.",
+            "The result of a break.",
             vec![
-                (
-                    "broken",
-                    ALWAYS,
-                    flag("Whether there was something to break."),
-                ),
+                ("broken", REQUIRED, flag("Whether a lease was broken.")),
                 (
                     "until",
-                    SOMETIMES,
-                    time("Until when the broken holder stays in the way."),
+                    OPTIONAL,
+                    time("Until when the name stays reserved for the broken holder."),
                 ),
             ],
             json!({"broken": true, "until": UNTIL}),
         ),
         schema(
             "Answers",
-            "What many requests were answered with, in the same order.",
+            "The answers to several requests, in the same order.",
             vec![(
                 "answers",
-                ALWAYS,
-                list(reference("Answer"), "Each for itself."),
+                REQUIRED,
+                list(reference("Answer"), "The answers."),
             )],
             json!({"answers": [{"status": 200, "body": lease()}]}),
         ),
         schema(
             "Answer",
-            "One of them.",
+            "The answer to one request.",
             vec![
                 (
                     "status",
-                    ALWAYS,
+                    REQUIRED,
                     described(
                         json!({"type": "integer", "minimum": 200, "maximum": 599}),
-                        "The status that it would have had by itself.",
+                        "The HTTP status of this answer.",
                     ),
                 ),
                 (
                     "body",
-                    ALWAYS,
+                    REQUIRED,
                     described(
                         json!({"type": "object"}),
-                        "The body that it would have had by itself: what that route answers, or a problem.",
+                        "The body of this answer: that of its route, or a problem.",
                     ),
                 ),
             ],
@@ -204,11 +203,11 @@ pub(super) fn holding() -> Vec<Schema> {
         ),
         schema(
             "HeartbeatsAnswer",
-            "What came of many heartbeats, in the same order.",
+            "The results of several heartbeats, in the same order.",
             vec![(
                 "leases",
-                ALWAYS,
-                list(reference("HeartbeatAnswer"), "Each for itself."),
+                REQUIRED,
+                list(reference("HeartbeatAnswer"), "The results."),
             )],
             json!({"leases": [{"lease": lease()}]}),
         ),
