@@ -37,7 +37,7 @@ fn request_lines(file: &Path) -> Vec<String> {
         .collect()
 }
 
-async fn start(path: &Path, on_failure: OnFailure) -> Server {
+pub(crate) async fn start(path: &Path, on_failure: OnFailure) -> Server {
     let mut options = AuditOptions::default();
     options.on_failure = on_failure;
     let mut config = Config::default();
@@ -46,7 +46,7 @@ async fn start(path: &Path, on_failure: OnFailure) -> Server {
     Server::start_with(Engine::start(store).await.unwrap(), config).await
 }
 
-async fn wait_for_readiness(server: &Server, status: u16) {
+pub(crate) async fn wait_for_readiness(server: &Server, status: u16) {
     let asking = async {
         while server.get("/readyz").await.status != status {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -64,24 +64,24 @@ async fn metric(server: &Server, name: &str) -> u64 {
 }
 
 /// A symbolic link in place of the audit log, whose target can be replaced.
-struct LogLink {
+pub(crate) struct LogLink {
     folder: TempDir,
 }
 
 impl LogLink {
-    fn new(to: impl AsRef<Path>) -> Self {
-        let target = Self {
+    pub(crate) fn new(to: impl AsRef<Path>) -> Self {
+        let link = Self {
             folder: TempDir::new().unwrap(),
         };
-        target.point_to(to);
-        target
+        link.point_to(to);
+        link
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("audit.jsonl")
     }
 
-    fn point_to(&self, to: impl AsRef<Path>) {
+    pub(crate) fn point_to(&self, to: impl AsRef<Path>) {
         let beside = self.folder.path().join("new");
         symlink(to, &beside).unwrap();
         std::fs::rename(beside, self.path()).unwrap();

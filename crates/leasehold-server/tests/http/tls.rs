@@ -20,13 +20,13 @@ use tokio_rustls::client::TlsStream;
 use crate::common::{Answer, TIMEOUT};
 use crate::guarded::Guarded;
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
 /// A folder of PEM files.
-struct PemFolder(TempDir);
+pub(crate) struct PemFolder(TempDir);
 
 impl PemFolder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
@@ -35,7 +35,7 @@ impl PemFolder {
     }
 
     /// Creates an authority, and writes its certificate to this file.
-    fn authority(&self, file: &str) -> Authority {
+    pub(crate) fn authority(&self, file: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, file);
@@ -45,7 +45,13 @@ impl PemFolder {
     }
 
     /// Issues a certificate in `NAME.pem`, with its key in `NAME.key`.
-    fn issue(&self, authority: &Authority, name: &str, common: &str, alternative: &[SanType]) {
+    pub(crate) fn issue(
+        &self,
+        authority: &Authority,
+        name: &str,
+        common: &str,
+        alternative: &[SanType],
+    ) {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common);
         params.subject_alt_names = alternative.to_vec();
@@ -68,7 +74,7 @@ impl PemFolder {
         replace(&self.path(&format!("{name}.pem")), &certificate.pem());
     }
 
-    fn issue_server(&self, authority: &Authority) {
+    pub(crate) fn issue_server(&self, authority: &Authority) {
         let address = SanType::IpAddress([127, 0, 0, 1].into());
         self.issue(authority, "server", "server", &[address]);
     }
@@ -82,7 +88,7 @@ impl PemFolder {
     }
 
     /// Returns a client that trusts `ca.pem`, and presents this certificate.
-    fn connector(&self, presented: Option<&str>) -> TlsConnector {
+    pub(crate) fn connector(&self, presented: Option<&str>) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_file(self.path("ca.pem")).unwrap();
         roots.add(authority).unwrap();
@@ -128,7 +134,7 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(beside, path).unwrap();
 }
 
-async fn guarded(folder: &PemFolder, client_authorities: Option<&str>) -> Guarded {
+pub(crate) async fn guarded(folder: &PemFolder, client_authorities: Option<&str>) -> Guarded {
     let tls = Tls::open(folder.files(client_authorities)).unwrap();
     Guarded::start_with(|config| config.tls = Some(tls)).await
 }
@@ -274,7 +280,7 @@ async fn unusable_files_are_explained() {
     assert!(error.contains("not a regular file"), "{error}");
 }
 
-async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
+pub(crate) async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(guarded.server.address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     connector.connect(name, stream).await.unwrap()
@@ -301,7 +307,11 @@ async fn next_answer(stream: &mut TlsStream<TcpStream>) -> Answer {
     Answer::parse(&bytes)
 }
 
-async fn send_on(stream: &mut TlsStream<TcpStream>, method: &str, target: &str) -> Answer {
+pub(crate) async fn send_on(
+    stream: &mut TlsStream<TcpStream>,
+    method: &str,
+    target: &str,
+) -> Answer {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     next_answer(stream).await
