@@ -142,7 +142,7 @@ async fn waiter_for_several_leases_with_a_revoked_token_releases_those_it_has() 
 }
 
 /// Starts a service whose store does not write yet, and creates a token.
-async fn gated(scopes: &[&str]) -> (Guarded, Arc<Gated>, String) {
+async fn start_gated(scopes: &[&str]) -> (Guarded, Arc<Gated>, String) {
     let store = Gated::new();
     let guarded = Guarded::start_on(store.clone(), |_| ()).await;
     let token = guarded.token("ci", scopes).await;
@@ -163,7 +163,7 @@ async fn wait_for_cached(guarded: &Guarded, count: u64) {
 
 #[tokio::test]
 async fn grant_is_released_if_its_token_was_revoked_before_the_answer() {
-    let (guarded, store, token) = gated(&["acquire:a"]).await;
+    let (guarded, store, token) = start_gated(&["acquire:a"]).await;
     let root = guarded.token("root", &["admin:"]).await;
     let asking = guarded
         .begin("POST", "/locks/a?nonce=n&ttl=1h", &token)
@@ -181,7 +181,7 @@ async fn grant_is_released_if_its_token_was_revoked_before_the_answer() {
 
 #[tokio::test]
 async fn grants_of_a_batch_are_withheld_one_by_one() {
-    let (guarded, store, token) = gated(&["acquire:a", "acquire:b"]).await;
+    let (guarded, store, token) = start_gated(&["acquire:a", "acquire:b"]).await;
     let root = guarded.token("root", &["admin:"]).await;
     let acquire =
         |name: &str| json!({"method": "POST", "target": format!("/locks/{name}?nonce=n&ttl=1h")});
@@ -209,7 +209,7 @@ async fn grants_of_a_batch_are_withheld_one_by_one() {
 
 #[tokio::test]
 async fn completed_change_is_answered_although_its_token_was_revoked() {
-    let (guarded, store, token) = gated(&["acquire:"]).await;
+    let (guarded, store, token) = start_gated(&["acquire:"]).await;
     let root = guarded.token("root", &["admin:"]).await;
     let asking = guarded.begin("PUT", "/items/a?state=NEW", &token).await;
     wait_for_cached(&guarded, 1).await;

@@ -91,13 +91,13 @@ async fn send(server: &Server, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     // The service may refuse a large request before it has read all of it.
     let _ = stream.write_all(bytes).await;
-    read_answer(stream).await
+    read_answer_or_reset(stream).await
 }
 
-async fn read_answer(mut stream: TcpStream) -> Answer {
+/// Reads an answer, after which the connection is closed or reset.
+async fn read_answer_or_reset(mut stream: TcpStream) -> Answer {
     let mut answer = Vec::new();
     let reading = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer));
-    // A connection that is reset after the answer is closed as well.
     let _ = reading.await.expect("an answer in bounded time");
     Answer::parse(&answer)
 }

@@ -80,7 +80,7 @@ async fn read_head(stream: &mut TcpStream) {
 }
 
 /// Starts a server that answers every request with these bytes and closes the connection.
-async fn answering(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
+async fn start_answering(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
     listen(move |mut stream, _| async move {
         read_head(&mut stream).await;
         let _ = stream.write_all(answer.as_bytes()).await;
@@ -92,7 +92,7 @@ async fn answering(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
 }
 
 /// Starts a server that reads each request and closes the connection.
-pub(crate) async fn dying() -> (Remote, Arc<AtomicU32>) {
+pub(crate) async fn start_dying() -> (Remote, Arc<AtomicU32>) {
     listen(|mut stream, _| async move {
         read_head(&mut stream).await;
     })
@@ -184,7 +184,7 @@ async fn unreachable_service_is_unavailable() {
 
 #[tokio::test]
 async fn only_repeatable_requests_are_retried() {
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let acquired = remote.acquire(acquire()).await;
     assert!(
         matches!(acquired, Err(Error::Indeterminate(_))),
@@ -192,7 +192,7 @@ async fn only_repeatable_requests_are_retried() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let released = remote
         .release(&job(), Holding::Fence(Fence::new(1).unwrap()))
         .await;
@@ -202,12 +202,12 @@ async fn only_repeatable_requests_are_retried() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let shown = remote.show(&job()).await;
     assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let updated = remote.update(update(1, false)).await;
     assert!(
         matches!(updated, Err(Error::Indeterminate(_))),
@@ -215,7 +215,7 @@ async fn only_repeatable_requests_are_retried() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let force = BreakRequest::Force {
         fence: None,
         reason: "why".into(),
@@ -227,7 +227,7 @@ async fn only_repeatable_requests_are_retried() {
 }
 
 /// Starts a proxy that loses the answers on its first `lost` connections.
-pub(crate) async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
+pub(crate) async fn start_losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
     listen(move |mut near, number| async move {
         let mut far = TcpStream::connect(address).await.unwrap();
         if number >= lost {
@@ -246,7 +246,7 @@ pub(crate) async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<Atomi
 #[tokio::test]
 async fn requests_with_lost_answers_are_retried() {
     let server = Server::start().await;
-    let (remote, connections) = losing(server.address, 2).await;
+    let (remote, connections) = start_losing(server.address, 2).await;
     let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
         panic!("the lease is free");
     };
@@ -254,19 +254,19 @@ async fn requests_with_lost_answers_are_retried() {
     assert_eq!(connections.load(Ordering::SeqCst), 3);
     let fence = hold.grant.fence.get();
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let renewed = remote
         .renew(vec![renewal(fence)], crate::common::TIMEOUT)
         .await;
     assert_eq!(renewed[0].as_ref().unwrap().renewal.fence.get(), fence);
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     assert_eq!(
         remote.update(update(fence, true)).await,
         Ok(Updated::Completed)
     );
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let released = remote
         .release(&job(), Holding::Fence(hold.grant.fence))
         .await;
@@ -277,7 +277,7 @@ async fn requests_with_lost_answers_are_retried() {
 async fn update_that_may_have_been_written_is_not_reported_as_fenced() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/job?nonce=mine").await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let task = tokio::spawn(async move { remote.update(update(fence, true)).await });
     // Between the lost answer and the retry, another holder acquires and releases the lease.
     let other = server.acquire("/locks/job?nonce=other&wait=30s").await;
@@ -296,7 +296,7 @@ async fn update_that_may_have_been_written_is_not_reported_as_fenced() {
 #[tokio::test]
 async fn connections_are_reused() {
     let server = Server::start().await;
-    let (remote, connections) = losing(server.address, 0).await;
+    let (remote, connections) = start_losing(server.address, 0).await;
     for _ in 0..20 {
         remote.acquire(acquire()).await.unwrap();
     }
@@ -345,7 +345,7 @@ async fn answers_of_other_servers_are_recognised() {
         "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 204 No Content\r\n\r\n",
     ] {
-        let (remote, _) = answering(answer).await;
+        let (remote, _) = start_answering(answer).await;
         let acquired = remote.acquire(acquire()).await;
         let is_explained =
             matches!(&acquired, Err(Error::Denied(why)) if why.contains("check the URL"));
@@ -368,7 +368,7 @@ async fn answers_of_other_servers_are_recognised() {
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad",
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
     ] {
-        let (remote, _) = answering(answer).await;
+        let (remote, _) = start_answering(answer).await;
         let updated = remote.update(update(1, false)).await;
         assert!(
             matches!(updated, Err(Error::Indeterminate(_))),

@@ -338,12 +338,12 @@ async fn a_release_frees_the_lock_and_is_idempotent() {
 async fn a_release_with_a_wrong_fence_returns_200_and_does_nothing() {
     let server = server().await;
     let fence = server.acquire("/locks/job?nonce=mine").await;
-    let gone = acquire_expired(&server, "brief").await;
+    let expired_fence = acquire_expired(&server, "brief").await;
     let before = server.everything().await;
     for target in [
         format!("/locks/job/{}", fence - 1),
         format!("/locks/job/{}", fence + 1),
-        format!("/locks/brief/{gone}"),
+        format!("/locks/brief/{expired_fence}"),
         "/locks/unused/1".to_owned(),
     ] {
         let answer = server.delete(&target).await.ok();

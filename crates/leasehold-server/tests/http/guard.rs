@@ -109,8 +109,11 @@ async fn browser_session_is_an_http_only_cookie() {
         set.starts_with("leasehold-session=; ") && set.ends_with("; Max-Age=0"),
         "{set}"
     );
-    for gone in [&*cookie, ""] {
-        let answer = guarded.server.send_with("GET", "/whoami", gone, b"").await;
+    for header in [&*cookie, ""] {
+        let answer = guarded
+            .server
+            .send_with("GET", "/whoami", header, b"")
+            .await;
         answer.problem(401, "unauthorized");
     }
 }

@@ -11,7 +11,7 @@ use leasehold::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Server;
-use crate::faults::{dying, listen, losing};
+use crate::faults::{listen, start_dying, start_losing};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -72,7 +72,7 @@ fn put(nonce: Option<Nonce>) -> PutRequest {
 
 /// Checks that a call without an answer is ambiguous, and returns how often it was sent.
 async fn attempts<T>(call: impl AsyncFnOnce(Remote) -> Result<T, Error>) -> u32 {
-    let (remote, connections) = dying().await;
+    let (remote, connections) = start_dying().await;
     let error = call(remote).await.err();
     assert!(matches!(error, Some(Error::Indeterminate(_))), "{error:?}");
     connections.load(Ordering::SeqCst)
@@ -106,13 +106,13 @@ async fn only_requests_that_a_nonce_makes_repeatable_are_retried() {
 #[tokio::test]
 async fn requests_with_lost_answers_are_retried() {
     let server = Server::start().await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let passed = remote.acquire(pass()).await.unwrap();
     let again =
         matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == GrantKind::Again);
     assert!(again, "{passed:?}");
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let AcquiredAll::Granted(all) = remote.acquire_all(both()).await.unwrap() else {
         panic!("the leases are free");
     };
@@ -125,7 +125,7 @@ async fn requests_with_lost_answers_are_retried() {
 #[tokio::test]
 async fn put_whose_answer_was_lost_is_confirmed_by_its_nonce() {
     let server = Server::start().await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let lost = remote.put(put(Some(nonce()))).await;
     assert!(matches!(lost, Err(Error::Indeterminate(_))), "{lost:?}");
     server.acquire("/locks/item?nonce=worker").await;
@@ -140,7 +140,7 @@ async fn lost_end_of_a_shared_lease_is_ambiguous() {
     for how in ["complete", "release"] {
         let target = format!("/locks/shared?nonce={how}&mode=shared");
         let fence = Fence::new(server.acquire(&target).await).unwrap();
-        let (remote, connections) = losing(server.address, 1).await;
+        let (remote, connections) = start_losing(server.address, 1).await;
         let answer = if how == "complete" {
             let update = UpdateRequest {
                 name: name.clone(),
@@ -195,7 +195,7 @@ async fn items_of_a_lost_claim_can_be_claimed_after_their_ttl() {
     let server = Server::start().await;
     let direct = Remote::connect(&server.url()).unwrap();
     direct.put(put(None)).await.unwrap();
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let ttl = Duration::from_millis(300);
     let lost = remote.claim(ClaimRequest { ttl, ..claim() }).await;
     assert!(matches!(lost, Err(Error::Indeterminate(_))), "{lost:?}");

@@ -288,11 +288,11 @@ async fn every_metric_is_documented_and_changes() {
         .filter(|name| !changed.contains(*name))
         .collect();
     assert_eq!(unchanged, [&always], "these did not change");
-    assert_eq!(documented(), now.metrics);
+    assert_eq!(documented_metrics(), now.metrics);
 }
 
 /// Returns the metrics of the reference page.
-fn documented() -> BTreeSet<String> {
+fn documented_metrics() -> BTreeSet<String> {
     let page = include_str!("../../../../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()))

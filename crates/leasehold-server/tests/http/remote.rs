@@ -82,7 +82,7 @@ async fn lease_is_acquired_updated_and_released_through_the_service() {
 
     let Updated::Renewed(renewed) = remote.update(update("job", fence, "half")).await.unwrap()
     else {
-        panic!("an update that goes on holding");
+        panic!("the update does not release");
     };
     assert_eq!(
         (&*renewed.renewal.body, renewed.renewal.fence),

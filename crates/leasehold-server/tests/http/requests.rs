@@ -282,7 +282,10 @@ impl Store for Gated {
 }
 
 /// Starts acquisitions that wait for the store.
-async fn stuck(server: &Server, remote: &Remote) -> Vec<JoinHandle<Result<Acquired>>> {
+async fn start_stuck_acquisitions(
+    server: &Server,
+    remote: &Remote,
+) -> Vec<JoinHandle<Result<Acquired>>> {
     let tasks = (0..8).map(|number| {
         let remote = remote.clone();
         tokio::spawn(async move { remote.acquire(acquire(&number.to_string(), "n")).await })
@@ -302,7 +305,7 @@ async fn stuck(server: &Server, remote: &Remote) -> Vec<JoinHandle<Result<Acquir
 async fn slow_requests_do_not_delay_others() {
     let (server, _writes) = Gated::serve().await;
     let remote = Remote::connect(&server.url()).unwrap();
-    let slow = stuck(&server, &remote).await;
+    let slow = start_stuck_acquisitions(&server, &remote).await;
     for number in 0..20 {
         let name = Name::lock(number.to_string()).unwrap();
         let shown = remote.show(&name).await.unwrap();
@@ -316,7 +319,7 @@ async fn slow_requests_do_not_delay_others() {
 async fn callers_that_leave_before_their_answer_hold_nothing() {
     let (server, store) = Gated::serve().await;
     let remote = Remote::connect(&server.url()).unwrap();
-    let tasks = stuck(&server, &remote).await;
+    let tasks = start_stuck_acquisitions(&server, &remote).await;
     tasks.iter().for_each(JoinHandle::abort);
     for task in tasks {
         assert!(task.await.unwrap_err().is_cancelled());

@@ -134,7 +134,7 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(beside, path).unwrap();
 }
 
-pub(crate) async fn guarded(folder: &PemFolder, client_authorities: Option<&str>) -> Guarded {
+pub(crate) async fn start_guarded(folder: &PemFolder, client_authorities: Option<&str>) -> Guarded {
     let tls = Tls::open(folder.files(client_authorities)).unwrap();
     Guarded::start_with(|config| config.tls = Some(tls)).await
 }
@@ -170,7 +170,7 @@ async fn only_clients_that_trust_the_authority_connect() {
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("ca.pem"));
     folder.authority("other.pem");
-    let guarded = guarded(&folder, None).await;
+    let guarded = start_guarded(&folder, None).await;
     let token = leasehold_server::access::Token::generate().unwrap();
     let unknown = take(
         &folder.url(&guarded, "ca.pem", None),
@@ -209,7 +209,7 @@ async fn certificate_identifies_a_principal() {
     folder.issue(&clients, "batch", "", &[uri]);
     folder.issue(&clients, "stranger", "stranger", &[]);
     folder.issue(&folder.authority("forger.pem"), "forged", "worker", &[]);
-    let guarded = guarded(&folder, Some("clients.pem")).await;
+    let guarded = start_guarded(&folder, Some("clients.pem")).await;
     let url = |presented| folder.url(&guarded, "ca.pem", Some(presented));
     let entry =
         "[[certificate]]\nname = \"worker\"\nprincipal = \"w\"\nscopes = [\"acquire:jobs/\"]\n";
@@ -238,7 +238,7 @@ async fn certificate_identifies_a_principal() {
 async fn certificates_are_reloaded_when_they_change() {
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("old.pem"));
-    let guarded = guarded(&folder, None).await;
+    let guarded = start_guarded(&folder, None).await;
     let is_trusted = async |authority| {
         let refused = take(&folder.url(&guarded, authority, None), None, "a")
             .await
@@ -338,7 +338,7 @@ async fn expired_certificate_is_refused_on_open_connections_and_in_resumed_sessi
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("ca.pem"));
     let clients = folder.authority("clients.pem");
-    let guarded = guarded(&folder, Some("clients.pem")).await;
+    let guarded = start_guarded(&folder, Some("clients.pem")).await;
     guarded.server.engine_acquire("job").await;
     let until = SystemTime::now() + Duration::from_secs(8);
     folder.issue_until(&clients, "worker", until);
@@ -372,7 +372,7 @@ async fn expired_certificate_is_refused_on_open_connections_and_in_resumed_sessi
 async fn session_under_tls_is_bound_to_the_host_and_to_tls() {
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("ca.pem"));
-    let guarded = guarded(&folder, None).await;
+    let guarded = start_guarded(&folder, None).await;
     let scopes = ["read:".parse().unwrap()];
     let created = AccessFile::create_token(&guarded.file(), "ops", &scopes, None);
     let body = format!(r#"{{"token":"{}"}}"#, created.unwrap().0.expose());
@@ -407,7 +407,7 @@ async fn session_under_tls_is_bound_to_the_host_and_to_tls() {
 }
 
 /// Sends a request for this host over TLS.
-async fn ask_for(guarded: &Guarded, folder: &PemFolder, host: &str, target: &str) -> Answer {
+async fn send_for_host(guarded: &Guarded, folder: &PemFolder, host: &str, target: &str) -> Answer {
     let mut stream = connect(guarded, &folder.connector(None)).await;
     let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -422,10 +422,10 @@ async fn ask_for(guarded: &Guarded, folder: &PemFolder, host: &str, target: &str
 async fn answers_require_tls_from_then_on_except_on_loopback() {
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("ca.pem"));
-    let guarded = guarded(&folder, None).await;
+    let guarded = start_guarded(&folder, None).await;
     for target in ["/", "/healthz", "/locks", "/nowhere"] {
         let hsts = async |host| {
-            let answer = ask_for(&guarded, &folder, host, target).await;
+            let answer = send_for_host(&guarded, &folder, host, target).await;
             let hsts = answer.header("strict-transport-security");
             hsts.map(ToOwned::to_owned)
         };

@@ -15,7 +15,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
 /// Starts a service that sends spans to this URL.
-async fn traced_to(url: &str) -> Server {
+async fn start_traced_to(url: &str) -> Server {
     let engine = Engine::start(store::open("memory:").await.unwrap());
     let mut config = Config::default();
     config.store = "memory".into();
@@ -23,9 +23,9 @@ async fn traced_to(url: &str) -> Server {
     Server::start_with(engine.await.unwrap(), config).await
 }
 
-async fn traced() -> (Server, Collector) {
+async fn start_traced() -> (Server, Collector) {
     let collector = Collector::start().await;
-    (traced_to(&collector.url()).await, collector)
+    (start_traced_to(&collector.url()).await, collector)
 }
 
 /// Returns the header of a caller whose trace is sampled or not.
@@ -56,7 +56,7 @@ fn has(span: &Span, expected: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn a_request_is_a_span_of_its_callers_trace() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     let header = traceparent(true) + "tracestate: shop=17\r\n";
     server
         .send_with("POST", "/locks/a%2Fb?nonce=n", &header, b"")
@@ -87,7 +87,7 @@ async fn a_request_is_a_span_of_its_callers_trace() {
 
 #[tokio::test]
 async fn store_call_is_a_child_span() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     let fence = server.acquire("/locks/job?nonce=n").await;
     server.delete(&format!("/locks/job/{fence}")).await.ok();
     let received = stop_and_collect(server, collector).await;
@@ -114,7 +114,7 @@ async fn store_call_is_a_child_span() {
 
 #[tokio::test]
 async fn spans_have_the_outcome() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     server.acquire("/locks/job?nonce=n").await;
     server.post("/gates/g?every=1h").await.ok();
     server
@@ -156,7 +156,7 @@ async fn spans_have_the_outcome() {
 
 #[tokio::test]
 async fn disconnected_waiter_has_a_span() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     server.acquire("/locks/job?nonce=n").await;
     let waiting = "/locks/job?nonce=m&wait=1h";
     let waiter = server.begin("POST", waiting, &traceparent(true), b"").await;
@@ -175,7 +175,7 @@ async fn disconnected_waiter_has_a_span() {
 
 #[tokio::test]
 async fn unsampled_requests_and_probes_have_no_spans() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     let header = traceparent(false);
     server
         .send_with("POST", "/locks/unsampled?nonce=n", &header, b"")
@@ -202,7 +202,7 @@ async fn unsampled_requests_and_probes_have_no_spans() {
 
 #[tokio::test]
 async fn spans_contain_no_secrets() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     let fence = server
         .acquire("/locks/job?nonce=secret-1&owner=secret-2")
         .await;
@@ -243,7 +243,7 @@ async fn unreachable_or_silent_collector_does_not_affect_the_service() {
     drop(closed);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for address in [unreachable, silent.local_addr().unwrap()] {
-        let mut server = traced_to(&format!("http://{address}")).await;
+        let mut server = start_traced_to(&format!("http://{address}")).await;
         for _ in 0..3 {
             let fence = server.acquire("/locks/job?nonce=n").await;
             server.delete(&format!("/locks/job/{fence}")).await.ok();

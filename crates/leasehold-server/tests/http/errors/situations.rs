@@ -17,7 +17,7 @@ use leasehold_server::access::Limits;
 use leasehold_server::{Config, OnFailure};
 use tempfile::TempDir;
 
-use super::{Snapshot, Values, read_answer, send};
+use super::{Snapshot, Values, read_answer_or_reset, send};
 use crate::audit::{self, LogLink};
 use crate::common::{Server, TIMEOUT};
 use crate::guarded::Guarded;
@@ -156,7 +156,7 @@ async fn rights_that_end(snapshot: &mut Snapshot) {
     guarded.server.wait_for_waiters("job", 1).await;
     guarded.revoke(&token).await;
     let request = format!("POST {target} | Authorization: Bearer $REVOKED");
-    snapshot.add(&request, &read_answer(waiting).await);
+    snapshot.add(&request, &read_answer_or_reset(waiting).await);
 }
 
 async fn unknown_certificate(snapshot: &mut Snapshot) {
@@ -164,7 +164,7 @@ async fn unknown_certificate(snapshot: &mut Snapshot) {
     let folder = PemFolder::new();
     folder.issue_server(&folder.authority("ca.pem"));
     folder.issue(&folder.authority("clients.pem"), "worker", "worker", &[]);
-    let guarded = tls::guarded(&folder, Some("clients.pem")).await;
+    let guarded = tls::start_guarded(&folder, Some("clients.pem")).await;
     let mut stream = tls::connect(&guarded, &folder.connector(Some("worker"))).await;
     let answer = tls::send_on(&mut stream, "GET", "/whoami").await;
     snapshot.add("GET /whoami", &answer);
@@ -261,7 +261,10 @@ async fn full_audit_log(snapshot: &mut Snapshot) {
     let job = Name::lock("job").unwrap();
     let released = server.engine.release(&job, Holding::Fence(fence)).await;
     released.unwrap();
-    snapshot.add(&format!("POST {target}"), &read_answer(waiting).await);
+    snapshot.add(
+        &format!("POST {target}"),
+        &read_answer_or_reset(waiting).await,
+    );
 }
 
 async fn closed_engine(snapshot: &mut Snapshot) {
