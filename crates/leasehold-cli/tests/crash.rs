@@ -36,20 +36,20 @@ fifty_kills! {
 async fn assert_durable_and_fences_unique() {
     let folder = Folder::new();
     let store = folder.join("leases.db");
-    let mut crew = WorkerPool::new(WORKERS);
+    let mut pool = WorkerPool::new(WORKERS);
     for _ in 0..CYCLES {
         let service = Service::start(&store);
         let leases = Remote::connect(&service.url).expect("the URL is valid");
-        let mut shift = crew.start(Arc::new(leases)).await;
+        let mut shift = pool.start(Arc::new(leases)).await;
         shift.acknowledged(LOAD).await;
         shift.stop();
         drop(service);
-        crew.end(shift).await;
+        pool.end(shift).await;
     }
     let service = Service::start(&store);
     let leases = Remote::connect(&service.url).expect("the URL is valid");
-    crew.check(&leases).await;
-    let granted = crew.fences.lock().expect("not poisoned").len();
+    pool.check(&leases).await;
+    let granted = pool.fences.lock().expect("not poisoned").len();
     assert!(
         granted > CYCLES,
         "{granted} grants between {CYCLES} kills of the service"

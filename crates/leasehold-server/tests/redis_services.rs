@@ -1,11 +1,11 @@
-//! Two services on one Redis, and one whose Redis is away.
+//! Two services on one Redis server, and one whose Redis server is down.
 
 #[path = "http/common.rs"]
-#[allow(dead_code, reason = "each test uses its own part of it")]
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
 mod services;
 #[path = "http/subscriber.rs"]
-#[allow(dead_code, reason = "each test uses its own part of it")]
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod subscriber;
 
 use common::Server;
@@ -15,23 +15,23 @@ use tokio::net::TcpStream;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_on_one_service_is_granted_what_is_released_through_another() {
-    services::hand_over("redis").await;
+    services::hand_off("redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_are_told_in_time_that_it_is_away_and_work_goes_on_when_it_is_back() {
-    services::away("redis").await;
+async fn outage_is_reported_in_time_and_work_continues_after_it() {
+    services::outage("redis").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_service_tells_what_happens_through_another() {
+async fn subscribers_of_one_service_receive_the_events_of_another() {
     services::events("redis").await;
 }
 
-/// Makes a Redis the replica of another one.
+/// Makes a Redis server the replica of another one.
 async fn demote(primary: &Database, other: &Database) {
     let mut stream = TcpStream::connect(("127.0.0.1", primary.port())).await;
-    let stream = stream.as_mut().expect("it is there");
+    let stream = stream.as_mut().expect("the server runs");
     let command = format!("REPLICAOF 127.0.0.1 {}\r\n", other.port());
     stream.write_all(command.as_bytes()).await.expect("sent");
     let mut answer = [0; 5];

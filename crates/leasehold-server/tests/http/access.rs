@@ -1,4 +1,5 @@
-//! Whose a lease is, what is told to whom, and when a right ends. `matrix.rs` asks every route as every caller.
+//! Principals of leases, answers for callers with few rights, and the end of tokens. `matrix.rs` calls every route as every
+//! caller.
 
 use leasehold::{Client, Error, Remote};
 use leasehold_server::access::{Access, AccessFile};
@@ -9,7 +10,7 @@ use crate::guarded::Guarded;
 use crate::subscriber::Subscriber;
 
 #[tokio::test]
-async fn a_lease_belongs_to_its_principal_whichever_of_its_tokens_took_it() {
+async fn lease_belongs_to_its_principal_under_each_of_its_tokens() {
     let guarded = Guarded::start().await;
     let old = guarded.token("ci", &["acquire:"]).await;
     let new = guarded.token("ci", &["admin:"]).await;
@@ -28,7 +29,7 @@ async fn a_lease_belongs_to_its_principal_whichever_of_its_tokens_took_it() {
         .post("/locks/a/break?nonce=n", &other)
         .await
         .problem(403, "denied");
-    // Not even by its nonce.
+    // Not even with its nonce.
     guarded
         .post("/locks/a?nonce=n", &other)
         .await
@@ -88,7 +89,7 @@ async fn a_lease_belongs_to_its_principal_whichever_of_its_tokens_took_it() {
 }
 
 #[tokio::test]
-async fn many_names_are_checked_one_by_one() {
+async fn rights_are_checked_for_each_of_several_names() {
     let guarded = Guarded::start().await;
     let both = guarded
         .token("both", &["acquire:a/", "acquire:c/", "read:"])
@@ -118,7 +119,7 @@ async fn many_names_are_checked_one_by_one() {
 }
 
 #[tokio::test]
-async fn lists_and_claims_keep_to_what_the_caller_may() {
+async fn lists_and_claims_are_limited_to_the_scopes_of_the_caller() {
     let guarded = Guarded::start().await;
     let admin = guarded.token("root", &["admin:"]).await;
     let mut names = Vec::new();
@@ -184,24 +185,26 @@ async fn lists_and_claims_keep_to_what_the_caller_may() {
 }
 
 #[tokio::test]
-async fn a_token_ends_when_it_is_revoked_or_its_time_is_over() {
+async fn revoked_and_expired_tokens_are_refused() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ci", &["admin:"]).await;
     let id = &token[3..11];
     AccessFile::revoke_token(&guarded.file(), id).unwrap();
-    guarded.until(&token, |status| status == 401).await;
+    guarded
+        .wait_for_status(&token, |status| status == 401)
+        .await;
     let past = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
     let scopes = ["admin:".parse().unwrap()];
-    let over = AccessFile::create_token(&guarded.file(), "ci", &scopes, Some(past))
+    let expired = AccessFile::create_token(&guarded.file(), "ci", &scopes, Some(past))
         .unwrap()
         .0;
-    // This one is read after it.
+    // Once this token is known, the file with the expired one has been read.
     guarded.token("ci", &["read:"]).await;
     let refused = guarded
-        .post("/locks/a?nonce=n", over.expose())
+        .post("/locks/a?nonce=n", expired.expose())
         .await
         .problem(401, "unauthorized");
-    assert!(!refused.json.to_string().contains(over.expose()));
+    assert!(!refused.json.to_string().contains(expired.expose()));
     for header in ["Basic x", "Bearer", ""] {
         let header = format!("Authorization: {header}\r\n");
         let answer = guarded
@@ -213,7 +216,7 @@ async fn a_token_ends_when_it_is_revoked_or_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_may_write_to_is_refused() {
+async fn access_file_that_others_can_write_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("access.toml");
@@ -224,7 +227,7 @@ async fn a_file_that_others_may_write_to_is_refused() {
 }
 
 #[tokio::test]
-async fn a_remote_client_shows_its_token() {
+async fn remote_client_sends_its_token() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ci", &["acquire:jobs/", "read:jobs/"]).await;
     let anonymous = Remote::connect(&guarded.server.url()).unwrap();
@@ -246,17 +249,17 @@ async fn a_remote_client_shows_its_token() {
 }
 
 #[tokio::test]
-async fn events_tell_only_of_what_may_be_read_and_end_with_the_right() {
+async fn event_streams_have_readable_names_only_and_end_with_the_right() {
     let guarded = Guarded::start().await;
     let admin = guarded.token("root", &["admin:"]).await;
     let some = guarded.token("some", &["read:a/", "read:c/"]).await;
-    let deaf = guarded.token("deaf", &["acquire:"]).await;
+    let writer = guarded.token("writer", &["acquire:"]).await;
     guarded
         .ask("GET", "/events", "", b"")
         .await
         .problem(401, "unauthorized");
     guarded
-        .ask("GET", "/events", &deaf, b"")
+        .ask("GET", "/events", &writer, b"")
         .await
         .problem(403, "denied");
     guarded
@@ -272,13 +275,13 @@ async fn events_tell_only_of_what_may_be_read_and_end_with_the_right() {
     subscriber.expect("granted", "a/seen").await;
     subscriber.expect("granted", "c/seen").await;
     AccessFile::revoke_token(&guarded.file(), &some[3..11]).unwrap();
-    guarded.until(&some, |status| status == 401).await;
+    guarded.wait_for_status(&some, |status| status == 401).await;
     guarded
         .post("/locks?name=a/late&nonce=n", &admin)
         .await
         .ok();
     assert!(
         subscriber.next().await.is_none(),
-        "it ends, and tells nothing more"
+        "the stream ends without another event"
     );
 }

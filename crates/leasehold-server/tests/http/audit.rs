@@ -1,4 +1,4 @@
-//! The audit log where it cannot be written, and where others try to fill it.
+//! The audit log: failures to write it, rotation, and callers that try to fill it.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use leasehold_server::{Audit, AuditOptions, Config, OnFailure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{PATIENCE, Server};
+use crate::common::{Server, TIMEOUT};
 use crate::guarded::Guarded;
 
-/// A device on which nothing can be written, as a full disk.
-const FULL: &str = "/dev/full";
+/// A device that fails every write, like a full disk.
+pub(crate) const FULL: &str = "/dev/full";
 
-/// The lines of a file, each of which is JSON.
+/// Returns the lines of a file as JSON.
 pub(crate) fn lines_of(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?} in {text}"));
     text.lines().map(parse).collect()
 }
 
-/// Operation, name and outcome of the lines about requests.
-fn told(file: &Path) -> Vec<String> {
+/// Returns operation, name and outcome of the lines about requests.
+fn request_lines(file: &Path) -> Vec<String> {
     let lines = lines_of(file).into_iter();
     let lines = lines.filter(|line| line["operation"] != "audit");
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -37,7 +37,7 @@ fn told(file: &Path) -> Vec<String> {
         .collect()
 }
 
-async fn start(path: &Path, on_failure: OnFailure) -> Server {
+pub(crate) async fn start(path: &Path, on_failure: OnFailure) -> Server {
     let mut options = AuditOptions::default();
     options.on_failure = on_failure;
     let mut config = Config::default();
@@ -46,42 +46,42 @@ async fn start(path: &Path, on_failure: OnFailure) -> Server {
     Server::start_with(Engine::start(store).await.unwrap(), config).await
 }
 
-async fn until_ready_is(server: &Server, status: u16) {
+pub(crate) async fn wait_for_readiness(server: &Server, status: u16) {
     let asking = async {
         while server.get("/readyz").await.status != status {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let asked = tokio::time::timeout(PATIENCE, asking).await;
-    asked.unwrap_or_else(|_| panic!("/readyz does not become {status}"));
+    let waited = tokio::time::timeout(TIMEOUT, asking).await;
+    waited.unwrap_or_else(|_| panic!("/readyz does not become {status}"));
 }
 
 async fn metric(server: &Server, name: &str) -> u64 {
     let page = server.get("/metrics").await.body;
     let mut lines = page.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.expect("it is there").parse().unwrap()
+    value.expect("the metric exists").parse().unwrap()
 }
 
-/// A path that leads to something else later.
-struct Target {
+/// A symbolic link in place of the audit log, whose target can be replaced.
+pub(crate) struct LogLink {
     folder: TempDir,
 }
 
-impl Target {
-    fn new(to: impl AsRef<Path>) -> Self {
-        let target = Self {
+impl LogLink {
+    pub(crate) fn new(to: impl AsRef<Path>) -> Self {
+        let link = Self {
             folder: TempDir::new().unwrap(),
         };
-        target.lead(to);
-        target
+        link.point_to(to);
+        link
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("audit.jsonl")
     }
 
-    fn lead(&self, to: impl AsRef<Path>) {
+    pub(crate) fn point_to(&self, to: impl AsRef<Path>) {
         let beside = self.folder.path().join("new");
         symlink(to, &beside).unwrap();
         std::fs::rename(beside, self.path()).unwrap();
@@ -89,7 +89,7 @@ impl Target {
 }
 
 #[tokio::test]
-async fn full_audit_disk_refuses_changes_and_turns_readiness_red() {
+async fn full_audit_disk_refuses_changes_and_fails_readiness() {
     let server = start(Path::new(FULL), OnFailure::Refuse).await;
     server
         .get("/readyz")
@@ -118,7 +118,7 @@ async fn full_audit_disk_refuses_changes_and_turns_readiness_red() {
     let many = br#"{"requests":[{"method":"POST","target":"/locks/a?nonce=n"}]}"#;
     let many = server.send("POST", "/requests", many).await.ok();
     assert_eq!(many.json["answers"][0]["status"], 503, "{many:?}");
-    // What changes nothing is answered, and nothing was changed.
+    // Reads are answered, and show that nothing was changed.
     server.get("/healthz").await.ok();
     let locks = server.get("/locks").await.ok();
     assert_eq!(locks.json["locks"], Value::Array(Vec::new()));
@@ -126,7 +126,7 @@ async fn full_audit_disk_refuses_changes_and_turns_readiness_red() {
 }
 
 #[tokio::test]
-async fn changes_go_on_without_a_record_where_that_is_wanted() {
+async fn changes_continue_without_a_record_if_configured() {
     let server = start(Path::new(FULL), OnFailure::Continue).await;
     let fence = server.acquire("/locks/a?nonce=n").await;
     server.delete(&format!("/locks/a/{fence}")).await.ok();
@@ -135,68 +135,73 @@ async fn changes_go_on_without_a_record_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_change_whose_outcome_cannot_be_recorded_is_indeterminate_and_its_grant_given_back() {
+async fn change_whose_outcome_cannot_be_recorded_is_indeterminate_and_its_grant_is_released() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
-    let target = Target::new(&file);
-    let server = start(&target.path(), OnFailure::Refuse).await;
+    let link = LogLink::new(&file);
+    let server = start(&link.path(), OnFailure::Refuse).await;
     let held = server.acquire("/locks/a?nonce=1&ttl=1m").await;
     let waiter = server
         .begin("POST", "/locks/a?nonce=2&wait=5m&ttl=5m", "", b"")
         .await;
     server.wait_for_waiters("a", 1).await;
-    target.lead(FULL);
-    until_ready_is(&server, 503).await;
+    link.point_to(FULL);
+    wait_for_readiness(&server, 503).await;
     server
         .delete(&format!("/locks/a/{held}"))
         .await
         .problem(503, "store-unavailable");
-    // Through the engine, as another service would: this one refuses to release it.
+    // Through the engine, like another service: this one refuses the release.
     let name = leasehold::core::Name::lock("a").unwrap();
-    let released = leasehold::core::Operation::Release(leasehold::core::Release {
+    let release = leasehold::core::Operation::Release(leasehold::core::Release {
         holder: leasehold::core::HolderRef::Fence(leasehold::core::Fence::new(held).unwrap()),
         principal: None,
     });
-    let patience = leasehold::engine::Patience::NONE;
-    let released = server.engine.perform(&name, released, patience).await;
+    let no_wait = leasehold::engine::Patience::NONE;
+    let released = server.engine.perform(&name, release, no_wait).await;
     released.unwrap().take();
     crate::common::read_answer(waiter)
         .await
         .problem(503, "indeterminate");
-    let given_back = async {
+    let free = async {
         while server.get("/locks/a").await.ok().json["held"] == true {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, given_back)
+    tokio::time::timeout(TIMEOUT, free)
         .await
-        .expect("it is given back");
-    // The log has at least what was asked for.
-    assert_eq!(told(&file).last().unwrap(), "acquire a requested");
+        .expect("the grant is released");
+    // The log has at least the request.
+    assert_eq!(request_lines(&file).last().unwrap(), "acquire a requested");
 }
 
 #[tokio::test]
-async fn a_log_that_can_be_written_again_says_how_many_lines_are_missing() {
+async fn restored_log_has_the_number_of_missing_lines() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
-    let target = Target::new(FULL);
-    let server = start(&target.path(), OnFailure::Refuse).await;
+    let link = LogLink::new(FULL);
+    let server = start(&link.path(), OnFailure::Refuse).await;
     server
         .post("/locks/a?nonce=1")
         .await
         .problem(503, "store-unavailable");
-    target.lead(&file);
-    until_ready_is(&server, 200).await;
+    link.point_to(&file);
+    wait_for_readiness(&server, 200).await;
     server.acquire("/locks/a?nonce=1").await;
     let resumed = |line: &&Value| line["outcome"] == "resumed";
     let resumed = lines_of(&file).iter().find(resumed).cloned();
-    let missing = resumed.expect("it says so")["lines"].as_u64().unwrap();
+    let missing = resumed.expect("a line about the gap")["lines"]
+        .as_u64()
+        .unwrap();
     assert!(missing >= 2, "opened, and a request at least: {missing}");
-    assert_eq!(told(&file), ["acquire a requested", "acquire a granted"]);
+    assert_eq!(
+        request_lines(&file),
+        ["acquire a requested", "acquire a granted"]
+    );
 }
 
 #[tokio::test]
-async fn a_log_that_is_moved_away_before_the_first_look_is_made_anew() {
+async fn log_that_is_moved_away_at_once_is_created_again() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
     let server = start(&file, OnFailure::Refuse).await;
@@ -206,15 +211,18 @@ async fn a_log_that_is_moved_away_before_the_first_look_is_made_anew() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again)
+    tokio::time::timeout(TIMEOUT, again)
         .await
-        .expect("made anew");
+        .expect("the log is created again");
     server.acquire("/locks/a?nonce=n").await;
-    assert_eq!(told(&file), ["acquire a requested", "acquire a granted"]);
+    assert_eq!(
+        request_lines(&file),
+        ["acquire a requested", "acquire a granted"]
+    );
 }
 
 #[tokio::test]
-async fn a_request_whose_caller_leaves_is_abandoned() {
+async fn request_of_a_disconnected_caller_is_recorded_as_abandoned() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
     let server = start(&file, OnFailure::Refuse).await;
@@ -226,11 +234,11 @@ async fn a_request_whose_caller_leaves_is_abandoned() {
     drop(waiter);
     server.wait_for_waiters("a", 0).await;
     let recorded = async {
-        while told(&file).last().unwrap() != "acquire a abandoned" {
+        while request_lines(&file).last().unwrap() != "acquire a abandoned" {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, recorded)
+    tokio::time::timeout(TIMEOUT, recorded)
         .await
         .expect("it is recorded");
     let lines = lines_of(&file);
@@ -252,14 +260,14 @@ async fn unknown_callers_cannot_fill_the_log() {
             .await
             .problem(401, "unauthorized");
     }
-    let refused = told(&file);
+    let refused = request_lines(&file);
     assert_eq!(refused, vec!["acquire a unauthorized"; 10]);
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("s3cret"), "{text}");
-    // Known callers are recorded as ever.
+    // Known callers are still recorded.
     let token = guarded.token("ci", &["acquire:"]).await;
     guarded.post("/locks/a?nonce=n", &token).await.ok();
-    assert_eq!(told(&file).last().unwrap(), "acquire a granted");
+    assert_eq!(request_lines(&file).last().unwrap(), "acquire a granted");
     let reader = guarded.token("reader", &["read:"]).await;
     let metrics = guarded.ask("GET", "/metrics", &reader, b"").await;
     let mut lines = metrics.body.lines();
@@ -271,7 +279,7 @@ async fn unknown_callers_cannot_fill_the_log() {
 }
 
 #[tokio::test]
-async fn a_full_file_is_rotated_and_lines_stay_whole() {
+async fn full_file_is_rotated_between_lines() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
     let mut options = AuditOptions::default();
@@ -284,12 +292,12 @@ async fn a_full_file_is_rotated_and_lines_stay_whole() {
         server.acquire(&format!("/locks/{number}?nonce=n")).await;
     }
     let old = |number| folder.path().join(format!("audit.jsonl.{number}"));
-    let mut told_all = Vec::new();
+    let mut lines = Vec::new();
     for file in [old(2), old(1), file] {
         assert!(std::fs::metadata(&file).unwrap().len() <= 2_000);
-        told_all.extend(told(&file));
+        lines.extend(request_lines(&file));
     }
     assert!(!old(3).exists());
-    assert_eq!(told_all.pop().unwrap(), "acquire 19 granted");
-    assert_eq!(told_all.pop().unwrap(), "acquire 19 requested");
+    assert_eq!(lines.pop().unwrap(), "acquire 19 granted");
+    assert_eq!(lines.pop().unwrap(), "acquire 19 requested");
 }

@@ -1,11 +1,9 @@
-//! Work leased by its state.
+//! Claims of work items by state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
-
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT, read_answer};
 
 async fn put(server: &Server, name: &str, state: &str, body: &str) {
     let target = format!("/items/{name}?state={state}");
@@ -25,7 +23,7 @@ async fn a_claim_leases_the_oldest_items_of_a_state() {
         put(&server, name, "NEW", &format!("work {name}")).await;
     }
     put(&server, "other", "DONE", "").await;
-    // Puts that follow each other this closely may be of the same moment, to the store.
+    // The store may give items that are put this quickly the same time.
     let listed = server.get("/locks?state=NEW").await.ok();
     let listed = listed.json["locks"].as_array().unwrap();
     let oldest: Vec<_> = listed.iter().map(|item| &item["name"]).collect();
@@ -39,11 +37,11 @@ async fn a_claim_leases_the_oldest_items_of_a_state() {
     assert_eq!(item["body"], format!("work {name}"));
     assert_eq!(item["state"], "NEW");
     assert_eq!(item["granted"], "fresh");
-    assert_eq!(item["ttl"], 60_000, "a minute unless told otherwise");
+    assert_eq!(item["ttl"], 60_000, "a minute by default");
     assert!(item["validFor"].as_u64().unwrap() > 50_000, "{item}");
     assert!(item["stateSince"].is_string(), "{item}");
     let rest = server.post("/claims?state=NEW&ttl=5m").await.ok();
-    assert_eq!(names(&rest), oldest[2..], "what is claimed is left out");
+    assert_eq!(names(&rest), oldest[2..], "claimed items are left out");
     assert_eq!(rest.json["items"][0]["ttl"], 300_000);
     let none = server.post("/claims?state=NEW").await.ok();
     assert_eq!(none.json, serde_json::json!({"items": []}));
@@ -58,7 +56,7 @@ async fn a_claim_leases_the_oldest_items_of_a_state() {
 }
 
 #[tokio::test]
-async fn a_claim_is_of_ten_unless_told_otherwise() {
+async fn claim_leases_ten_items_by_default() {
     let server = Server::start().await;
     for number in 0..12 {
         put(&server, &format!("{number}"), "NEW", "").await;
@@ -71,7 +69,7 @@ async fn a_claim_is_of_ten_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn a_wrong_claim_is_refused_and_changes_nothing() {
+async fn invalid_claims_are_refused_and_change_nothing() {
     let server = Server::start().await;
     put(&server, "item", "NEW", "").await;
     let before = server.everything().await;
@@ -101,24 +99,16 @@ async fn a_wrong_claim_is_refused_and_changes_nothing() {
     assert_eq!(server.everything().await, before);
 }
 
-async fn read(mut stream: tokio::net::TcpStream) -> Answer {
-    let mut bytes = Vec::new();
-    let reading = stream.read_to_end(&mut bytes);
-    let read = tokio::time::timeout(PATIENCE, reading).await;
-    read.expect("an answer in bounded time").unwrap();
-    Answer::parse(&bytes)
-}
-
-/// Waits until a claim is under way.
-async fn until_searching(server: &Server) {
+/// Waits until a claim searches for items.
+async fn wait_for_search(server: &Server) {
     let searched = async {
         while server.engine.stats().searches == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, searched)
+    tokio::time::timeout(TIMEOUT, searched)
         .await
-        .expect("it looks for work");
+        .expect("the claim searches");
 }
 
 #[tokio::test]
@@ -129,16 +119,16 @@ async fn a_claim_waits_for_work() {
     let target = "/claims?state=NEW&wait=5m";
     let waiting = server.begin("POST", target, "", b"").await;
     put(&server, "item", "NEW", "work").await;
-    assert_eq!(names(&read(waiting).await.ok()), ["item"]);
+    assert_eq!(names(&read_answer(waiting).await.ok()), ["item"]);
 }
 
 #[tokio::test]
-async fn a_claimant_that_goes_away_takes_nothing() {
+async fn disconnected_claimant_is_leased_nothing() {
     let server = Server::start_on_sqlite().await;
     let waiting = server
         .begin("POST", "/claims?state=NEW&wait=5m", "", b"")
         .await;
-    until_searching(&server).await;
+    wait_for_search(&server).await;
     drop(waiting);
     put(&server, "item", "NEW", "work").await;
     let claim = async {
@@ -149,18 +139,18 @@ async fn a_claimant_that_goes_away_takes_nothing() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, claim)
+    tokio::time::timeout(TIMEOUT, claim)
         .await
-        .expect("whatever was granted is given back");
+        .expect("a grant to the disconnected claimant is released");
 }
 
 #[tokio::test]
-async fn shutting_down_answers_those_who_wait_for_work() {
+async fn shutdown_answers_waiting_claims() {
     let mut server = Server::start().await;
     let waiting = server
         .begin("POST", "/claims?state=NEW&wait=5m", "", b"")
         .await;
-    until_searching(&server).await;
+    wait_for_search(&server).await;
     server.stop().await;
-    read(waiting).await.problem(503, "store-unavailable");
+    read_answer(waiting).await.problem(503, "store-unavailable");
 }

@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry's spans: OTLP over HTTP, as its protocol says.
+//! A collector of OpenTelemetry spans: OTLP over HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ pub(crate) struct Collector {
     batches: UnboundedReceiver<Bytes>,
 }
 
-/// Everything that was told.
-pub(crate) struct Told {
+/// The spans that a collector has received.
+pub(crate) struct Received {
     pub(crate) bytes: Vec<u8>,
     pub(crate) spans: Vec<Span>,
-    /// Who told.
+    /// Attributes of the service that sent the spans.
     pub(crate) resource: Vec<KeyValue>,
 }
 
@@ -50,51 +50,51 @@ impl Collector {
         format!("http://{}", self.address)
     }
 
-    /// What has been told so far.
-    pub(crate) fn told(&mut self) -> Told {
-        let mut told = Told {
+    /// Takes the spans that have been received so far.
+    pub(crate) fn take(&mut self) -> Received {
+        let mut received = Received {
             bytes: Vec::new(),
             spans: Vec::new(),
             resource: Vec::new(),
         };
         while let Ok(batch) = self.batches.try_recv() {
-            told.bytes.extend_from_slice(&batch);
+            received.bytes.extend_from_slice(&batch);
             let batch = ExportTraceServiceRequest::decode(batch).unwrap();
             for by_resource in batch.resource_spans {
-                told.resource = by_resource.resource.unwrap_or_default().attributes;
+                received.resource = by_resource.resource.unwrap_or_default().attributes;
                 for by_scope in by_resource.scope_spans {
-                    told.spans.extend(by_scope.spans);
+                    received.spans.extend(by_scope.spans);
                 }
             }
         }
-        told
+        received
     }
 }
 
-impl Told {
-    /// The only span of this name.
+impl Received {
+    /// Returns the only span of this name.
     #[track_caller]
     pub(crate) fn span(&self, name: &str) -> &Span {
         let spans: Vec<_> = self.spans.iter().filter(|span| span.name == name).collect();
         match &*spans {
             [only] => only,
-            _ => panic!("there is not one {name}: {:?}", self.spans),
+            _ => panic!("expected one span {name}: {:?}", self.spans),
         }
     }
 
-    /// The only span below this one.
+    /// Returns the only child of a span.
     #[track_caller]
     pub(crate) fn child(&self, parent: &Span) -> &Span {
         let is_child = |span: &&Span| span.parent_span_id == parent.span_id;
         let children: Vec<_> = self.spans.iter().filter(is_child).collect();
         match &*children {
             [only] => only,
-            _ => panic!("{} has not one child: {:?}", parent.name, self.spans),
+            _ => panic!("expected one child of {}: {:?}", parent.name, self.spans),
         }
     }
 }
 
-/// An attribute, as text.
+/// Returns an attribute as text.
 pub(crate) fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
     let mut attributes = attributes.iter();
     let attribute = attributes.find(|attribute| attribute.key == key)?;
@@ -110,7 +110,7 @@ pub(crate) fn attribute(attributes: &[KeyValue], key: &str) -> Option<String> {
 }
 
 async fn collect(stream: TcpStream, batches: UnboundedSender<Bytes>) {
-    let take = service_fn(move |request: Request<Incoming>| {
+    let receive = service_fn(move |request: Request<Incoming>| {
         let batches = batches.clone();
         async move {
             assert_eq!(request.method(), Method::POST);
@@ -118,11 +118,11 @@ async fn collect(stream: TcpStream, batches: UnboundedSender<Bytes>) {
             assert_eq!(request.headers()[CONTENT_TYPE], "application/x-protobuf");
             let batch = request.into_body().collect().await.unwrap().to_bytes();
             batches.send(batch).unwrap();
-            let taken = ExportTraceServiceResponse::default().encode_to_vec();
-            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(taken))))
+            let response = ExportTraceServiceResponse::default().encode_to_vec();
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(response))))
         }
     });
     let _ = http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), take)
+        .serve_connection(TokioIo::new(stream), receive)
         .await;
 }

@@ -1,4 +1,4 @@
-//! A running service and a raw client: no URL library in between, so that a test sends exactly the bytes it means.
+//! A running service and a raw client, which sends exactly the bytes of a test.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes, unless it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything in these tests takes, unless it hangs.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A service on a port of its own.
+/// A service on a free port.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) engine: Engine,
@@ -28,12 +28,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On a store in memory.
+    /// Starts a service on a store in memory.
     pub(crate) async fn start() -> Self {
         Self::start_on("memory:").await
     }
 
-    /// On a fresh SQLite file.
+    /// Starts a service on a new SQLite file.
     pub(crate) async fn start_on_sqlite() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -79,10 +79,10 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Stops it as an operator would, and returns when it has stopped.
+    /// Stops the service as an operator does, and returns when it has stopped.
     pub(crate) async fn stop(&mut self) {
         drop(self.stop.take());
-        tokio::time::timeout(PATIENCE, &mut self.task)
+        tokio::time::timeout(TIMEOUT, &mut self.task)
             .await
             .expect("the service stops in bounded time")
             .unwrap();
@@ -115,14 +115,14 @@ impl Server {
         read_answer(self.begin(method, target, headers, body).await).await
     }
 
-    /// Sends exactly these bytes, after whose answer the service closes the connection.
+    /// Sends exactly these bytes. They must ask the service to close the connection after its answer.
     pub(crate) async fn send_raw(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         read_answer(stream).await
     }
 
-    /// Sends a request whose answer may have no end, and looks at its head; at all of it if it is refused.
+    /// Sends a request whose answer may be a stream, and returns the head of the answer, or all of it if it is refused.
     pub(crate) async fn head_of(&self, method: &str, target: &str, headers: &str) -> Answer {
         let mut stream = self.begin(method, target, headers, b"").await;
         let mut bytes = Vec::new();
@@ -134,13 +134,13 @@ impl Server {
                 stream.read_to_end(&mut bytes).await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, reading)
+        tokio::time::timeout(TIMEOUT, reading)
             .await
             .expect("an answer in bounded time");
         Answer::parse(&bytes)
     }
 
-    /// Sends these bytes on a connection whose system keeps little for a client that does not read.
+    /// Sends these bytes on a connection with a small receive buffer, for a client that does not read.
     pub(crate) async fn send_narrow(&self, request: &str) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
@@ -167,12 +167,12 @@ impl Server {
         stream
     }
 
-    /// Takes a lease and gives its fence.
+    /// Acquires a lease, and returns its fence.
     pub(crate) async fn acquire(&self, target: &str) -> u64 {
         self.post(target).await.ok().fence()
     }
 
-    /// Has the engine take a lease, without a connection, and gives its fence.
+    /// Acquires a lease through the engine, without a connection, and returns its fence.
     pub(crate) async fn engine_acquire(&self, name: &str) -> u64 {
         let name = Name::lock(name).unwrap();
         let acquire = Operation::Acquire(Acquire {
@@ -192,7 +192,7 @@ impl Server {
         }
     }
 
-    /// The names of the items in a state, oldest first.
+    /// Returns the names of the items in a state, oldest first.
     pub(crate) async fn engine_names(&self, state: &str) -> Vec<String> {
         let request = ListRequest {
             state: Some(state.into()),
@@ -204,7 +204,7 @@ impl Server {
         leases.map(|(name, _)| name.as_str().to_owned()).collect()
     }
 
-    /// Everything that is stored, to see that nothing changed.
+    /// Returns everything that is stored, without the remaining times.
     pub(crate) async fn everything(&self) -> Value {
         let mut all = self.get("/locks?limit=1000").await.ok().json;
         for lock in all["locks"].as_array_mut().unwrap() {
@@ -215,17 +215,17 @@ impl Server {
         all
     }
 
-    /// Waits until so many wait in line for a name.
+    /// Waits until this many wait for a name.
     pub(crate) async fn wait_for_waiters(&self, name: &str, count: usize) {
         let name = leasehold::core::Name::lock(name).unwrap();
-        let line = async {
+        let waiting = async {
             while self.engine.waiters(&name) != count {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, line)
+        tokio::time::timeout(TIMEOUT, waiting)
             .await
-            .expect("the line gets that long");
+            .expect("this many wait");
     }
 }
 
@@ -240,14 +240,14 @@ impl Drop for Server {
 
 pub(crate) async fn read_answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes))
         .await
         .expect("an answer in bounded time")
         .unwrap();
     Answer::parse(&bytes)
 }
 
-/// What came back.
+/// An answer of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -288,21 +288,21 @@ impl Answer {
         self
     }
 
-    /// The cookie that it sets, as it is.
+    /// Returns the cookie that it sets.
     #[track_caller]
     pub(crate) fn set_cookie(&self) -> String {
         self.set_cookie.clone().expect("a cookie")
     }
 
-    /// It is a problem document of this status and type.
+    /// Checks that it is a problem document of this status and type.
     #[track_caller]
-    pub(crate) fn problem(self, status: u16, trouble: &str) -> Self {
+    pub(crate) fn problem(self, status: u16, kind: &str) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(
             self.header("content-type"),
             Some("application/problem+json")
         );
-        assert_eq!(self.json["type"], trouble, "{self:?}");
+        assert_eq!(self.json["type"], kind, "{self:?}");
         assert_eq!(self.json["status"], status, "{self:?}");
         for text in ["title", "detail"] {
             assert!(!self.json[text].as_str().unwrap().is_empty(), "{self:?}");

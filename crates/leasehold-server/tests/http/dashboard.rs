@@ -1,4 +1,4 @@
-//! The page at `/`, and what the service keeps for it: who waits, who held a name, and how much there was to do.
+//! The page at `/`, and the data that the service keeps for it: waiters, histories and totals.
 
 use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation};
 use leasehold::engine::Patience;
@@ -8,7 +8,7 @@ use crate::common::Server;
 use crate::subscriber::Subscriber;
 
 #[tokio::test]
-async fn the_page_comes_from_here_alone_and_is_kept_until_it_changes() {
+async fn dashboard_loads_nothing_from_other_hosts_and_is_cached_until_it_changes() {
     let server = Server::start().await;
     for (target, kind) in [
         ("/", "text/html"),
@@ -42,7 +42,7 @@ async fn the_page_comes_from_here_alone_and_is_kept_until_it_changes() {
 }
 
 #[tokio::test]
-async fn who_waits_is_shown_with_the_lease() {
+async fn waiters_are_shown_with_the_lease() {
     let server = Server::start().await;
     server.acquire("/locks/job?nonce=a&ttl=1h").await;
     assert!(
@@ -65,20 +65,20 @@ async fn who_waits_is_shown_with_the_lease() {
     server.wait_for_waiters("job", 0).await;
 }
 
-/// Each tenure as its owner and what became of it.
-fn told(history: &Value) -> Vec<(&str, &str)> {
-    let tenures = history["tenures"].as_array().unwrap().iter();
-    let told = tenures.map(|one| {
+/// Returns the owner and the end of each hold period.
+fn hold_periods(history: &Value) -> Vec<(&str, &str)> {
+    let periods = history["tenures"].as_array().unwrap().iter();
+    let pairs = periods.map(|one| {
         let how = one["how"].as_str().unwrap_or_default();
         let open = one.get("until").is_none();
         assert_eq!(how.is_empty(), open, "{one}");
         (one["owner"].as_str().unwrap(), how)
     });
-    told.collect()
+    pairs.collect()
 }
 
 #[tokio::test]
-async fn who_held_a_name_is_told_with_how_it_ended() {
+async fn history_has_the_owner_and_the_end_of_each_hold_period() {
     let server = Server::start().await;
     let take = async |owner: &str, more: &str| {
         let target = format!("/locks/a%2Fb?nonce={owner}&owner={owner}&wait=30s{more}");
@@ -104,10 +104,10 @@ async fn who_held_a_name_is_told_with_how_it_ended() {
         ("fourth", "broken"),
         ("fifth", ""),
     ];
-    assert_eq!(told(&history), expected);
+    assert_eq!(hold_periods(&history), expected);
     assert_eq!(history["tenures"][4]["fence"], last);
     assert!(!history.to_string().contains("SECRET"));
-    // Times of that form sort as text.
+    // RFC 3339 times sort as text.
     let time = |value: &Value| value.as_str().unwrap().to_owned();
     for one in history["tenures"].as_array().unwrap() {
         let until = one.get("until").unwrap_or(&history["time"]);
@@ -121,7 +121,7 @@ async fn who_held_a_name_is_told_with_how_it_ended() {
 }
 
 #[tokio::test]
-async fn what_others_do_and_what_expires_is_told_while_somebody_listens() {
+async fn history_has_foreign_changes_and_expiries_while_events_are_subscribed() {
     let server = Server::start().await;
     let mut subscriber = Subscriber::new(&server, "", None).await;
     let name = Name::lock("job").unwrap();
@@ -145,7 +145,7 @@ async fn what_others_do_and_what_expires_is_told_while_somebody_listens() {
     subscriber.expect("granted", "job").await;
     subscriber.expect("expired", "job").await;
     let history = server.get("/locks/job/history").await.ok().json;
-    assert_eq!(told(&history), [("other", "expired")]);
+    assert_eq!(hold_periods(&history), [("other", "expired")]);
 }
 
 #[tokio::test]

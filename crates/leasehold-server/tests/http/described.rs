@@ -1,27 +1,27 @@
-//! Requests made from the description of the service.
+//! Requests built from the API description of the service.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// One thing that can be asked, by one method.
+/// One operation of the API, by one method.
 pub(crate) struct Operation {
-    /// Its id, whatever the method.
+    /// Its id, which is the same for each of its methods.
     pub(crate) id: String,
     method: String,
-    /// Its path; and the same with the name as a parameter.
+    /// Its path, and its path with the name as a parameter.
     targets: Vec<String>,
-    /// Names and examples of the query's parameters that are always given.
+    /// Names and examples of the query parameters that every request has.
     parameters: BTreeMap<String, Value>,
     /// The example of its body.
     body: Option<Value>,
-    /// Scopes one of which it takes; `None`: it is open.
+    /// Scopes that admit a caller. `None` if the operation is open.
     pub(crate) scopes: Option<Vec<String>>,
-    /// Whether its answer has no end.
+    /// Whether its answer is a stream.
     streams: bool,
 }
 
-/// A request, whoever sends it.
+/// A request without its caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -30,17 +30,17 @@ pub(crate) struct Request {
     pub(crate) streams: bool,
 }
 
-/// Of an operation that takes different rights for different things: what to ask for such that it is this one.
-fn asking_for(scope: &str) -> Value {
+/// Returns the parameters with which a break requires this scope.
+fn parameters_for(scope: &str) -> Value {
     match scope {
         "acquire:{name}" => json!({"nonce": "n"}),
         "break:{name}" => json!({"force": true, "reason": "x"}),
         "admin:{name}" => json!({"force": true, "reason": "x", "now": true}),
-        other => panic!("say here how to ask for what takes `{other}`"),
+        other => panic!("add parameters that require `{other}`"),
     }
 }
 
-/// All that is described, and `HEAD` wherever there is `GET`.
+/// Returns all described operations, with `HEAD` wherever there is `GET`.
 pub(crate) fn operations(document: &Value) -> Vec<Operation> {
     let mut operations = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -54,8 +54,8 @@ pub(crate) fn operations(document: &Value) -> Vec<Operation> {
     operations
 }
 
-/// What a reference leads to.
-fn found<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
+/// Resolves a reference.
+fn resolve<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     match value["$ref"].as_str() {
         Some(reference) => document.pointer(&reference[1..]).unwrap(),
         None => value,
@@ -65,8 +65,8 @@ fn found<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
 impl Operation {
     fn new(document: &Value, path: &str, method: &str, described: &Value) -> Self {
         let parameters = described["parameters"].as_array().unwrap().iter();
-        let parameters = parameters.map(|parameter| found(document, parameter));
-        // What must be there; the nonce, which somebody may have to give; and whatever says which names are meant.
+        let parameters = parameters.map(|parameter| resolve(document, parameter));
+        // Required parameters, the nonce, and the parameters that select names.
         let parameters = parameters.filter(|parameter| {
             let named = ["nonce", "name", "prefix"].map(Value::from);
             parameter["in"] == "query"
@@ -80,7 +80,7 @@ impl Operation {
         let json = &content["application/json"]["schema"];
         let body = match json {
             Value::Null => content["text/plain"].get("example"),
-            schema => found(document, schema)["examples"].get(0),
+            schema => resolve(document, schema)["examples"].get(0),
         };
         let by_query = described["x-by-query"].as_str();
         let scopes = described.get("x-scopes").map(|scopes| {
@@ -104,7 +104,7 @@ impl Operation {
         }
     }
 
-    /// Every way to ask for it about this name, with the scopes one of which each takes.
+    /// Returns every form of the request with_name this name, each with the scopes that admit a caller.
     pub(crate) fn requests(&self, scopes: &[String], name: &str) -> Vec<(Vec<String>, Request)> {
         let mut requests = Vec::new();
         for target in &self.targets {
@@ -112,8 +112,8 @@ impl Operation {
             let target = target.replace("{name}", name).replace("{id}", name);
             if scopes.len() > 1 {
                 for scope in scopes {
-                    let how = asking_for(scope);
-                    let query = queried(how.as_object().unwrap().iter());
+                    let how = parameters_for(scope);
+                    let query = query_string(how.as_object().unwrap().iter());
                     let by_query = self.request(&target, &query, "");
                     requests.push((vec![scope.clone()], by_query));
                     let by_body = self.request(&target, "", &how.to_string());
@@ -129,7 +129,7 @@ impl Operation {
                     "name" => (parameter, json!([name, format!("{name}2")])),
                     _ => (parameter, example.clone()),
                 });
-                queried(given)
+                query_string(given)
             };
             let names = self.parameters.contains_key("name");
             if names || self.body.is_none() {
@@ -137,7 +137,7 @@ impl Operation {
                 requests.push((scopes.to_vec(), request));
             }
             if let Some(example) = &self.body {
-                let body = match about(example, name) {
+                let body = match with_name(example, name) {
                     Value::String(text) => text,
                     json => json.to_string(),
                 };
@@ -148,11 +148,11 @@ impl Operation {
         requests
     }
 
-    /// The same about whatever names there are.
+    /// Returns the request with_name all names.
     pub(crate) fn request_without_prefix(&self) -> Request {
         let all = self.parameters.iter();
         let given = all.filter(|(parameter, _)| *parameter != "prefix");
-        self.request(&self.targets[0], &queried(given), "")
+        self.request(&self.targets[0], &query_string(given), "")
     }
 
     fn request(&self, target: &str, query: &str, body: &str) -> Request {
@@ -166,8 +166,8 @@ impl Operation {
     }
 }
 
-/// Parameters as they are written in a URL. What the tests give needs no escape.
-fn queried<'v, V: std::borrow::Borrow<Value>>(
+/// Returns a query string. The values of the tests require no escaping.
+fn query_string<'v, V: std::borrow::Borrow<Value>>(
     parameters: impl Iterator<Item = (&'v String, V)>,
 ) -> String {
     let mut pairs = Vec::new();
@@ -186,19 +186,19 @@ fn queried<'v, V: std::borrow::Borrow<Value>>(
     pairs.join("&")
 }
 
-/// The example of a body, about this name.
-fn about(example: &Value, name: &str) -> Value {
+/// Replaces the names in the example of a body.
+fn with_name(example: &Value, name: &str) -> Value {
     match example {
         Value::Object(members) => members
             .iter()
             .map(|(member, value)| match &**member {
                 "name" => (member.clone(), json!(name)),
                 "names" => (member.clone(), json!([name, format!("{name}2")])),
-                _ => (member.clone(), about(value, name)),
+                _ => (member.clone(), with_name(value, name)),
             })
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        Value::Array(values) => values.iter().map(|value| about(value, name)).collect(),
+        Value::Array(values) => values.iter().map(|value| with_name(value, name)).collect(),
         other => other.clone(),
     }
 }

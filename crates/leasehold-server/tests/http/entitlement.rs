@@ -1,4 +1,4 @@
-//! Rights that end or change while a request waits, and while its answer is under way.
+//! Rights that end or change while a request waits, or before its answer is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::common::{PATIENCE, read_answer};
+use crate::common::{TIMEOUT, read_answer};
 use crate::guarded::Guarded;
 use crate::requests::Gated;
 use crate::subscriber::Subscriber;
 
-/// Begins to wait, and returns once so many do.
+/// Sends a request that waits for `job`, and returns once this many wait.
 async fn wait_for_job(guarded: &Guarded, token: &str, nonce: usize) -> TcpStream {
     let target = format!("/locks/job?nonce=n{nonce}&wait=5m&ttl=1h");
     let waiting = guarded.begin("POST", &target, token).await;
@@ -23,7 +23,7 @@ async fn wait_for_job(guarded: &Guarded, token: &str, nonce: usize) -> TcpStream
 }
 
 #[tokio::test]
-async fn token_revoked_while_it_waits_gets_nothing_and_the_next_waiter_is_served() {
+async fn waiter_with_a_revoked_token_is_refused_and_the_next_waiter_is_granted() {
     let guarded = Guarded::start().await;
     let root = guarded.token("root", &["admin:"]).await;
     let (revoked, next) = (
@@ -35,7 +35,7 @@ async fn token_revoked_while_it_waits_gets_nothing_and_the_next_waiter_is_served
     let first = wait_for_job(&guarded, &revoked, 1).await;
     let second = wait_for_job(&guarded, &next, 2).await;
     guarded.revoke(&revoked).await;
-    // Long before its wait is over, and while the lease is still held.
+    // Before its wait ends, and while the lease is still held.
     read_answer(first).await.problem(401, "unauthorized");
     guarded.server.wait_for_waiters("job", 1).await;
     let release = format!("/locks/job/{fence}");
@@ -45,7 +45,7 @@ async fn token_revoked_while_it_waits_gets_nothing_and_the_next_waiter_is_served
 }
 
 #[tokio::test]
-async fn token_that_expires_while_it_waits_gets_nothing() {
+async fn waiter_with_an_expired_token_is_refused() {
     let guarded = Guarded::start().await;
     let root = guarded.token("root", &["admin:"]).await;
     guarded.post("/locks/job?nonce=n&ttl=1h", &root).await.ok();
@@ -53,7 +53,9 @@ async fn token_that_expires_while_it_waits_gets_nothing() {
     let scopes = ["acquire:".parse().unwrap()];
     let (token, entry) =
         AccessFile::create_token(&guarded.file(), "ci", &scopes, Some(soon)).unwrap();
-    guarded.until(token.expose(), |status| status != 401).await;
+    guarded
+        .wait_for_status(token.expose(), |status| status != 401)
+        .await;
     let waiting = wait_for_job(&guarded, token.expose(), 1).await;
     read_answer(waiting).await.problem(401, "unauthorized");
     assert!(Timestamp::now() >= entry.expires.unwrap());
@@ -96,7 +98,7 @@ async fn waiter_whose_token_loses_the_right_is_refused() {
 }
 
 #[tokio::test]
-async fn token_revoked_while_it_waits_for_items_gets_none() {
+async fn waiting_claim_with_a_revoked_token_is_refused() {
     let guarded = Guarded::start().await;
     let root = guarded.token("root", &["admin:"]).await;
     let (revoked, narrowed, next) = (
@@ -121,7 +123,7 @@ async fn token_revoked_while_it_waits_for_items_gets_none() {
 }
 
 #[tokio::test]
-async fn leases_taken_while_the_rest_is_waited_for_are_given_back() {
+async fn waiter_for_several_leases_with_a_revoked_token_releases_those_it_has() {
     let guarded = Guarded::start().await;
     let root = guarded.token("root", &["admin:"]).await;
     let token = guarded.token("ci", &["acquire:"]).await;
@@ -139,34 +141,34 @@ async fn leases_taken_while_the_rest_is_waited_for_are_given_back() {
     assert_eq!(free.json["last"]["how"], "released");
 }
 
-/// A service whose store does not write yet, and a token.
-async fn gated(scopes: &[&str]) -> (Guarded, Arc<Gated>, String) {
+/// Starts a service whose store does not write yet, and creates a token.
+async fn start_gated(scopes: &[&str]) -> (Guarded, Arc<Gated>, String) {
     let store = Gated::new();
     let guarded = Guarded::start_on(store.clone(), |_| ()).await;
     let token = guarded.token("ci", scopes).await;
     (guarded, store, token)
 }
 
-/// Waits until so many names are about to be written.
-async fn until_cached(guarded: &Guarded, count: u64) {
+/// Waits until the engine has cached this many names, which it writes next.
+async fn wait_for_cached(guarded: &Guarded, count: u64) {
     let arrived = async {
         while guarded.server.engine.stats().cached < count {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, arrived)
+    tokio::time::timeout(TIMEOUT, arrived)
         .await
-        .expect("they arrive");
+        .expect("the requests arrive");
 }
 
 #[tokio::test]
-async fn grant_whose_caller_was_revoked_meanwhile_is_withheld_and_given_back() {
-    let (guarded, store, token) = gated(&["acquire:a"]).await;
+async fn grant_is_released_if_its_token_was_revoked_before_the_answer() {
+    let (guarded, store, token) = start_gated(&["acquire:a"]).await;
     let root = guarded.token("root", &["admin:"]).await;
     let asking = guarded
         .begin("POST", "/locks/a?nonce=n&ttl=1h", &token)
         .await;
-    until_cached(&guarded, 1).await;
+    wait_for_cached(&guarded, 1).await;
     guarded.revoke(&token).await;
     store.writes.add_permits(Semaphore::MAX_PERMITS / 2);
     read_answer(asking).await.problem(401, "unauthorized");
@@ -178,18 +180,18 @@ async fn grant_whose_caller_was_revoked_meanwhile_is_withheld_and_given_back() {
 }
 
 #[tokio::test]
-async fn grants_among_many_requests_are_withheld_one_by_one() {
-    let (guarded, store, token) = gated(&["acquire:a", "acquire:b"]).await;
+async fn grants_of_a_batch_are_withheld_one_by_one() {
+    let (guarded, store, token) = start_gated(&["acquire:a", "acquire:b"]).await;
     let root = guarded.token("root", &["admin:"]).await;
-    let one =
+    let acquire =
         |name: &str| json!({"method": "POST", "target": format!("/locks/{name}?nonce=n&ttl=1h")});
-    let body = json!({"requests": [one("a"), one("b")]}).to_string();
+    let body = json!({"requests": [acquire("a"), acquire("b")]}).to_string();
     let header = format!("Authorization: Bearer {token}\r\n");
     let server = &guarded.server;
     let asking = server
         .begin("POST", "/requests", &header, body.as_bytes())
         .await;
-    until_cached(&guarded, 2).await;
+    wait_for_cached(&guarded, 2).await;
     guarded.change_scope(&token, "acquire:b", "acquire:c").await;
     store.writes.add_permits(Semaphore::MAX_PERMITS / 2);
     let answers = read_answer(asking).await.ok();
@@ -206,11 +208,11 @@ async fn grants_among_many_requests_are_withheld_one_by_one() {
 }
 
 #[tokio::test]
-async fn change_that_was_made_is_told_although_its_token_was_revoked_meanwhile() {
-    let (guarded, store, token) = gated(&["acquire:"]).await;
+async fn completed_change_is_answered_although_its_token_was_revoked() {
+    let (guarded, store, token) = start_gated(&["acquire:"]).await;
     let root = guarded.token("root", &["admin:"]).await;
     let asking = guarded.begin("PUT", "/items/a?state=NEW", &token).await;
-    until_cached(&guarded, 1).await;
+    wait_for_cached(&guarded, 1).await;
     guarded.revoke(&token).await;
     store.writes.add_permits(Semaphore::MAX_PERMITS / 2);
     read_answer(asking).await.ok();
@@ -219,7 +221,7 @@ async fn change_that_was_made_is_told_although_its_token_was_revoked_meanwhile()
 }
 
 #[tokio::test]
-async fn stream_of_events_ends_at_once_when_its_rights_change_and_not_before() {
+async fn event_stream_ends_when_its_rights_change_and_not_before() {
     let guarded = Guarded::start_with(|config| config.heartbeat = Duration::from_secs(3_600)).await;
     let token = guarded.token("ci", &["read:a"]).await;
     let header = format!("Authorization: Bearer {token}\r\n");
@@ -233,7 +235,7 @@ async fn stream_of_events_ends_at_once_when_its_rights_change_and_not_before() {
 }
 
 #[tokio::test]
-async fn access_file_that_becomes_a_named_pipe_changes_nothing_and_is_followed_on() {
+async fn access_file_replaced_by_a_named_pipe_changes_nothing_and_is_still_followed() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ci", &["acquire:"]).await;
     let (file, pipe) = (guarded.file(), guarded.file().with_extension("pipe"));
@@ -241,7 +243,7 @@ async fn access_file_that_becomes_a_named_pipe_changes_nothing_and_is_followed_o
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
     std::fs::rename(&pipe, &file).unwrap();
-    // Longer than it takes to be noticed.
+    // Longer than the service takes to notice the change.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     guarded.post("/locks/a?nonce=n", &token).await.ok();
     std::fs::remove_file(&file).unwrap();

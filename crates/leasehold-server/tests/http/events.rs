@@ -14,7 +14,7 @@ use crate::common::Server;
 use crate::subscriber::Subscriber;
 
 #[tokio::test]
-async fn what_happens_is_told_in_order_and_without_secrets() {
+async fn events_arrive_in_order_and_without_secrets() {
     let server = Server::start().await;
     let mut subscriber = Subscriber::new(&server, "", None).await;
     let target = "/locks/job?nonce=SECRET-NONCE&owner=web-1&ttl=1m";
@@ -88,7 +88,7 @@ async fn what_happens_is_told_in_order_and_without_secrets() {
 }
 
 #[tokio::test]
-async fn only_names_with_the_prefix_are_told_of() {
+async fn subscriber_receives_events_with_its_prefix_only() {
     let server = Server::start().await;
     let mut subscriber = Subscriber::new(&server, "?prefix=b%2F", None).await;
     for name in ["a", "b%2F1", "c", "bb", "b%2F2"] {
@@ -103,10 +103,10 @@ async fn only_names_with_the_prefix_are_told_of() {
 }
 
 #[tokio::test]
-async fn whoever_comes_back_has_missed_nothing() {
+async fn reconnecting_subscriber_misses_nothing() {
     let server = Server::start().await;
     let mut subscriber = Subscriber::new(&server, "", None).await;
-    // Where it goes on if it loses its connection before anything happens.
+    // The id to resume from if the connection is lost before the first event.
     let (_, greeting) = subscriber.block().await.unwrap();
     drop(subscriber);
     for name in ["a", "b", "c"] {
@@ -123,7 +123,7 @@ async fn whoever_comes_back_has_missed_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_has_missed_some_is_told_so_first() {
+async fn subscriber_that_missed_events_first_receives_missed() {
     let server = Server::start().await;
     let mut watching = Subscriber::new(&server, "?prefix=none", None).await;
     let start = watching.block().await.unwrap().1.id;
@@ -142,7 +142,7 @@ async fn whoever_has_missed_some_is_told_so_first() {
         let reply = server.engine.perform(&name, operation, Patience::NONE);
         let _ = reply.await.unwrap().take();
         if turn % 100 == 0 {
-            // As fast as it can be told, and no faster: what is lost on the way is another matter.
+            // No faster than events can be published: a lagging publisher is not the subject of this test.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -151,14 +151,14 @@ async fn whoever_has_missed_some_is_told_so_first() {
         let mut late = Subscriber::new(&server, "", Some(last)).await;
         let first = late.next().await.unwrap();
         assert_eq!(first.event, "missed", "{last}: {first:?}");
-        // And from there on it misses nothing.
+        // From there on it misses nothing.
         server.acquire("/locks/next?nonce=n").await;
         while late.next().await.unwrap().data["name"] != "next" {}
     }
 }
 
 #[tokio::test]
-async fn a_quiet_stream_says_that_it_is_alive_and_moves_on() {
+async fn quiet_stream_sends_heartbeats_with_newer_ids() {
     let mut config = Config::default();
     config.heartbeat = Duration::from_millis(50);
     let engine = Server::start().await.engine.clone();
@@ -176,7 +176,7 @@ async fn a_quiet_stream_says_that_it_is_alive_and_moves_on() {
 }
 
 #[tokio::test]
-async fn streams_end_when_the_service_does() {
+async fn streams_end_when_the_service_stops() {
     let mut server = Server::start().await;
     let mut subscriber = Subscriber::new(&server, "", None).await;
     let stopping = std::time::Instant::now();
@@ -187,7 +187,7 @@ async fn streams_end_when_the_service_does() {
 }
 
 #[tokio::test]
-async fn a_remote_goes_on_where_it_was() {
+async fn remote_resumes_after_the_last_event() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let event = |number: u32, name: &str| {
@@ -203,7 +203,7 @@ async fn a_remote_goes_on_where_it_was() {
         ),
         event(2, "b"),
     ];
-    let asked = tokio::spawn(async move {
+    let serving = tokio::spawn(async move {
         let mut heads = Vec::new();
         for answer in answers {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -219,15 +219,15 @@ async fn a_remote_goes_on_where_it_was() {
         heads
     });
     let mut events = Remote::connect(&url).unwrap().events("a b");
-    let told = events.next().await.unwrap();
+    let first = events.next().await.unwrap();
     assert_eq!(
-        (told.event, told.name()),
+        (first.event, first.name()),
         (EventKind::Granted, Name::lock("a").ok())
     );
     let lost = events.next().await.unwrap_err();
     assert!(matches!(lost, Error::Unavailable(_)), "{lost}");
     assert_eq!(events.next().await.unwrap().name(), Name::lock("b").ok());
-    let heads = asked.await.unwrap();
+    let heads = serving.await.unwrap();
     assert!(
         heads[0].starts_with("GET /events?prefix=a%20b "),
         "{heads:?}"

@@ -1,4 +1,4 @@
-//! `Remote` against services that hang, die, lose answers, or are none.
+//! `Remote` against services that hang, die or lose answers, and against other servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn renewal(fence: u64) -> RenewRequest {
     }
 }
 
-/// Listens, and gives each connection to `serve` with its number.
+/// Listens, and passes each connection to `serve` with its number.
 pub(crate) async fn listen<F>(
     serve: impl Fn(TcpStream, u32) -> F + Send + 'static,
 ) -> (Remote, Arc<AtomicU32>)
@@ -68,7 +68,7 @@ where
     (Remote::connect(&url).unwrap(), count)
 }
 
-/// Reads until a request's head is here.
+/// Reads the head of a request.
 async fn read_head(stream: &mut TcpStream) {
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
@@ -79,20 +79,20 @@ async fn read_head(stream: &mut TcpStream) {
     }
 }
 
-/// Answers everything with these bytes, and closes.
-async fn always(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
+/// Starts a server that answers every request with these bytes and closes the connection.
+async fn start_answering(answer: &'static str) -> (Remote, Arc<AtomicU32>) {
     listen(move |mut stream, _| async move {
         read_head(&mut stream).await;
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
-        // What is still sent must not turn into a reset that eats the answer.
+        // Unread bytes would cause a reset, which can discard the answer.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     })
     .await
 }
 
-/// Takes each request and dies.
-pub(crate) async fn dying() -> (Remote, Arc<AtomicU32>) {
+/// Starts a server that reads each request and closes the connection.
+pub(crate) async fn start_dying() -> (Remote, Arc<AtomicU32>) {
     listen(|mut stream, _| async move {
         read_head(&mut stream).await;
     })
@@ -100,7 +100,7 @@ pub(crate) async fn dying() -> (Remote, Arc<AtomicU32>) {
 }
 
 #[tokio::test]
-async fn a_renewal_that_hangs_returns_before_its_time_is_over() {
+async fn hanging_renewal_returns_within_its_limit() {
     let (remote, _) = listen(|stream, _| async move {
         std::future::pending::<()>().await;
         drop(stream);
@@ -118,7 +118,7 @@ async fn a_renewal_that_hangs_returns_before_its_time_is_over() {
     }
 }
 
-/// Passes bytes both ways until one side ends, or for ever nothing once it is told to be silent.
+/// Relays bytes both ways until one side ends. Once `silent` is set, relays nothing and keeps the connections open.
 async fn relay(mut near: TcpStream, mut far: TcpStream, silent: Arc<AtomicBool>) {
     let (mut up, mut down) = ([0; 1024], [0; 1024]);
     loop {
@@ -136,7 +136,7 @@ async fn relay(mut near: TcpStream, mut far: TcpStream, silent: Arc<AtomicBool>)
 }
 
 #[tokio::test]
-async fn a_lease_whose_service_hangs_is_lost_in_time() {
+async fn lease_is_lost_in_time_when_its_service_hangs() {
     let server = Server::start().await;
     let address = server.address;
     let silent = Arc::new(AtomicBool::new(false));
@@ -154,16 +154,16 @@ async fn a_lease_whose_service_hangs_is_lost_in_time() {
     let started = Instant::now();
     let lease = client.lease("job").ttl(ttl).acquire().await.unwrap();
     silent.store(true, Ordering::SeqCst);
-    tokio::time::timeout(crate::common::PATIENCE, lease.lost())
+    tokio::time::timeout(crate::common::TIMEOUT, lease.lost())
         .await
-        .expect("lost, although nobody answers");
-    // At most one renewal was answered before the silence; and then a busy machine.
+        .expect("lost, although the service does not answer");
+    // One renewal may have been answered before, and the machine may be busy.
     assert!(started.elapsed() <= ttl * 4, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_unavailable() {
-    // A port that is taken, and that nobody listens on.
+async fn unreachable_service_is_unavailable() {
+    // A port that is bound but has no listener.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
@@ -183,8 +183,8 @@ async fn a_service_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn only_what_is_safe_to_repeat_is_sent_again() {
-    let (remote, attempts) = dying().await;
+async fn only_repeatable_requests_are_retried() {
+    let (remote, attempts) = start_dying().await;
     let acquired = remote.acquire(acquire()).await;
     assert!(
         matches!(acquired, Err(Error::Indeterminate(_))),
@@ -192,7 +192,7 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let released = remote
         .release(&job(), Holding::Fence(Fence::new(1).unwrap()))
         .await;
@@ -202,12 +202,12 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let shown = remote.show(&job()).await;
     assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let updated = remote.update(update(1, false)).await;
     assert!(
         matches!(updated, Err(Error::Indeterminate(_))),
@@ -215,7 +215,7 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     );
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
 
-    let (remote, attempts) = dying().await;
+    let (remote, attempts) = start_dying().await;
     let force = BreakRequest::Force {
         fence: None,
         reason: "why".into(),
@@ -226,8 +226,8 @@ async fn only_what_is_safe_to_repeat_is_sent_again() {
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
 }
 
-/// In front of a service: passes requests on, and loses the answers to the first so many.
-pub(crate) async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
+/// Starts a proxy that loses the answers on its first `lost` connections.
+pub(crate) async fn start_losing(address: SocketAddr, lost: u32) -> (Remote, Arc<AtomicU32>) {
     listen(move |mut near, number| async move {
         let mut far = TcpStream::connect(address).await.unwrap();
         if number >= lost {
@@ -237,36 +237,36 @@ pub(crate) async fn losing(address: SocketAddr, lost: u32) -> (Remote, Arc<Atomi
         let mut request = vec![0; 4096];
         let length = near.read(&mut request).await.unwrap();
         far.write_all(&request[..length]).await.unwrap();
-        // The answer is read, so that the service has done its part, and then lost.
+        // Once it has answered, the service has performed the request.
         let _ = far.read(&mut request).await.unwrap();
     })
     .await
 }
 
 #[tokio::test]
-async fn lost_answers_are_asked_for_again() {
+async fn requests_with_lost_answers_are_retried() {
     let server = Server::start().await;
-    let (remote, connections) = losing(server.address, 2).await;
+    let (remote, connections) = start_losing(server.address, 2).await;
     let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
-        panic!("nobody else wants it");
+        panic!("the lease is free");
     };
     assert_eq!(hold.grant.granted, GrantKind::Again);
     assert_eq!(connections.load(Ordering::SeqCst), 3);
     let fence = hold.grant.fence.get();
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let renewed = remote
-        .renew(vec![renewal(fence)], crate::common::PATIENCE)
+        .renew(vec![renewal(fence)], crate::common::TIMEOUT)
         .await;
     assert_eq!(renewed[0].as_ref().unwrap().renewal.fence.get(), fence);
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     assert_eq!(
         remote.update(update(fence, true)).await,
         Ok(Updated::Completed)
     );
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let released = remote
         .release(&job(), Holding::Fence(hold.grant.fence))
         .await;
@@ -274,12 +274,12 @@ async fn lost_answers_are_asked_for_again() {
 }
 
 #[tokio::test]
-async fn what_may_have_been_written_is_not_called_fenced() {
+async fn update_that_may_have_been_written_is_not_reported_as_fenced() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/job?nonce=mine").await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let task = tokio::spawn(async move { remote.update(update(fence, true)).await });
-    // Between the lost answer and the next attempt somebody else comes and goes.
+    // Between the lost answer and the retry, another holder acquires and releases the lease.
     let other = server.acquire("/locks/job?nonce=other&wait=30s").await;
     server.delete(&format!("/locks/job/{other}")).await.ok();
     let updated = task.await.unwrap();
@@ -294,9 +294,9 @@ async fn what_may_have_been_written_is_not_called_fenced() {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connections_are_reused() {
     let server = Server::start().await;
-    let (remote, connections) = losing(server.address, 0).await;
+    let (remote, connections) = start_losing(server.address, 0).await;
     for _ in 0..20 {
         remote.acquire(acquire()).await.unwrap();
     }
@@ -304,7 +304,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_service_has_closed_is_replaced() {
+async fn connection_closed_by_the_service_is_replaced() {
     let store = leasehold::store::open("memory:").await.unwrap();
     let engine = leasehold::engine::Engine::start(store).await.unwrap();
     let mut config = leasehold_server::Config::default();
@@ -323,7 +323,7 @@ async fn a_connection_that_the_service_has_closed_is_replaced() {
     })
     .await;
     let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
-        panic!("nobody else wants it");
+        panic!("the lease is free");
     };
     while ended.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -336,7 +336,7 @@ async fn a_connection_that_the_service_has_closed_is_replaced() {
 }
 
 #[tokio::test]
-async fn other_servers_are_told_apart() {
+async fn answers_of_other_servers_are_recognised() {
     for answer in [
         "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -345,10 +345,11 @@ async fn other_servers_are_told_apart() {
         "HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 204 No Content\r\n\r\n",
     ] {
-        let (remote, _) = always(answer).await;
+        let (remote, _) = start_answering(answer).await;
         let acquired = remote.acquire(acquire()).await;
-        let told = matches!(&acquired, Err(Error::Denied(why)) if why.contains("check the URL"));
-        assert!(told, "{answer}: {acquired:?}");
+        let is_explained =
+            matches!(&acquired, Err(Error::Denied(why)) if why.contains("check the URL"));
+        assert!(is_explained, "{answer}: {acquired:?}");
         let shown = remote.show(&job()).await;
         assert!(
             matches!(shown, Err(Error::Denied(_))),
@@ -367,7 +368,7 @@ async fn other_servers_are_told_apart() {
         "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad",
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
     ] {
-        let (remote, _) = always(answer).await;
+        let (remote, _) = start_answering(answer).await;
         let updated = remote.update(update(1, false)).await;
         assert!(
             matches!(updated, Err(Error::Indeterminate(_))),
@@ -377,14 +378,14 @@ async fn other_servers_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_service_that_dies_and_comes_back_is_found_again() {
+async fn client_reconnects_to_a_restarted_service() {
     let mut first = Server::start().await;
     let second = Server::start().await;
-    // Where the service is; port 0 while it is nowhere.
+    // The port of the service, or 0 while it is down.
     let port = Arc::new(AtomicU16::new(first.address.port()));
-    let looked = port.clone();
+    let current = port.clone();
     let (remote, _) = listen(move |near, _| {
-        let port = looked.load(Ordering::SeqCst);
+        let port = current.load(Ordering::SeqCst);
         async move {
             if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
                 relay(near, far, Arc::default()).await;
@@ -402,7 +403,7 @@ async fn a_service_that_dies_and_comes_back_is_found_again() {
 }
 
 #[test]
-fn urls_are_looked_at_first() {
+fn invalid_urls_are_refused() {
     for bad in ["ftp://a", "http://", "http://a:b", "http://u:p@a"] {
         let refused = Remote::connect(bad).map(drop);
         assert!(

@@ -1,11 +1,11 @@
-//! Gates: passed once a period.
+//! Gates, which are passed once per period.
 
 use serde_json::json;
 
 use crate::common::Server;
 
 #[tokio::test]
-async fn a_gate_is_passed_once_and_tells_when_to_come_back() {
+async fn gate_is_passed_once_per_period_and_refusals_have_a_retry_time() {
     let server = Server::start_on_sqlite().await;
     let passed = server.post("/gates/device-42?every=90s&owner=ada").await;
     let passed = passed.ok();
@@ -23,7 +23,7 @@ async fn a_gate_is_passed_once_and_tells_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_gate_is_opened_again_by_fence_or_nonce() {
+async fn gate_is_reopened_by_fence_or_nonce() {
     let server = Server::start().await;
     let first = server.acquire("/gates/a?every=1d&nonce=mine").await;
     let again = server.acquire("/gates/a?every=1d&nonce=mine").await;
@@ -74,7 +74,7 @@ async fn gates_are_shown_and_listed_apart_from_locks() {
 }
 
 #[tokio::test]
-async fn a_wrong_call_of_a_gate_is_refused() {
+async fn invalid_gate_requests_are_refused() {
     let server = Server::start().await;
     for target in [
         "/gates/a",

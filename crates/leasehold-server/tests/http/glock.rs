@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 use leasehold_server::{Config, DEFAULT_PORT};
 
 async fn server() -> Server {
     Server::start_on_sqlite().await
 }
 
-/// Acquires with a ttl so short that the lease is over before this returns.
-async fn expired(server: &Server, name: &str) -> u64 {
+/// Acquires a lease with a short ttl, and returns its fence once it has expired.
+pub(crate) async fn acquire_expired(server: &Server, name: &str) -> u64 {
     let fence = server
         .acquire(&format!("/locks/{name}?nonce=short&ttl=20ms"))
         .await;
-    // A list knows the time less well than whoever has watched the one name: it is the last to say so.
+    // A list knows the time less exactly than a request about one name: it is the last to report the expiry.
     let held = format!("/locks?prefix={name}&held=true");
     while server.get(&held).await.ok().json["locks"] != serde_json::json!([]) {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -22,9 +22,9 @@ async fn expired(server: &Server, name: &str) -> u64 {
     fence
 }
 
-/// Sends this until the lease ends later than before: the store's time is only known within an interval, so at
-/// first it may not.
-async fn extended(
+/// Repeats a request until the lease expires later than before. The store's time is known within an interval only, so
+/// the first request may not extend it.
+async fn send_until_extended(
     server: &Server,
     method: &str,
     target: &str,
@@ -37,7 +37,7 @@ async fn extended(
         if answer.text("expireTime") > before.text("expireTime") {
             return answer;
         }
-        assert!(started.elapsed() < PATIENCE, "{answer:?}");
+        assert!(started.elapsed() < TIMEOUT, "{answer:?}");
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_nonce_has_up_to_64_characters() {
 // "This will acquire the lock `<lock name>`."
 
 #[tokio::test]
-async fn an_acquired_lock_is_nobody_elses() {
+async fn acquired_lock_is_exclusive() {
     let server = server().await;
     server.acquire("/locks/job?nonce=mine&owner=me").await;
     let refused = server
@@ -150,7 +150,7 @@ async fn the_next_holder_resumes_from_the_body() {
 }
 
 #[tokio::test]
-async fn the_body_survives_a_holder_that_died() {
+async fn the_body_survives_a_dead_holder() {
     let server = server().await;
     let fence = server.acquire("/locks/job?nonce=first&ttl=300ms").await;
     server
@@ -211,9 +211,9 @@ async fn a_heartbeat_extends_the_expiration() {
     for method in ["POST", "PUT"] {
         let first = server.post("/locks/job?nonce=mine").await.ok();
         let target = format!("/locks/job/{}/heartbeat", first.fence());
-        let beaten = extended(&server, method, &target, "", &first).await;
-        assert_eq!(beaten.fence(), first.fence());
-        assert_eq!(beaten.text("acquireTime"), first.text("acquireTime"));
+        let renewed = send_until_extended(&server, method, &target, "", &first).await;
+        assert_eq!(renewed.fence(), first.fence());
+        assert_eq!(renewed.text("acquireTime"), first.text("acquireTime"));
     }
 }
 
@@ -231,7 +231,7 @@ async fn a_heartbeat_with_a_wrong_fence_is_an_error() {
             .problem(409, "fenced");
     }
     server
-        .post("/locks/nobodys/1/heartbeat")
+        .post("/locks/unused/1/heartbeat")
         .await
         .problem(409, "fenced");
     assert_eq!(server.everything().await, before);
@@ -240,7 +240,7 @@ async fn a_heartbeat_with_a_wrong_fence_is_an_error() {
 #[tokio::test]
 async fn a_heartbeat_after_the_expiration_is_an_error() {
     let server = server().await;
-    let fence = expired(&server, "job").await;
+    let fence = acquire_expired(&server, "job").await;
     server
         .post(&format!("/locks/job/{fence}/heartbeat"))
         .await
@@ -257,7 +257,7 @@ async fn an_update_writes_the_body_and_heartbeats() {
     let mut before = server.post("/locks/job?nonce=mine").await.ok();
     for (method, value) in [("POST", "rollback"), ("PUT", "rollforward"), ("POST", "")] {
         let target = format!("/locks/job/{}", before.fence());
-        let updated = extended(&server, method, &target, value, &before).await;
+        let updated = send_until_extended(&server, method, &target, value, &before).await;
         assert_eq!(updated.text("body"), value);
         assert_eq!(updated.fence(), before.fence());
         before = updated;
@@ -307,7 +307,7 @@ async fn an_update_with_a_wrong_or_expired_fence_is_an_error() {
             .problem(409, "fenced");
     }
     assert_eq!(server.everything().await, before);
-    let old = expired(&server, "brief").await;
+    let old = acquire_expired(&server, "brief").await;
     let target = format!("/locks/brief/{old}");
     server
         .send("PUT", &target, b"late")
@@ -338,13 +338,13 @@ async fn a_release_frees_the_lock_and_is_idempotent() {
 async fn a_release_with_a_wrong_fence_returns_200_and_does_nothing() {
     let server = server().await;
     let fence = server.acquire("/locks/job?nonce=mine").await;
-    let gone = expired(&server, "brief").await;
+    let expired_fence = acquire_expired(&server, "brief").await;
     let before = server.everything().await;
     for target in [
         format!("/locks/job/{}", fence - 1),
         format!("/locks/job/{}", fence + 1),
-        format!("/locks/brief/{gone}"),
-        "/locks/nobodys/1".to_owned(),
+        format!("/locks/brief/{expired_fence}"),
+        "/locks/unused/1".to_owned(),
     ] {
         let answer = server.delete(&target).await.ok();
         assert_eq!(answer.json["released"], false, "{target}");

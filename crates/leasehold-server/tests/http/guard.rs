@@ -1,4 +1,4 @@
-//! Limits, cookies, other sites, and what is written down.
+//! Rate limits, browser sessions, requests of other sites, allowed hosts, and audit lines.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::guarded::Guarded;
 use crate::subscriber::Subscriber;
 
 #[tokio::test]
-async fn each_token_has_a_rate_and_so_many_that_wait() {
+async fn each_token_has_a_rate_limit_and_a_limit_of_waits() {
     let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 50, waits: 2 }).await;
     let (one, other) = (
         guarded.token("one", &["acquire:"]).await,
@@ -33,7 +33,7 @@ async fn each_token_has_a_rate_and_so_many_that_wait() {
     let third = guarded.post("/locks/a?nonce=3&wait=1m", &one).await;
     let third = third.problem(429, "too-many-requests");
     assert_eq!(third.header("retry-after"), Some("1"));
-    // Others may still wait; and one who goes away makes place.
+    // Other tokens may still wait, and a waiter that disconnects makes room.
     guarded
         .post("/locks/a?nonce=4&wait=10ms", &other)
         .await
@@ -53,7 +53,7 @@ async fn each_token_has_a_rate_and_so_many_that_wait() {
             break;
         }
     }
-    let refused = refused.expect("one too many");
+    let refused = refused.expect("a refusal");
     assert!(
         refused.json["retryAfter"].as_u64().unwrap() <= 20,
         "{refused:?}"
@@ -62,7 +62,7 @@ async fn each_token_has_a_rate_and_so_many_that_wait() {
 }
 
 #[tokio::test]
-async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
+async fn browser_session_is_an_http_only_cookie() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ops", &["read:", "break:jobs/"]).await;
     let login = async |token: &str| {
@@ -109,19 +109,22 @@ async fn a_browser_signs_in_with_a_cookie_that_only_it_sees() {
         set.starts_with("leasehold-session=; ") && set.ends_with("; Max-Age=0"),
         "{set}"
     );
-    for gone in [&*cookie, ""] {
-        let asked = guarded.server.send_with("GET", "/whoami", gone, b"").await;
-        asked.problem(401, "unauthorized");
+    for header in [&*cookie, ""] {
+        let answer = guarded
+            .server
+            .send_with("GET", "/whoami", header, b"")
+            .await;
+        answer.problem(401, "unauthorized");
     }
 }
 
-/// What a browser sends back.
+/// Returns the cookie that a browser sends back.
 fn cookie_of(set: &str) -> &str {
     set.split(';').next().unwrap()
 }
 
 #[tokio::test]
-async fn session_is_no_token_and_ends_with_its_token() {
+async fn session_is_not_a_token_and_ends_with_its_token() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ops", &["read:"]).await;
     let log_in = async || {
@@ -136,7 +139,7 @@ async fn session_is_no_token_and_ends_with_its_token() {
         let server = &guarded.server;
         server.send_with(method, target, &header, b"").await
     };
-    // Neither takes the other's place.
+    // Neither is accepted in place of the other.
     let secret = one.split_once('=').unwrap().1;
     guarded
         .ask("GET", "/whoami", secret, b"")
@@ -174,13 +177,13 @@ async fn session_is_no_token_and_ends_with_its_token() {
         .problem(401, "unauthorized");
 }
 
-/// The status of the next request of this token.
+/// Returns the status of the next request of this token.
 async fn status_of_next(guarded: &Guarded, token: &str) -> u16 {
     guarded.ask("GET", "/whoami", token, b"").await.status
 }
 
 #[tokio::test]
-async fn requests_count_by_their_parts_and_when_they_are_invalid() {
+async fn parts_and_invalid_requests_count_towards_the_rate() {
     let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
     let leases: Vec<_> = (0..400)
         .map(|n| json!({"name": "a", "fence": n + 1}))
@@ -196,7 +199,7 @@ async fn requests_count_by_their_parts_and_when_they_are_invalid() {
         ("/requests", requests),
     ] {
         let token = guarded.token("ci", &["admin:"]).await;
-        // However large, it is possible; what comes next has to wait.
+        // A request of any size is admitted, and the next one is refused.
         guarded
             .ask("POST", target, &token, body.as_bytes())
             .await
@@ -220,7 +223,7 @@ async fn requests_count_by_their_parts_and_when_they_are_invalid() {
 }
 
 #[tokio::test]
-async fn claimed_items_count_one_by_one() {
+async fn each_claimed_item_counts_towards_the_rate() {
     let guarded = Guarded::start_with(|config| config.limits = Limits { rate: 20, waits: 2 }).await;
     for number in 0..100 {
         let name = Name::lock(format!("item{number}")).unwrap();
@@ -243,7 +246,7 @@ async fn claimed_items_count_one_by_one() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_change_nothing_on_an_open_service_either() {
+async fn pages_of_other_sites_change_nothing_on_an_open_service() {
     let server = Server::start().await;
     let foreign = "Origin: https://evil.example\r\n";
     let refused = server
@@ -266,14 +269,14 @@ async fn pages_of_other_sites_change_nothing_on_an_open_service_either() {
 }
 
 #[tokio::test]
-async fn every_change_and_every_refusal_is_written_down_without_secrets() {
+async fn audit_log_has_every_change_and_refusal_without_secrets() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
     let audit = Audit::open(&file).unwrap();
     let guarded = Guarded::start_with(|config| config.audit = Some(audit)).await;
     let token = guarded.token("ci", &["acquire:jobs/"]).await;
     let other = guarded.token("other", &["acquire:jobs/"]).await;
-    // What was refused to unknown callers is not always there: such lines are limited.
+    // The number of lines about unknown callers is limited.
     let lines = || {
         let lines = lines_of(&file).into_iter();
         lines
@@ -320,7 +323,7 @@ async fn every_change_and_every_refusal_is_written_down_without_secrets() {
         .await
         .ok();
     let all = lines().split_off(start);
-    let told: Vec<_> = all
+    let outcomes: Vec<_> = all
         .iter()
         .filter(|line| line["outcome"] != "requested")
         .map(|line| {
@@ -348,7 +351,7 @@ async fn every_change_and_every_refusal_is_written_down_without_secrets() {
         "ci acquire jobs/y granted",
         "ci renew b denied",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(outcomes, expected);
     let (requested, granted) = (&all[0], &all[1]);
     assert_eq!(requested["outcome"], "requested");
     for key in ["request", "principal", "operation", "kind", "name"] {
@@ -367,7 +370,7 @@ async fn every_change_and_every_refusal_is_written_down_without_secrets() {
 }
 
 #[tokio::test]
-async fn an_audit_log_that_was_moved_away_is_made_anew() {
+async fn audit_log_that_was_moved_away_is_created_again() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("audit.jsonl");
     let audit = Audit::open(&file).unwrap();
@@ -375,21 +378,21 @@ async fn an_audit_log_that_was_moved_away_is_made_anew() {
     let token = guarded.token("ci", &["acquire:"]).await;
     guarded.post("/locks/a?nonce=n", &token).await.ok();
     std::fs::rename(&file, folder.path().join("old.jsonl")).unwrap();
-    let made = async {
+    let created = async {
         while !file.exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::common::PATIENCE, made)
+    tokio::time::timeout(crate::common::TIMEOUT, created)
         .await
-        .expect("made anew");
+        .expect("the log is created again");
     guarded.post("/locks/b?nonce=n", &token).await.ok();
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains(r#""name":"b""#), "{text}");
 }
 
 #[tokio::test]
-async fn a_rebound_name_reads_and_changes_nothing_on_an_open_loopback_service() {
+async fn rebound_host_name_is_refused_on_an_open_loopback_service() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/a?nonce=n").await;
     let before = server.everything().await;
@@ -401,7 +404,7 @@ async fn a_rebound_name_reads_and_changes_nothing_on_an_open_loopback_service() 
             "{refused:?}"
         );
     };
-    // With its own name resolved to loopback, a foreign page's requests are of the same origin for the browser.
+    // If the name of a foreign site resolves to loopback, its requests are of the same origin for the browser.
     let page = "Host: evil.example:12345\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n";
     for target in [
         "/",
@@ -422,7 +425,7 @@ async fn a_rebound_name_reads_and_changes_nothing_on_an_open_loopback_service() 
         "PUT /items/i?state=NEW HTTP/1.1\r\n{page}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     ))
     .await;
-    // A target that names the host counts more than the header.
+    // A host in the target overrides the header.
     refused(
         "GET http://evil.example/locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             .into(),
@@ -432,7 +435,7 @@ async fn a_rebound_name_reads_and_changes_nothing_on_an_open_loopback_service() 
 }
 
 #[tokio::test]
-async fn an_allowed_host_is_answered_and_a_guarded_service_answers_to_any() {
+async fn allowed_hosts_are_answered_and_a_guarded_service_answers_every_host() {
     let request = "GET /healthz HTTP/1.1\r\nHost: leases.internal\r\nConnection: close\r\n\r\n";
     let open = Server::start().await;
     open.send_raw(request).await.problem(403, "denied");
@@ -446,7 +449,7 @@ async fn an_allowed_host_is_answered_and_a_guarded_service_answers_to_any() {
 }
 
 #[tokio::test]
-async fn requests_without_one_valid_host_are_refused_on_either_path() {
+async fn requests_without_one_valid_host_are_refused_on_both_paths() {
     let server = Server::start().await;
     let chunked = "Transfer-Encoding: chunked\r\n";
     for hosts in [

@@ -1,4 +1,4 @@
-//! A service that wants to know who asks.
+//! A service with access control.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use leasehold_server::access::{Access, AccessFile, Scope};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 
 /// A service with access control, and the file that it follows.
 pub(crate) struct Guarded {
@@ -34,8 +34,8 @@ impl Guarded {
     ) -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("access.toml");
-        // There must be a file; nobody has this token.
-        AccessFile::create_token(&file, "nobody", &[], None).unwrap();
+        // The file must exist. No caller has this token.
+        AccessFile::create_token(&file, "unused", &[], None).unwrap();
         let mut config = Config::default();
         config.access = Some(Access::open(&file).unwrap());
         configure(&mut config);
@@ -48,19 +48,19 @@ impl Guarded {
         self.folder.path().join("access.toml")
     }
 
-    /// A new token, once the service knows it.
+    /// Creates a token, and returns once the service knows it.
     pub(crate) async fn token(&self, principal: &str, scopes: &[&str]) -> String {
         let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.parse().unwrap()).collect();
         let (token, _) = AccessFile::create_token(&self.file(), principal, &scopes, None).unwrap();
         let token = token.expose().to_owned();
-        self.until(&token, |status| status != 401).await;
+        self.wait_for_status(&token, |status| status != 401).await;
         token
     }
 
-    /// Revokes a token, and waits until the service knows.
+    /// Revokes a token, and returns once the service knows that.
     pub(crate) async fn revoke(&self, token: &str) {
         AccessFile::revoke_token(&self.file(), &token[3..11]).unwrap();
-        self.until(token, |status| status == 401).await;
+        self.wait_for_status(token, |status| status == 401).await;
     }
 
     /// Replaces a scope that is in the file once, and waits until the service knows.
@@ -78,7 +78,7 @@ impl Guarded {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asking)
+        tokio::time::timeout(TIMEOUT, asking)
             .await
             .expect("the file is followed");
     }
@@ -89,14 +89,14 @@ impl Guarded {
         self.server.begin(method, target, &header, b"").await
     }
 
-    /// Waits until an answer to this token has such a status.
-    pub(crate) async fn until(&self, token: &str, reached: impl Fn(u16) -> bool) {
+    /// Repeats a request with a token until the status of its answer is accepted.
+    pub(crate) async fn wait_for_status(&self, token: &str, is_accepted: impl Fn(u16) -> bool) {
         let asking = async {
-            while !reached(self.ask("GET", "/locks", token, b"").await.status) {
+            while !is_accepted(self.ask("GET", "/locks", token, b"").await.status) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, asking)
+        tokio::time::timeout(TIMEOUT, asking)
             .await
             .expect("the file is followed");
     }

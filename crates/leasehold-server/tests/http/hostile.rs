@@ -1,4 +1,4 @@
-//! Clients that mean harm, or speak something else: they are cut off, and whoever behaves is served meanwhile.
+//! Hostile clients and other protocols: their connections are closed, and other clients are served meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,25 +11,25 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 use crate::subscriber::Subscriber;
 
-/// As much as a flood may get rid of before it is cut off, buffers of the system included.
+/// The most bytes that a flood may send before its connection is closed, including the buffers of the system.
 const FLOOD_BYTES: usize = 32 * 1024 * 1024;
 
-/// A service that waits for nobody longer than a second.
-async fn impatient(most: usize) -> Server {
+/// Starts a service with timeouts of a second.
+async fn start(max_connections: usize) -> Server {
     let mut config = Config::default();
     config.head_timeout = Duration::from_secs(1);
     config.body_timeout = Duration::from_secs(1);
     config.write_timeout = Duration::from_secs(1);
-    config.max_connections = most;
+    config.max_connections = max_connections;
     let store = store::open("memory:").await.unwrap();
     Server::start_with(Engine::start(store).await.unwrap(), config).await
 }
 
-/// Takes and releases a lock, each over a connection of its own, and looks at every answer.
-async fn behave(server: &Server, turn: usize) {
+/// Acquires and releases a lock, each on a new connection, and checks every answer.
+async fn use_a_lock(server: &Server, turn: usize) {
     let lock = format!("/locks/honest-{turn}");
     let fence = server.acquire(&format!("{lock}?nonce=n")).await;
     let other = server.post(&format!("{lock}?nonce=other")).await;
@@ -38,8 +38,8 @@ async fn behave(server: &Server, turn: usize) {
     assert_eq!(released.json["released"], true);
 }
 
-/// Until all of these have come to their end, others are served.
-async fn meanwhile<T: 'static>(server: &Server, mut hostile: JoinSet<T>) -> Vec<T> {
+/// Waits until all hostile clients have ended, and checks that another client is served meanwhile.
+async fn serve_others_meanwhile<T: 'static>(server: &Server, mut hostile: JoinSet<T>) -> Vec<T> {
     let mut ends = Vec::new();
     let mut turns = 0;
     let ending = async {
@@ -47,39 +47,40 @@ async fn meanwhile<T: 'static>(server: &Server, mut hostile: JoinSet<T>) -> Vec<
             ends.push(end.unwrap());
         }
     };
-    let behaving = async {
+    let serving = async {
         loop {
-            behave(server, turns).await;
+            use_a_lock(server, turns).await;
             turns += 1;
         }
     };
     tokio::select! {
-        ended = tokio::time::timeout(PATIENCE, ending) => ended.expect("all of them are cut off"),
-        () = behaving => unreachable!("it goes on"),
+        ended = tokio::time::timeout(TIMEOUT, ending) => ended.expect("all of them are disconnected"),
+        () = serving => unreachable!("the loop does not end"),
     }
-    assert!(turns > 0, "somebody else was served meanwhile");
-    behave(server, turns + 1).await;
+    assert!(turns > 0, "another client was served meanwhile");
+    use_a_lock(server, turns + 1).await;
     ends
 }
 
-/// Everything that comes until the connection is closed.
-async fn all(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+/// Reads everything until the connection is closed.
+async fn read_all(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut bytes = Vec::new();
-    // One that is reset is closed, too.
+    // A reset closes the connection as well.
     let _ = reading.read_to_end(&mut bytes).await;
     String::from_utf8(bytes).expect("answers are UTF-8")
 }
 
-/// Sends this; what comes until the connection is closed.
-async fn sent(address: SocketAddr, bytes: Vec<u8>) -> String {
+/// Sends bytes, and reads everything until the connection is closed.
+async fn send(address: SocketAddr, bytes: Vec<u8>) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may be closed before all is sent.
+    // The service may close the connection before all is sent.
     let _ = stream.write_all(&bytes).await;
-    all(&mut stream).await
+    read_all(&mut stream).await
 }
 
-/// Goes on like this for as long as the service lets it; what came, and how much was sent.
-async fn go_on(
+/// Sends `start`, and then `more` until the connection is closed. Returns what was received, and the number of bytes that
+/// were sent.
+async fn keep_sending(
     address: SocketAddr,
     start: String,
     more: Vec<u8>,
@@ -87,7 +88,7 @@ async fn go_on(
 ) -> (String, usize) {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
-    let mut answer = tokio::spawn(async move { all(&mut reading).await });
+    let mut answer = tokio::spawn(async move { read_all(&mut reading).await });
     let total = AtomicUsize::new(0);
     let writing = async {
         let mut next = start.as_bytes();
@@ -108,8 +109,8 @@ async fn go_on(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_drips_is_cut_off() {
-    let server = impatient(10_000).await;
+async fn slow_senders_are_disconnected() {
+    let server = start(10_000).await;
     let fence = server.acquire("/locks/job?nonce=n&ttl=1h").await;
     let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     let drips = [
@@ -140,14 +141,14 @@ async fn whoever_drips_is_cut_off() {
         let mut hostile = JoinSet::new();
         for _ in 0..100 {
             let (start, more) = (start.clone(), more.as_bytes().to_vec());
-            hostile.spawn(go_on(
+            hostile.spawn(keep_sending(
                 server.address,
                 start,
                 more,
                 Duration::from_millis(50),
             ));
         }
-        for (answer, _) in meanwhile(&server, hostile).await {
+        for (answer, _) in serve_others_meanwhile(&server, hostile).await {
             match status {
                 "" => assert_eq!(answer, "", "{start}"),
                 status => {
@@ -158,12 +159,12 @@ async fn whoever_drips_is_cut_off() {
         }
     }
     let shown = server.get("/locks/job").await.ok();
-    assert_eq!(shown.text("body"), "", "no half of a body was written");
+    assert_eq!(shown.text("body"), "", "no part of a body was written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_are_cut_off() {
-    let server = impatient(10_000).await;
+async fn floods_are_disconnected() {
+    let server = start(10_000).await;
     let fence = server.acquire("/locks/job?nonce=n&ttl=1h").await;
     let update = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     let kilobyte = "x".repeat(1_024);
@@ -211,13 +212,13 @@ async fn floods_are_cut_off() {
     for (start, more, status) in floods {
         for _ in 0..3 {
             let (start, more) = (start.clone(), more.clone().into_bytes());
-            let flood = go_on(server.address, start.clone(), more, Duration::ZERO);
+            let flood = keep_sending(server.address, start.clone(), more, Duration::ZERO);
             hostile.spawn(async move { (start, status, flood.await) });
         }
     }
-    for (start, status, (answer, total)) in meanwhile(&server, hostile).await {
+    for (start, status, (answer, total)) in serve_others_meanwhile(&server, hostile).await {
         assert!(total < FLOOD_BYTES, "{start}: {total} bytes were taken");
-        // Whoever sends on may find the connection reset, and never see it.
+        // A client that keeps sending may be reset before it reads the answer.
         let expected = format!("HTTP/1.1 {status}");
         assert!(
             answer.is_empty() || answer.starts_with(&expected),
@@ -228,8 +229,8 @@ async fn floods_are_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_http_is_refused_and_changes_nothing() {
-    let server = impatient(10_000).await;
+async fn malformed_http_is_refused_and_changes_nothing() {
+    let server = start(10_000).await;
     let line = "POST /locks/bad?nonce=n HTTP/1.1\r\n";
     let head = format!("{line}Host: localhost\r\n");
     let long = "x".repeat(100_000);
@@ -250,7 +251,7 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
         "POST /locks/bad\0?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
         "POST  /locks/bad?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
         "PO\u{1}ST /locks/bad?nonce=n HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
-        // Headers that are none.
+        // Invalid headers.
         format!("{line}Host\r\n\r\n"),
         format!("{line}: x\r\n\r\n"),
         format!("{line}Ho st: x\r\n\r\n"),
@@ -270,7 +271,7 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
             "X-Header: x\r\n".repeat(200)
         ),
         format!("{line}Host: localhost\r\nX-Long: {long}\r\n\r\n"),
-        // Lengths that are none, or contradict each other.
+        // Invalid or contradictory lengths.
         format!("{head}Content-Length: -1\r\n\r\n"),
         format!("{head}Content-Length: +1\r\n\r\nx"),
         format!("{head}Content-Length: 0x1\r\n\r\nx"),
@@ -288,10 +289,10 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
     ];
     let mut hostile = JoinSet::new();
     for text in bad {
-        let sending = sent(server.address, text.clone().into_bytes());
+        let sending = send(server.address, text.clone().into_bytes());
         hostile.spawn(async move { (text, sending.await) });
     }
-    for (text, answer) in meanwhile(&server, hostile).await {
+    for (text, answer) in serve_others_meanwhile(&server, hostile).await {
         let text: String = text.chars().take(200).collect();
         let refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
         assert!(refused, "{text:?}: {answer}");
@@ -303,7 +304,7 @@ async fn what_is_not_http_is_refused_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_hides_in_the_body_of_another() {
-    let server = impatient(10_000).await;
+    let server = start(10_000).await;
     let hidden =
         "POST /locks/hidden?nonce=n HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     let put = "PUT /items/i?state=NEW HTTP/1.1\r\nHost: localhost\r\n";
@@ -325,12 +326,12 @@ async fn no_request_hides_in_the_body_of_another() {
         ),
     ] {
         let request = format!("{put}{head}\r\n{body}");
-        let answer = sent(server.address, request.clone().into_bytes()).await;
+        let answer = send(server.address, request.clone().into_bytes()).await;
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{request}: {answer}");
         server.get("/locks/hidden").await.problem(404, "not-found");
     }
-    // More than was announced is the next request, and a bad one.
-    let answer = sent(
+    // Bytes beyond the announced length are the next request, which is invalid.
+    let answer = send(
         server.address,
         format!("{put}Content-Length: 4\r\n\r\nbodyand more\r\n\r\n").into_bytes(),
     );
@@ -343,7 +344,7 @@ async fn no_request_hides_in_the_body_of_another() {
     assert_eq!(server.get("/locks/i").await.ok().text("body"), "body");
 }
 
-/// Numbers that look random, and are the same in every run.
+/// A pseudorandom generator with the same sequence in every run.
 struct Random(u64);
 
 impl Random {
@@ -355,8 +356,8 @@ impl Random {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_comes_is_answered_or_cut_off() {
-    let server = impatient(10_000).await;
+async fn random_bytes_are_answered_or_disconnected() {
+    let server = start(10_000).await;
     let mut random = Random(1);
     let good = "PUT /items/x?state=NEW&nonce=n HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nX-Header: y\r\n\r\n\
                 4\r\nbody\r\n0\r\n\r\nGET /locks/x HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -380,10 +381,10 @@ async fn whatever_comes_is_answered_or_cut_off() {
                     .for_each(|old| *old = byte),
             }
         }
-        let sending = sent(server.address, bytes.clone());
+        let sending = send(server.address, bytes.clone());
         hostile.spawn(async move { (bytes, sending.await) });
     }
-    for (bytes, answer) in meanwhile(&server, hostile).await {
+    for (bytes, answer) in serve_others_meanwhile(&server, hostile).await {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!answer.contains("HTTP/1.1 5"), "{text:?}: {answer}");
         assert!(
@@ -394,8 +395,8 @@ async fn whatever_comes_is_answered_or_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_on_and_on_without_reading_is_cut_off() {
-    let server = impatient(10_000).await;
+async fn clients_that_do_not_read_answers_are_disconnected() {
+    let server = start(10_000).await;
     let mut hostile = JoinSet::new();
     for _ in 0..10 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -408,33 +409,33 @@ async fn whoever_asks_on_and_on_without_reading_is_cut_off() {
             total
         });
     }
-    for total in meanwhile(&server, hostile).await {
+    for total in serve_others_meanwhile(&server, hostile).await {
         assert!(total < FLOOD_BYTES, "{total}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_only_takes_up_room_gives_way_and_who_waits_for_something_does_not() {
-    let server = impatient(20).await;
+async fn idle_connections_are_displaced_and_waiting_ones_are_not() {
+    let server = start(20).await;
     let fence = server.acquire("/locks/job?nonce=n&ttl=1h").await;
     let mut waiting = server
         .begin("POST", "/locks/job?nonce=next&wait=1m", "", b"")
         .await;
     server.wait_for_waiters("job", 1).await;
     let mut subscriber = Subscriber::new(&server, "?prefix=job", None).await;
-    // Each of these would stay for a second; and as soon as one is closed, another comes.
+    // Each of these stays for a second, and is replaced as soon as it is closed.
     let address = server.address;
     let crowding = tokio::spawn(async move {
         let mut crowd = JoinSet::new();
         loop {
             while crowd.len() < 30 {
-                crowd.spawn(sent(address, b"GET /locks HT".to_vec()));
+                crowd.spawn(send(address, b"GET /locks HT".to_vec()));
             }
             crowd.join_next().await;
         }
     });
     for turn in 0..3 {
-        tokio::time::timeout(PATIENCE, behave(&server, turn))
+        tokio::time::timeout(TIMEOUT, use_a_lock(&server, turn))
             .await
             .unwrap();
     }

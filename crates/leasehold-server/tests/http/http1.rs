@@ -1,4 +1,4 @@
-//! One connection and all that is sent on it, by the fast path, and by hyper from the first other request on.
+//! Several requests on one connection: on the fast path, and by hyper from the first request that is not plain.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use leasehold_server::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 
-/// Everything that comes until the connection is closed.
-async fn all(stream: &mut TcpStream) -> String {
+/// Reads everything until the connection is closed.
+async fn read_all(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
+    tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut bytes))
         .await
         .expect("it is closed in bounded time")
         .unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
-/// One answer, whose length is announced.
-async fn one(stream: &mut TcpStream) -> String {
+/// Reads one answer with a `Content-Length`.
+async fn read_one(stream: &mut TcpStream) -> String {
     let mut text = String::new();
     let mut left = usize::MAX;
     while left > 0 {
@@ -54,18 +54,18 @@ const CLOSE: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: clo
 const CHUNKS: &str = "PUT /items/b?state=NEW HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
 
 #[tokio::test]
-async fn what_is_sent_ahead_is_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let many = [SHOW, ACQUIRE, SHOW, NOTHING, CLOSE, ACQUIRE].concat();
     stream.write_all(many.as_bytes()).await.unwrap();
-    let answers = all(&mut stream).await;
+    let answers = read_all(&mut stream).await;
     assert_eq!(statuses(&answers), ["404", "200", "200", "404", "200"]);
     assert!(answers.contains("connection: close"), "{answers}");
 }
 
 #[tokio::test]
-async fn a_request_may_come_byte_by_byte() {
+async fn request_may_arrive_byte_by_byte() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -73,40 +73,40 @@ async fn a_request_may_come_byte_by_byte() {
         stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
-    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+    assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
+    assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
 }
 
 #[tokio::test]
-async fn the_ordinary_and_everything_else_share_a_connection() {
+async fn fast_path_and_hyper_share_a_connection() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(ACQUIRE.as_bytes()).await.unwrap();
-    assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+    assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
     let rest = [SHOW, CHUNKS, SHOW, NOTHING, CLOSE].concat();
     stream.write_all(rest.as_bytes()).await.unwrap();
-    let answers = all(&mut stream).await;
+    let answers = read_all(&mut stream).await;
     assert_eq!(statuses(&answers), ["200", "200", "200", "404", "200"]);
     assert_eq!(server.get("/locks/b").await.ok().text("body"), "body");
 }
 
 #[tokio::test]
-async fn a_body_that_takes_its_time_is_waited_for() {
+async fn service_waits_for_a_delayed_body() {
     let server = Server::start().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head = "PUT /items/a?state=NEW HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n";
     for pause in [0, 10, 300] {
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Time itself is what is tested.
+        // The delay is the subject of this test.
         tokio::time::sleep(Duration::from_millis(pause)).await;
         stream.write_all(b"body").await.unwrap();
-        assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+        assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
     }
     assert_eq!(server.get("/locks/a").await.ok().text("body"), "body");
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_is_asked_is_closed() {
+async fn idle_connections_are_closed() {
     let mut config = Config::default();
     config.head_timeout = Duration::from_millis(800);
     let store = store::open("memory:").await.unwrap();
@@ -114,33 +114,33 @@ async fn a_connection_on_which_nothing_is_asked_is_closed() {
     for begun in ["", "GET /lo", ACQUIRE, CHUNKS] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(begun.as_bytes()).await.unwrap();
-        let answers = all(&mut stream).await;
+        let answers = read_all(&mut stream).await;
         assert_eq!(statuses(&answers).len(), usize::from(begun.len() > 10));
     }
-    // Whoever asks now and then is not, for longer than that. A busy machine may take its time in between.
+    // A connection with regular requests stays open for longer than the timeout.
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     for _ in 0..6 {
         stream.write_all(SHOW.as_bytes()).await.unwrap();
-        assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+        assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test]
-async fn shutting_down_closes_connections_on_which_nothing_is_asked() {
+async fn shutdown_closes_idle_connections() {
     let mut server = Server::start().await;
     let mut idle = Vec::new();
     for begun in ["", ACQUIRE, CHUNKS] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(begun.as_bytes()).await.unwrap();
         if !begun.is_empty() {
-            assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+            assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
         }
         idle.push(stream);
     }
     server.stop().await;
     for mut stream in idle {
-        assert_eq!(all(&mut stream).await, "");
+        assert_eq!(read_all(&mut stream).await, "");
     }
 }
 
@@ -154,18 +154,18 @@ async fn targets_with_a_fragment_are_refused() {
         SHOW.replace("/locks/a", "http://localhost/locks/a#"),
     ] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        // What follows might be its body.
+        // The next request might be taken for its body.
         stream
             .write_all([&request, SHOW].concat().as_bytes())
             .await
             .unwrap();
-        let answers = all(&mut stream).await;
+        let answers = read_all(&mut stream).await;
         assert_eq!(statuses(&answers), ["400"], "{request}: {answers}");
         assert!(answers.contains("fragment"), "{answers}");
     }
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(SHOW.as_bytes()).await.unwrap();
-    assert_eq!(statuses(&one(&mut stream).await), ["404"]);
+    assert_eq!(statuses(&read_one(&mut stream).await), ["404"]);
 }
 
 #[tokio::test]
@@ -196,12 +196,12 @@ async fn every_malformed_request_gets_a_problem_document() {
             let mut stream = TcpStream::connect(server.address).await.unwrap();
             if !before.is_empty() {
                 stream.write_all(before.as_bytes()).await.unwrap();
-                assert_eq!(statuses(&one(&mut stream).await), ["200"]);
+                assert_eq!(statuses(&read_one(&mut stream).await), ["200"]);
             }
             // The service may close the connection before it has read all of a long request.
             let _ = stream.write_all(request.as_bytes()).await;
             println!("{request:.100?} after {before:?}");
-            let answer = Answer::parse(all_or_reset(&mut stream).await.as_bytes());
+            let answer = Answer::parse(read_all_or_reset(&mut stream).await.as_bytes());
             let answer = answer.problem(status, kind);
             assert_eq!(answer.header("connection"), Some("close"), "{answer:?}");
             assert!(answer.header("date").is_some(), "{answer:?}");
@@ -211,7 +211,7 @@ async fn every_malformed_request_gets_a_problem_document() {
         let _ = stream
             .write_all([CHUNKS, &request].concat().as_bytes())
             .await;
-        let answers = all_or_reset(&mut stream).await;
+        let answers = read_all_or_reset(&mut stream).await;
         assert_eq!(
             statuses(&answers),
             ["200".to_owned(), status.to_string()],
@@ -224,11 +224,11 @@ async fn every_malformed_request_gets_a_problem_document() {
     }
 }
 
-/// Everything that comes until the connection is closed or reset.
-async fn all_or_reset(stream: &mut TcpStream) -> String {
+/// Reads everything until the connection is closed or reset.
+async fn read_all_or_reset(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let reading = stream.read_to_end(&mut bytes);
-    let _ = tokio::time::timeout(PATIENCE, reading)
+    let _ = tokio::time::timeout(TIMEOUT, reading)
         .await
         .expect("it is closed in bounded time");
     String::from_utf8(bytes).unwrap()

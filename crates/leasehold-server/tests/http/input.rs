@@ -1,10 +1,10 @@
-//! Bad input: a clear 400-class problem, and nothing changed.
+//! Invalid input is answered with a problem document and a 4xx status, and changes nothing.
 
 use crate::common::Server;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
-/// A service on SQLite where `job` is held, with its fence.
+/// Starts a service on SQLite where `job` is held. Returns its fence, and everything that is stored.
 async fn server_with_a_job() -> (Server, u64, Value) {
     let server = Server::start_on_sqlite().await;
     let fence = server.acquire("/locks/job?nonce=mine&ttl=1h").await;
@@ -172,7 +172,7 @@ async fn a_body_is_at_most_64_kib_of_utf_8() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_announced_or_without_an_end_changes_nothing() {
+async fn body_that_is_longer_than_announced_or_incomplete_changes_nothing() {
     let (server, fence, before) = server_with_a_job().await;
     let head = format!("POST /locks/job/{fence} HTTP/1.1\r\nHost: localhost\r\n");
     for rest in [
@@ -190,13 +190,13 @@ async fn a_body_larger_than_announced_or_without_an_end_changes_nothing() {
             .unwrap();
         drop(stream);
     }
-    // More than announced is the next request, and not a good one.
+    // Bytes beyond the announced length are the next request, which is invalid.
     let mut stream = tokio::net::TcpStream::connect(server.address)
         .await
         .unwrap();
-    let wrong =
+    let too_long =
         "POST /locks/job/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nxyz\r\n\r\n";
-    stream.write_all(wrong.as_bytes()).await.unwrap();
+    stream.write_all(too_long.as_bytes()).await.unwrap();
     drop(stream);
     assert_eq!(server.everything().await, before);
 }
@@ -289,7 +289,7 @@ async fn bad_json_is_refused() {
 }
 
 #[tokio::test]
-async fn a_nonce_comes_from_one_place() {
+async fn nonce_is_given_once() {
     let (server, _, before) = server_with_a_job().await;
     for (target, headers) in [
         ("/locks/new?nonce=n", "Leasehold-Nonce: n\r\n"),

@@ -1,4 +1,4 @@
-//! Work items: put and removed, and left alone while somebody has them.
+//! Work items are put, removed, and unchanged while they are leased.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn a_leased_item_is_neither_put_nor_removed() {
 }
 
 #[tokio::test]
-async fn a_wrong_item_is_refused() {
+async fn invalid_item_requests_are_refused() {
     let server = Server::start().await;
     let long = "s".repeat(65);
     for target in [
@@ -138,8 +138,10 @@ async fn the_routes_of_locks_work_on_a_claimed_item() {
     let beat = server.post(&format!("/locks/a/{fence}/heartbeat")).await;
     let left = Duration::from_millis(beat.ok().json["validFor"].as_u64().unwrap());
     assert!(left > Duration::from_secs(50), "{left:?}");
-    let both = format!(r#"{{"leases":[{{"name":"a","fence":{fence}}}]}}"#);
-    let beats = server.send("POST", "/heartbeats", both.as_bytes()).await;
+    let heartbeats = format!(r#"{{"leases":[{{"name":"a","fence":{fence}}}]}}"#);
+    let beats = server
+        .send("POST", "/heartbeats", heartbeats.as_bytes())
+        .await;
     assert_eq!(beats.ok().json["leases"][0]["lease"]["fence"], fence);
     let broken = server.post("/locks/a/break?nonce=mine").await.ok();
     assert_eq!(broken.json["broken"], true);

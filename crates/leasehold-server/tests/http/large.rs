@@ -1,4 +1,4 @@
-//! Answers are bounded in bytes: pages, claims, batches, and all that are under way together.
+//! Limits of bytes: of pages, claims and batches, and of all answers in progress together.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 use crate::guarded::Guarded;
 
 const KIB: usize = 1024;
@@ -18,12 +18,12 @@ const MIB: usize = 1024 * KIB;
 /// The longest body.
 const LONGEST: usize = 64 * KIB;
 
-/// The longest body, which takes six times as much as JSON.
+/// Returns a body of the maximal length whose JSON is six times as long.
 fn control_characters() -> String {
     "\u{1}".repeat(LONGEST)
 }
 
-/// The service, on a store that finds at once and on one that does not.
+/// Starts a service on a store in memory, and one on SQLite.
 async fn servers() -> [Server; 2] {
     [Server::start().await, Server::start_on_sqlite().await]
 }
@@ -33,7 +33,7 @@ async fn put(server: &Server, name: &str, body: &str) {
     server.send("PUT", &target, body.as_bytes()).await.ok();
 }
 
-/// Puts so many items, most of them large, and returns their names in order.
+/// Puts this many items, most of them large, and returns their names in order.
 async fn put_many(server: &Server, count: usize) -> Vec<String> {
     let controls = control_characters();
     let plain = "x".repeat(LONGEST);
@@ -51,7 +51,7 @@ fn name_of(entry: &Value) -> String {
     entry["name"].as_str().expect("a name").to_owned()
 }
 
-/// The names of all pages, each of which is small enough.
+/// Returns the names of all pages, and checks the size of each page.
 async fn all_pages(first: &str, ask: impl AsyncFn(&str) -> Answer) -> Vec<String> {
     let (mut names, mut target, mut pages) = (Vec::new(), first.to_owned(), 0);
     loop {
@@ -123,7 +123,7 @@ async fn pages_of_several_prefixes_lose_and_repeat_nothing() {
 }
 
 #[tokio::test]
-async fn lists_have_the_beginnings_of_bodies_unless_all_of_them_is_asked_for() {
+async fn lists_cut_bodies_unless_full_bodies_are_requested() {
     let server = Server::start().await;
     let long = format!("a{}", "é".repeat(300));
     put(&server, "long", &long).await;
@@ -206,7 +206,7 @@ async fn send_batch(server: &Server, targets: &[String]) -> Answer {
 }
 
 #[tokio::test]
-async fn requests_beyond_the_room_of_a_batch_are_refused_before_they_are_performed() {
+async fn requests_beyond_the_bytes_of_a_batch_are_refused_before_they_are_performed() {
     for server in servers().await {
         let body = control_characters();
         for number in 0..60 {
@@ -284,7 +284,7 @@ async fn many_heartbeats_are_answered_with_as_many_bodies_as_fit() {
     assert_eq!(whole, 16);
 }
 
-/// A connection whose system keeps as little as possible for a client that does not read.
+/// Connects with the smallest receive buffer, for a client that does not read.
 async fn narrow(address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -300,7 +300,7 @@ async fn answer_bytes(server: &Server) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_readers_have_a_bounded_number_of_bytes_and_give_way() {
+async fn slow_readers_hold_bounded_bytes_and_do_not_block_others() {
     const BUDGET: usize = 4 * MIB;
     let mut config = Config::default();
     config.max_answer_bytes = BUDGET;
@@ -308,7 +308,7 @@ async fn slow_readers_have_a_bounded_number_of_bytes_and_give_way() {
     let server = Server::start_with(engine.await.unwrap(), config).await;
     put_many(&server, 60).await;
     for head in ["", "Upgrade: nothing\r\n"] {
-        // The answers to all requests of a connection are more than the system keeps.
+        // The answers on each connection exceed the buffers of the system.
         let list =
             format!("GET /locks?bodies=full&limit=1000 HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
         let mut slow = Vec::new();
@@ -322,19 +322,19 @@ async fn slow_readers_have_a_bounded_number_of_bytes_and_give_way() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, full)
+        tokio::time::timeout(TIMEOUT, full)
             .await
             .expect("they fill the budget");
         for number in 0..5 {
-            // Small answers wait for nothing.
+            // Small answers never wait.
             server
                 .acquire(&format!("/locks/{number}{}?nonce=n", head.len()))
                 .await;
             assert!(answer_bytes(&server).await <= BUDGET + BUDGET / 2);
         }
-        // Large ones get the room of those that are not read.
+        // Large answers get the room of unread ones.
         let served = async { while server.get("/locks").await.status != 200 {} };
-        tokio::time::timeout(PATIENCE, served)
+        tokio::time::timeout(TIMEOUT, served)
             .await
             .expect("room again");
         drop(slow);
@@ -343,9 +343,9 @@ async fn slow_readers_have_a_bounded_number_of_bytes_and_give_way() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, empty)
+        tokio::time::timeout(TIMEOUT, empty)
             .await
-            .expect("all of it is given back");
+            .expect("the budget is free again");
     }
 }
 

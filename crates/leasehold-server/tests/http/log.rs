@@ -1,4 +1,4 @@
-//! What the log tells, and what it keeps to itself.
+//! The log of requests, which contains no secrets.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -27,11 +27,11 @@ async fn requests_are_logged_without_nonces_tokens_queries_or_bodies() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // For the whole process: what the other tests say meanwhile must not show either.
+    // For the whole process: the lines of other tests must not contain secrets either.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = Server::start_on_sqlite().await;
     let fence = server
-        .acquire("/locks/my-job?nonce=top-secret&owner=somebody-quiet")
+        .acquire("/locks/my-job?nonce=top-secret&owner=quiet-owner")
         .await;
     let header = "Leasehold-Nonce: top-secret\r\nAuthorization: Bearer lh_secret-token\r\n";
     server
@@ -49,22 +49,16 @@ async fn requests_are_logged_without_nonces_tokens_queries_or_bodies() {
         .await
         .problem(400, "bad-request");
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    for told in [
+    for expected in [
         "/locks/my-job",
         "POST",
         "status=200",
         "status=409",
         "status=400",
     ] {
-        assert!(log.contains(told), "{told} is not in:\n{log}");
+        assert!(log.contains(expected), "{expected} is not in:\n{log}");
     }
-    for secret in [
-        "top-secret",
-        "lh_",
-        "private body",
-        "somebody-quiet",
-        "nonce=",
-    ] {
+    for secret in ["top-secret", "lh_", "private body", "quiet-owner", "nonce="] {
         assert!(!log.contains(secret), "{secret} is in:\n{log}");
     }
 }

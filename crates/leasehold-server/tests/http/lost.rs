@@ -11,7 +11,7 @@ use leasehold::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Server;
-use crate::faults::{dying, listen, losing};
+use crate::faults::{listen, start_dying, start_losing};
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -70,39 +70,51 @@ fn put(nonce: Option<Nonce>) -> PutRequest {
     }
 }
 
-/// Whether a call could not tell what came of it, and how often it was sent.
-async fn sent<T>(call: impl AsyncFnOnce(Remote) -> Result<T, Error>) -> u32 {
-    let (remote, attempts) = dying().await;
+/// Checks that a call without an answer is ambiguous, and returns how often it was sent.
+async fn attempts<T>(call: impl AsyncFnOnce(Remote) -> Result<T, Error>) -> u32 {
+    let (remote, connections) = start_dying().await;
     let error = call(remote).await.err();
     assert!(matches!(error, Some(Error::Indeterminate(_))), "{error:?}");
-    attempts.load(Ordering::SeqCst)
+    connections.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
-async fn only_what_its_nonce_makes_safe_is_sent_again() {
-    assert_eq!(sent(async |remote| remote.acquire(pass()).await).await, 4);
-    let all = sent(async |remote| remote.acquire_all(both()).await);
+async fn only_requests_that_a_nonce_makes_repeatable_are_retried() {
+    assert_eq!(
+        attempts(async |remote| remote.acquire(pass()).await).await,
+        4
+    );
+    let all = attempts(async |remote| remote.acquire_all(both()).await);
     assert_eq!(all.await, 4);
     // A copy of a put that arrives late would undo the next one.
-    let put_by_nonce = sent(async |remote| remote.put(put(Some(nonce()))).await);
+    let put_by_nonce = attempts(async |remote| remote.put(put(Some(nonce()))).await);
     assert_eq!(put_by_nonce.await, 1);
-    assert_eq!(sent(async |remote| remote.put(put(None)).await).await, 1);
-    assert_eq!(sent(async |remote| remote.claim(claim()).await).await, 1);
-    assert_eq!(sent(async |remote| remote.remove(&item()).await).await, 1);
+    assert_eq!(
+        attempts(async |remote| remote.put(put(None)).await).await,
+        1
+    );
+    assert_eq!(
+        attempts(async |remote| remote.claim(claim()).await).await,
+        1
+    );
+    assert_eq!(
+        attempts(async |remote| remote.remove(&item()).await).await,
+        1
+    );
 }
 
 #[tokio::test]
-async fn lost_answers_are_asked_for_again() {
+async fn requests_with_lost_answers_are_retried() {
     let server = Server::start().await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let passed = remote.acquire(pass()).await.unwrap();
     let again =
         matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == GrantKind::Again);
     assert!(again, "{passed:?}");
 
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let AcquiredAll::Granted(all) = remote.acquire_all(both()).await.unwrap() else {
-        panic!("nobody else wants them");
+        panic!("the leases are free");
     };
     let again = all
         .iter()
@@ -113,7 +125,7 @@ async fn lost_answers_are_asked_for_again() {
 #[tokio::test]
 async fn put_whose_answer_was_lost_is_confirmed_by_its_nonce() {
     let server = Server::start().await;
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let lost = remote.put(put(Some(nonce()))).await;
     assert!(matches!(lost, Err(Error::Indeterminate(_))), "{lost:?}");
     server.acquire("/locks/item?nonce=worker").await;
@@ -128,7 +140,7 @@ async fn lost_end_of_a_shared_lease_is_ambiguous() {
     for how in ["complete", "release"] {
         let target = format!("/locks/shared?nonce={how}&mode=shared");
         let fence = Fence::new(server.acquire(&target).await).unwrap();
-        let (remote, connections) = losing(server.address, 1).await;
+        let (remote, connections) = start_losing(server.address, 1).await;
         let answer = if how == "complete" {
             let update = UpdateRequest {
                 name: name.clone(),
@@ -141,7 +153,7 @@ async fn lost_end_of_a_shared_lease_is_ambiguous() {
         } else {
             remote.release(&name, Holding::Fence(fence)).await.map(drop)
         };
-        // It has happened, and the record does not tell.
+        // The lease has ended, but the record does not show how.
         assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
         assert_eq!(connections.load(Ordering::SeqCst), 2);
         assert_eq!(server.get("/locks/shared").await.ok().text("body"), "done");
@@ -153,13 +165,13 @@ async fn unavailability_after_a_lost_answer_is_ambiguous() {
     let remote = lost_then_unavailable().await;
     let passed = remote.acquire(pass()).await;
     assert!(matches!(passed, Err(Error::Indeterminate(_))), "{passed:?}");
-    // A read does nothing, whatever became of its answers.
+    // A read changes nothing, so it is never ambiguous.
     let remote = lost_then_unavailable().await;
     let shown = remote.show(&item()).await;
     assert!(matches!(shown, Err(Error::Unavailable(_))), "{shown:?}");
 }
 
-/// A service that closes the first connection unanswered, and says from then on that its store is away.
+/// Starts a service that closes the first connection without an answer, and then reports that its store is unavailable.
 async fn lost_then_unavailable() -> Remote {
     let (remote, _) = listen(|mut near, number| async move {
         let mut request = vec![0; 4096];
@@ -179,11 +191,11 @@ async fn lost_then_unavailable() -> Remote {
 }
 
 #[tokio::test]
-async fn items_of_a_lost_claim_come_back_after_their_ttl() {
+async fn items_of_a_lost_claim_can_be_claimed_after_their_ttl() {
     let server = Server::start().await;
     let direct = Remote::connect(&server.url()).unwrap();
     direct.put(put(None)).await.unwrap();
-    let (remote, _) = losing(server.address, 1).await;
+    let (remote, _) = start_losing(server.address, 1).await;
     let ttl = Duration::from_millis(300);
     let lost = remote.claim(ClaimRequest { ttl, ..claim() }).await;
     assert!(matches!(lost, Err(Error::Indeterminate(_))), "{lost:?}");
@@ -200,13 +212,13 @@ async fn items_of_a_lost_claim_come_back_after_their_ttl() {
 }
 
 #[tokio::test]
-async fn a_gate_is_no_lock_and_no_item() {
+async fn gate_is_not_accepted_as_a_lock_or_an_item() {
     let server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     server.acquire("/locks/gate?nonce=n").await;
     let before = server.everything().await;
     let Acquired::Granted(hold) = remote.acquire(pass()).await.unwrap() else {
-        panic!("it is open");
+        panic!("the gate is open");
     };
     let renewal = RenewRequest {
         name: gate(),

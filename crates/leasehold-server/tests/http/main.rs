@@ -8,6 +8,7 @@ mod common;
 mod dashboard;
 mod described;
 mod entitlement;
+mod errors;
 mod events;
 mod faults;
 mod gates;

@@ -1,7 +1,7 @@
-//! Every operation that is described, asked by every kind of caller: who is let in, and that nobody else is told anything.
+//! Every described operation, by every kind of caller: which callers are admitted, and that the others learn nothing.
 //!
-//! The requests are made from `/openapi.json`, so a new route is asked without anybody thinking of it. What it takes is
-//! described from what the service checks; here the two are held against each other.
+//! The requests are built from `/openapi.json`, so new routes are included. The description has the scopes that the service
+//! checks; these tests compare the two.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::described::{Operation, Request, operations};
 use crate::guarded::Guarded;
 use crate::subscriber::Subscriber;
 
-/// What anybody may ask, known or not. Whoever opens something else says so here.
+/// Operations without access control. Add an operation here if it is meant to be open.
 const OPEN: [&str; 9] = [
     "alive",
     "dashboard",
@@ -26,16 +26,16 @@ const OPEN: [&str; 9] = [
 ];
 
 const RIGHTS: [&str; 4] = ["read", "acquire", "break", "admin"];
-/// Every request is about a name that starts like this…
+/// The prefix of the names in requests…
 const MINE: &str = "jobs-";
-/// …and these are other people's.
+/// …and the prefix of names that other callers use.
 const OTHERS: &str = "other/";
 
 struct Caller {
     about: String,
-    /// The header line that says who it is.
+    /// The header line with its credential.
     header: String,
-    /// The right that it has, and on what; `None` if it is not known.
+    /// Its right and prefix. `None` if it is unknown.
     scope: Option<(&'static str, &'static str)>,
 }
 
@@ -48,7 +48,7 @@ impl Caller {
         }
     }
 
-    /// Whether it has one of these scopes.
+    /// Returns whether it has one of these scopes.
     fn has(&self, scopes: &[String], name: &str) -> bool {
         let Some((right, prefix)) = self.scope else {
             return false;
@@ -61,7 +61,7 @@ impl Caller {
             })
     }
 
-    /// What it may hear of in no answer at all.
+    /// Returns prefixes that no answer to it may contain.
     fn hidden(&self) -> &'static [&'static str] {
         match self.scope {
             Some((_, "")) => &[],
@@ -72,12 +72,12 @@ impl Caller {
     }
 }
 
-/// A service with something to see of both, and everybody who may ask it.
+/// Starts a service with leases under both prefixes, and creates all callers.
 async fn set_up() -> (Guarded, String, Vec<Caller>) {
     let guarded = Guarded::start().await;
     let create = |scopes: &[&str]| {
         let scopes: Vec<Scope> = scopes.iter().map(|scope| scope.parse().unwrap()).collect();
-        let created = AccessFile::create_token(&guarded.file(), "somebody", &scopes, None);
+        let created = AccessFile::create_token(&guarded.file(), "principal", &scopes, None);
         created.unwrap().0.expose().to_owned()
     };
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
@@ -86,15 +86,15 @@ async fn set_up() -> (Guarded, String, Vec<Caller>) {
     let other = Token::generate().unwrap();
     let mut callers = vec![
         Caller::unknown("no token", String::new()),
-        Caller::unknown("no token at all", bearer("lh_wrong")),
-        Caller::unknown("a token of elsewhere", bearer(other.expose())),
+        Caller::unknown("a malformed token", bearer("lh_wrong")),
+        Caller::unknown("a token of another service", bearer(other.expose())),
         Caller::unknown("a mistyped token", bearer(&mistyped)),
         Caller::unknown(
             "a cookie",
             format!("Cookie: leasehold-session={mistyped}\r\n"),
         ),
         Caller {
-            about: "a token that may nothing".into(),
+            about: "a token without scopes".into(),
             header: bearer(&known),
             scope: Some(("nothing", "none")),
         },
@@ -111,28 +111,29 @@ async fn set_up() -> (Guarded, String, Vec<Caller>) {
             });
         }
     }
-    // Once this one is known, so are all before it.
+    // Once this token is known, so are all tokens before it.
     let root = guarded.token("root", &["admin:"]).await;
-    for whose in [MINE, OTHERS] {
-        let hold = format!("/locks?name={whose}there&nonce={whose}nonce&owner={whose}owner&ttl=1h");
+    for prefix in [MINE, OTHERS] {
+        let hold =
+            format!("/locks?name={prefix}there&nonce={prefix}nonce&owner={prefix}owner&ttl=1h");
         let fence = guarded.post(&hold, &root).await.ok().fence();
-        let update = format!("/locks/{fence}?name={whose}there&state={whose}state");
-        let body = format!("{whose}body");
+        let update = format!("/locks/{fence}?name={prefix}there&state={prefix}state");
+        let body = format!("{prefix}body");
         let update = guarded.ask("POST", &update, &root, body.as_bytes());
         update.await.ok();
-        let gate = format!("/gates?name={whose}there&every=1h&owner={whose}owner");
+        let gate = format!("/gates?name={prefix}there&every=1h&owner={prefix}owner");
         guarded.post(&gate, &root).await.ok();
-        let item = format!("/items?name={whose}item&state=REQUESTED");
+        let item = format!("/items?name={prefix}item&state=REQUESTED");
         guarded.ask("PUT", &item, &root, b"").await.ok();
     }
     (guarded, root, callers)
 }
 
-async fn described(guarded: &Guarded) -> Vec<Operation> {
+async fn described_operations(guarded: &Guarded) -> Vec<Operation> {
     operations(&guarded.ask("GET", "/openapi.json", "", b"").await.ok().json)
 }
 
-/// What is stored, but for what time alone changes.
+/// Returns everything that is stored, without the remaining times.
 async fn everything(guarded: &Guarded, root: &str) -> Value {
     let mut all = json!([]);
     for kind in ["locks", "gates"] {
@@ -148,8 +149,8 @@ async fn everything(guarded: &Guarded, root: &str) -> Value {
     all
 }
 
-/// Asks as this caller, sees that it is told nothing that is hidden from it, and gives status and body.
-async fn asked(guarded: &Guarded, caller: &Caller, request: &Request) -> (u16, String) {
+/// Sends a request as a caller, checks that the answer contains nothing hidden, and returns its status and body.
+async fn send_as(guarded: &Guarded, caller: &Caller, request: &Request) -> (u16, String) {
     let Request {
         method,
         target,
@@ -167,22 +168,22 @@ async fn asked(guarded: &Guarded, caller: &Caller, request: &Request) -> (u16, S
             asking.await
         }
     };
-    let told = format!("{}\n{}", answer.head, answer.body);
+    let text = format!("{}\n{}", answer.head, answer.body);
     for hidden in caller.hidden() {
-        assert!(!told.contains(hidden), "{about}: {told}");
+        assert!(!text.contains(hidden), "{about}: {text}");
     }
-    // Of many, each is answered for itself.
+    // Each of several leases has its own answer.
     let of_one = answer.json["leases"][0]["problem"]["status"].as_u64();
     let status = of_one.map_or(answer.status, |status| status as u16);
     (status, answer.body)
 }
 
 #[tokio::test]
-async fn whoever_lacks_the_right_is_refused_told_nothing_and_changes_nothing() {
+async fn callers_without_the_right_are_refused_learn_nothing_and_change_nothing() {
     let (guarded, root, callers) = set_up().await;
     let before = everything(&guarded, &root).await;
     let mut refused = 0;
-    for operation in described(&guarded).await {
+    for operation in described_operations(&guarded).await {
         let Some(scopes) = &operation.scopes else {
             continue;
         };
@@ -196,12 +197,16 @@ async fn whoever_lacks_the_right_is_refused_told_nothing_and_changes_nothing() {
                     continue;
                 }
                 let about = format!("{}: {there:?}", caller.about);
-                let (status, body) = asked(&guarded, caller, there).await;
+                let (status, body) = send_as(&guarded, caller, there).await;
                 let expected = if caller.scope.is_none() { 401 } else { 403 };
                 assert_eq!(status, expected, "{about}: {body}");
                 assert!(!body.contains(MINE), "{about}: {body}");
-                let same = asked(&guarded, caller, absent).await;
-                assert_eq!((status, body), same, "{about}: it tells what is there");
+                let same = send_as(&guarded, caller, absent).await;
+                assert_eq!(
+                    (status, body),
+                    same,
+                    "{about}: the answer depends on what exists"
+                );
                 refused += 1;
             }
         }
@@ -211,10 +216,10 @@ async fn whoever_lacks_the_right_is_refused_told_nothing_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_has_the_right_is_let_in() {
+async fn callers_with_the_right_are_admitted() {
     let (guarded, _, callers) = set_up().await;
     let mut allowed = BTreeSet::new();
-    for operation in described(&guarded).await {
+    for operation in described_operations(&guarded).await {
         let Some(scopes) = &operation.scopes else {
             continue;
         };
@@ -224,11 +229,11 @@ async fn whoever_has_the_right_is_let_in() {
                     if !caller.has(&scopes, name) {
                         continue;
                     }
-                    let (status, body) = asked(&guarded, caller, &request).await;
+                    let (status, body) = send_as(&guarded, caller, &request).await;
                     let about = format!("{}: {request:?}: {body}", caller.about);
                     assert!(matches!(status, 200 | 404 | 409 | 429), "{status} {about}");
                     if scopes.iter().any(|scope| scope.ends_with(':')) {
-                        // What is about every name has none of them.
+                        // Answers about all names together contain no name.
                         assert!(!body.contains(MINE) && !body.contains(OTHERS), "{about}");
                     }
                     allowed.extend(scopes);
@@ -244,9 +249,9 @@ async fn whoever_has_the_right_is_let_in() {
 }
 
 #[tokio::test]
-async fn what_is_about_many_names_has_those_that_the_caller_may_know_and_no_others() {
+async fn answers_about_many_names_contain_exactly_the_readable_ones() {
     let (guarded, root, callers) = set_up().await;
-    for operation in described(&guarded).await {
+    for operation in described_operations(&guarded).await {
         let Some([scope]) = operation.scopes.as_deref() else {
             continue;
         };
@@ -261,10 +266,10 @@ async fn what_is_about_many_names_has_those_that_the_caller_may_know_and_no_othe
             let about = format!("{}: {request:?}", caller.about);
             let may = has == right || has == "admin";
             if request.streams && may && request.method == "GET" {
-                hears_only(&guarded, &root, caller, prefix).await;
+                receives_only(&guarded, &root, caller, prefix).await;
                 continue;
             }
-            let (status, body) = asked(&guarded, caller, &request).await;
+            let (status, body) = send_as(&guarded, caller, &request).await;
             assert_eq!(status, if may { 200 } else { 403 }, "{about}: {body}");
             if may && request.method == "GET" {
                 assert!(body.contains(&format!("{prefix}there")), "{about}: {body}");
@@ -273,37 +278,37 @@ async fn what_is_about_many_names_has_those_that_the_caller_may_know_and_no_othe
     }
 }
 
-/// Something happens to both, and the subscriber hears of what starts with its prefix alone.
-async fn hears_only(guarded: &Guarded, root: &str, caller: &Caller, prefix: &str) {
+/// Changes names of both prefixes, and checks that a subscriber receives the events of its prefix only.
+async fn receives_only(guarded: &Guarded, root: &str, caller: &Caller, prefix: &str) {
     let mut subscriber = Subscriber::with(&guarded.server, "", &caller.header).await;
-    let told = [MINE, OTHERS, MINE, OTHERS].into_iter().enumerate();
-    for (turn, whose) in told.clone() {
-        let item = format!("/items?name={whose}told&state=TOLD");
+    let changes = [MINE, OTHERS, MINE, OTHERS].into_iter().enumerate();
+    for (turn, changed) in changes.clone() {
+        let item = format!("/items?name={changed}new&state=CHANGED");
         let body = turn.to_string();
         let put = guarded.ask("PUT", &item, root, body.as_bytes());
         put.await.ok();
     }
-    for (_, whose) in told.filter(|(_, whose)| whose.starts_with(prefix)) {
-        subscriber.expect("updated", &format!("{whose}told")).await;
+    for (_, changed) in changes.filter(|(_, changed)| changed.starts_with(prefix)) {
+        subscriber.expect("updated", &format!("{changed}new")).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_open_is_known_and_answers_everybody_alike() {
+async fn open_operations_are_listed_and_answer_all_callers_equally() {
     let (guarded, _, callers) = set_up().await;
     let mut open = BTreeSet::new();
-    for operation in described(&guarded).await {
+    for operation in described_operations(&guarded).await {
         if operation.scopes.is_some() {
             continue;
         }
         let (_, request) = operation.requests(&[], "jobs-there").remove(0);
-        let nobody = asked(&guarded, &callers[0], &request).await;
+        let without_token = send_as(&guarded, &callers[0], &request).await;
         // A login has its token in its body.
         let expected = if request.body.is_empty() { 200 } else { 401 };
-        assert_eq!(nobody.0, expected, "{request:?}");
+        assert_eq!(without_token.0, expected, "{request:?}");
         for caller in &callers {
-            let answer = asked(&guarded, caller, &request).await;
-            assert_eq!(answer, nobody, "{}: {request:?}", caller.about);
+            let answer = send_as(&guarded, caller, &request).await;
+            assert_eq!(answer, without_token, "{}: {request:?}", caller.about);
         }
         open.insert(operation.id);
     }

@@ -15,23 +15,23 @@ use leasehold_server::{Audit, AuditOptions, Config, OnFailure};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::common::{PATIENCE, Server};
+use crate::common::{Server, TIMEOUT};
 use crate::subscriber::Subscriber;
 
-/// A store that can be made to fail, to wait, and to show another time.
+/// A store that can fail, wait, and report a later time.
 #[derive(Default)]
-struct Moody {
+struct FaultyStore {
     memory: Memory,
     fails: AtomicBool,
     waits: AtomicBool,
     late: AtomicBool,
 }
 
-impl Moody {
-    fn told<T>(&self, answer: Result<Answer<T>>) -> Result<Answer<T>> {
+impl FaultyStore {
+    fn with_faults<T>(&self, answer: Result<Answer<T>>) -> Result<Answer<T>> {
         let mut answer = answer?;
         if self.fails.load(Ordering::SeqCst) {
-            return Err(Error::Unavailable("moody".into()));
+            return Err(Error::Unavailable("faulty".into()));
         }
         if self.late.load(Ordering::SeqCst) {
             answer.stamp.time = answer.stamp.time + Duration::from_secs(3_600);
@@ -41,28 +41,28 @@ impl Moody {
 }
 
 #[async_trait]
-impl Store for Moody {
+impl Store for FaultyStore {
     fn facts(&self) -> Facts {
         self.memory.facts()
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
-        self.told(self.memory.load(names).await)
+        self.with_faults(self.memory.load(names).await)
     }
 
     async fn swap(&self, writes: Vec<Write>) -> Result<Answer<Vec<Swapped>>> {
         while self.waits.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.told(self.memory.swap(writes).await)
+        self.with_faults(self.memory.swap(writes).await)
     }
 
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
-        self.told(self.memory.find(query).await)
+        self.with_faults(self.memory.find(query).await)
     }
 }
 
-/// What a page says: every value by its line, every metric by its name.
+/// A page of metrics: all values by line, and the names of all metrics.
 struct Scraped {
     values: BTreeMap<String, f64>,
     metrics: BTreeSet<String>,
@@ -99,10 +99,10 @@ impl Scraped {
         scraped
     }
 
-    /// The metrics of which some value is another than before.
-    fn moved_since(&self, before: &Self) -> BTreeSet<String> {
-        let other = |(line, value): &(&String, &f64)| before.values.get(*line) != Some(*value);
-        let moved = self.values.iter().filter(other).map(|(line, _)| {
+    /// Returns the metrics with a value that differs from before.
+    fn changed_since(&self, before: &Self) -> BTreeSet<String> {
+        let differs = |(line, value): &(&String, &f64)| before.values.get(*line) != Some(*value);
+        let changed = self.values.iter().filter(differs).map(|(line, _)| {
             let name = line.split('{').next().unwrap();
             let suffixes = ["_bucket", "_sum", "_count"].iter();
             let mut bare = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
@@ -110,7 +110,7 @@ impl Scraped {
                 .unwrap_or(name)
                 .to_owned()
         });
-        moved.collect()
+        changed.collect()
     }
 
     #[track_caller]
@@ -120,7 +120,7 @@ impl Scraped {
 }
 
 /// Waits until some value is at least this.
-async fn until(server: &Server, line: &str, least: f64) -> Scraped {
+async fn wait_for(server: &Server, line: &str, least: f64) -> Scraped {
     let scraping = async {
         loop {
             let scraped = Scraped::from(server).await;
@@ -130,11 +130,11 @@ async fn until(server: &Server, line: &str, least: f64) -> Scraped {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, scraping).await;
+    let waited = tokio::time::timeout(TIMEOUT, scraping).await;
     waited.unwrap_or_else(|_| panic!("{line} does not get to {least}"))
 }
 
-/// A subscriber that reads nothing, until it is disconnected.
+/// Subscribes, reads nothing, and waits for the disconnection.
 async fn stall(server: &Server) -> Scraped {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -143,18 +143,18 @@ async fn stall(server: &Server) -> Scraped {
     tokio::io::AsyncWriteExt::write_all(&mut stream, head)
         .await
         .unwrap();
-    let subscribed = until(server, "leasehold_event_subscribers", 2.0).await;
+    let subscribed = wait_for(server, "leasehold_event_subscribers", 2.0).await;
     let engine = server.engine.clone();
     let flood = tokio::spawn(async move {
         let client = Client::new(Arc::new(engine));
         loop {
             let lease = client.lease("flood").owner("x".repeat(128)).acquire();
             lease.await.unwrap().release().await.unwrap();
-            // A store in memory answers at once: others want their turn, too.
+            // A store in memory answers at once: yield to other tasks.
             tokio::task::yield_now().await;
         }
     });
-    let closed = until(server, "leasehold_stalled_connections_total", 1.0).await;
+    let closed = wait_for(server, "leasehold_stalled_connections_total", 1.0).await;
     flood.abort();
     assert!(
         subscribed.value("leasehold_event_subscribers")
@@ -164,8 +164,8 @@ async fn stall(server: &Server) -> Scraped {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_is_documented_and_moves() {
-    let store = Arc::new(Moody::default());
+async fn every_metric_is_documented_and_changes() {
+    let store = Arc::new(FaultyStore::default());
     let mut config = Config::default();
     config.write_timeout = Duration::from_millis(100);
     config.max_connections = 20;
@@ -176,7 +176,7 @@ async fn every_metric_is_documented_and_moves() {
     let engine = Engine::start(store.clone()).await.unwrap();
     let server = Server::start_with(engine, config).await;
     let before = Scraped::from(&server).await;
-    let mut moved = BTreeSet::new();
+    let mut changed = BTreeSet::new();
 
     let fence = server.acquire("/locks/job?nonce=a&ttl=1m").await;
     server
@@ -189,22 +189,22 @@ async fn every_metric_is_documented_and_moves() {
     assert_eq!(held.value(refused), 1.0);
     assert_eq!(held.value("leasehold_wait_duration_seconds_count"), 1.0);
 
-    // Somebody waits, and operations queue up behind a store that takes its time.
+    // A caller waits, and operations queue behind a slow store.
     let _waiting = server
         .begin("POST", "/locks/job?nonce=c&wait=1m", "", b"")
         .await;
-    moved.extend(
-        until(&server, "leasehold_waiters", 1.0)
+    changed.extend(
+        wait_for(&server, "leasehold_waiters", 1.0)
             .await
-            .moved_since(&before),
+            .changed_since(&before),
     );
     store.waits.store(true, Ordering::SeqCst);
     let _first = server.begin("POST", "/locks/slow?nonce=a", "", b"").await;
     let _second = server.begin("POST", "/locks/slow?nonce=b", "", b"").await;
-    moved.extend(
-        until(&server, "leasehold_queued_operations", 1.0)
+    changed.extend(
+        wait_for(&server, "leasehold_queued_operations", 1.0)
             .await
-            .moved_since(&before),
+            .changed_since(&before),
     );
     store.waits.store(false, Ordering::SeqCst);
 
@@ -231,11 +231,11 @@ async fn every_metric_is_documented_and_moves() {
     store.fails.store(false, Ordering::SeqCst);
     let failed = Scraped::from(&server).await;
     assert_eq!(failed.value("leasehold_store_up"), 0.0);
-    moved.extend(failed.moved_since(&before));
+    changed.extend(failed.changed_since(&before));
     store.late.store(true, Ordering::SeqCst);
     server.acquire("/locks/later?nonce=a").await;
 
-    // Unknown callers who are refused more often than the audit log records.
+    // More refusals of unknown callers than the audit log records.
     for _ in 0..20 {
         let foreign = "Origin: https://evil.example\r\n";
         let refused = server.send_with("POST", "/locks/a?nonce=n", foreign, b"");
@@ -243,7 +243,7 @@ async fn every_metric_is_documented_and_moves() {
     }
     let mut missing = Subscriber::new(&server, "", Some("nonsense")).await;
     assert_eq!(missing.next().await.unwrap().event, "missed");
-    moved.extend(stall(&server).await.moved_since(&before));
+    changed.extend(stall(&server).await.changed_since(&before));
     // Large answers that their client does not read.
     for number in 0..20 {
         let target = format!("/items/{number}?state=NEW");
@@ -252,10 +252,10 @@ async fn every_metric_is_documented_and_moves() {
     }
     let list = "GET /locks?bodies=full HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(20);
     let _unread = server.send_narrow(&list).await;
-    let unread = until(&server, "leasehold_answer_bytes", 1.0).await;
-    moved.extend(unread.moved_since(&before));
-    // More silent connections than there may be, the reserve for probes included, and ever more: earlier requests may give
-    // up their slots only now.
+    let unread = wait_for(&server, "leasehold_answer_bytes", 1.0).await;
+    changed.extend(unread.changed_since(&before));
+    // More silent connections than allowed, including the reserve for probes. They keep coming, because earlier requests may
+    // release their slots late.
     let mut silent = Vec::new();
     let crowd = async {
         loop {
@@ -264,8 +264,8 @@ async fn every_metric_is_documented_and_moves() {
         }
     };
     let crowded = async {
-        until(&server, "leasehold_refused_connections_total", 1.0).await;
-        until(&server, "leasehold_displaced_connections_total", 1.0).await;
+        wait_for(&server, "leasehold_refused_connections_total", 1.0).await;
+        wait_for(&server, "leasehold_displaced_connections_total", 1.0).await;
     };
     tokio::select! {
         () = crowd => {}
@@ -273,7 +273,7 @@ async fn every_metric_is_documented_and_moves() {
     }
 
     let now = Scraped::from(&server).await;
-    moved.extend(now.moved_since(&before));
+    changed.extend(now.changed_since(&before));
     for how in ["expired", "broken"] {
         let lost = format!("leasehold_lost_leases_total{{how=\"{how}\"}}");
         assert_eq!(now.value(&lost), 1.0, "{lost}");
@@ -282,17 +282,17 @@ async fn every_metric_is_documented_and_moves() {
     assert!(now.value("leasehold_clock_steps_total") >= 1.0);
     assert!(now.value("leasehold_clock_offset_seconds") > 3_000.0);
     let always = String::from("leasehold_info");
-    let still: Vec<_> = now
+    let unchanged: Vec<_> = now
         .metrics
         .iter()
-        .filter(|name| !moved.contains(*name))
+        .filter(|name| !changed.contains(*name))
         .collect();
-    assert_eq!(still, [&always], "these did not move");
-    assert_eq!(documented(), now.metrics);
+    assert_eq!(unchanged, [&always], "these did not change");
+    assert_eq!(documented_metrics(), now.metrics);
 }
 
-/// The metrics that the page about them has.
-fn documented() -> BTreeSet<String> {
+/// Returns the metrics of the reference page.
+fn documented_metrics() -> BTreeSet<String> {
     let page = include_str!("../../../../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
     rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()))

@@ -1,4 +1,4 @@
-//! Names of every kind round-trip and never collide.
+//! Names with special characters, in paths and as parameters.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +127,7 @@ async fn every_route_takes_the_name_as_a_parameter() {
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_encoded_is_taken_as_it_is() {
+async fn name_without_encoding_is_taken_literally() {
     let server = Server::start().await;
     server.acquire("/locks/..?nonce=n").await;
     assert_eq!(server.get("/locks?name=..").await.ok().json["held"], true);

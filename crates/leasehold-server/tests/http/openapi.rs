@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::common::Server;
 
-/// The parameters of an operation that stand in its query.
-fn in_query(document: &Value, operation: &Value) -> BTreeSet<String> {
+/// Returns the query parameters of an operation.
+fn query_parameters(document: &Value, operation: &Value) -> BTreeSet<String> {
     let parameters = operation["parameters"].as_array().unwrap().iter();
     let parameters = parameters.map(|parameter| {
         let pointer = parameter["$ref"]
@@ -23,7 +23,7 @@ fn in_query(document: &Value, operation: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_route_takes_the_parameters_that_are_documented_and_no_others() {
+async fn every_route_accepts_exactly_the_documented_parameters() {
     let server = Server::start().await;
     let document = server.get("/openapi.json").await.ok().json;
     assert_eq!(document["openapi"], "3.1.0");
@@ -43,7 +43,7 @@ async fn every_route_takes_the_parameters_that_are_documented_and_no_others() {
             let (_, known) = refused.text("detail").split_once("here: ").unwrap();
             let known = known.split('`').skip(1).step_by(2).map(str::to_owned);
             let mut known: BTreeSet<_> = known.collect();
-            let documented = in_query(&document, operation);
+            let documented = query_parameters(&document, operation);
             if operation.get("x-by-query").is_some() {
                 assert!(known.remove("name"), "{method} {path}");
             }
@@ -53,7 +53,7 @@ async fn every_route_takes_the_parameters_that_are_documented_and_no_others() {
 }
 
 #[tokio::test]
-async fn the_page_loads_nothing_from_elsewhere() {
+async fn documentation_loads_nothing_from_other_hosts() {
     let server = Server::start().await;
     for (target, kind) in [
         ("/docs", "text/html"),
@@ -74,7 +74,7 @@ async fn the_page_loads_nothing_from_elsewhere() {
 }
 
 #[tokio::test]
-async fn no_browser_takes_pages_and_documents_for_another_type() {
+async fn browsers_are_forbidden_to_guess_content_types() {
     let server = Server::start().await;
     for target in [
         "/docs",

@@ -15,10 +15,10 @@ use leasehold_server::Config;
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::common::{PATIENCE, Server};
+use crate::common::{Server, TIMEOUT};
 
-/// A store that counts calls, and holds writes back or refuses them.
-struct Guarded {
+/// A store that counts calls, and can delay or refuse writes.
+struct CountingStore {
     memory: Memory,
     calls: AtomicU64,
     writes: watch::Sender<Writes>,
@@ -31,7 +31,7 @@ enum Writes {
     Fail,
 }
 
-impl Guarded {
+impl CountingStore {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             memory: Memory::new(),
@@ -46,7 +46,7 @@ impl Guarded {
 }
 
 #[async_trait]
-impl Store for Guarded {
+impl Store for CountingStore {
     fn facts(&self) -> Facts {
         self.memory.facts()
     }
@@ -75,19 +75,19 @@ impl Store for Guarded {
     }
 }
 
-async fn start(store: Arc<Guarded>) -> Server {
+async fn start(store: Arc<CountingStore>) -> Server {
     let engine = Engine::start(store).await.unwrap();
     Server::start_with(engine, Config::default()).await
 }
 
-async fn until_ready_is(server: &Server, status: u16) {
+async fn wait_for_readiness(server: &Server, status: u16) {
     let asking = async {
         while server.get("/readyz").await.status != status {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let asked = tokio::time::timeout(PATIENCE, asking).await;
-    asked.unwrap_or_else(|_| panic!("/readyz does not become {status}"));
+    let waited = tokio::time::timeout(TIMEOUT, asking).await;
+    waited.unwrap_or_else(|_| panic!("/readyz does not become {status}"));
 }
 
 async fn is_up(server: &Server) -> bool {
@@ -96,34 +96,34 @@ async fn is_up(server: &Server) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_that_answers_reads_only_is_not_ready() {
-    let store = Guarded::new();
+async fn store_that_answers_only_reads_is_not_ready() {
+    let store = CountingStore::new();
     let server = start(store.clone()).await;
     server.get("/readyz").await.ok();
     store.writes.send_replace(Writes::Fail);
-    until_ready_is(&server, 503).await;
+    wait_for_readiness(&server, 503).await;
     server.get("/locks").await.ok();
     store.writes.send_replace(Writes::Work);
-    until_ready_is(&server, 200).await;
+    wait_for_readiness(&server, 200).await;
     let locks = server.get("/locks").await.ok();
     assert_eq!(locks.json["locks"].as_array().unwrap().len(), 0);
 }
 
 #[tokio::test]
-async fn many_who_ask_cost_one_check_a_second() {
-    let store = Guarded::new();
+async fn concurrent_probes_share_one_check_per_second() {
+    let store = CountingStore::new();
     let server = start(store.clone()).await;
     let before = store.calls();
     store.writes.send_replace(Writes::Hang);
-    let asked = (0..20).map(|_| server.get("/readyz"));
-    let asked = leasehold::side_by_side(asked);
+    let probes = (0..20).map(|_| server.get("/readyz"));
+    let probes = leasehold::side_by_side(probes);
     let released = async {
         while store.calls() == before {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         store.writes.send_replace(Writes::Work);
     };
-    let (answers, ()) = tokio::join!(asked, released);
+    let (answers, ()) = tokio::join!(probes, released);
     for answer in answers {
         answer.ok();
     }
@@ -131,15 +131,15 @@ async fn many_who_ask_cost_one_check_a_second() {
     for _ in 0..50 {
         server.get("/readyz").await.ok();
     }
-    // Each check writes twice; one before those fifty, one that was due by then, and one a second.
+    // Each check writes twice: one before the fifty probes, one that was due, and one per second.
     let checks = (store.calls() - before) / 2;
     let most = 3 + started.elapsed().as_secs();
     assert!(checks <= most, "{checks} checks, {most} at most");
 }
 
 #[tokio::test]
-async fn those_who_leave_do_not_cause_more_checks() {
-    let store = Guarded::new();
+async fn disconnected_probes_cause_no_further_checks() {
+    let store = CountingStore::new();
     let server = start(store.clone()).await;
     let before = store.calls();
     store.writes.send_replace(Writes::Hang);
@@ -149,9 +149,7 @@ async fn those_who_leave_do_not_cause_more_checks() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, begun)
-        .await
-        .expect("a check");
+    tokio::time::timeout(TIMEOUT, begun).await.expect("a check");
     drop(first);
     for _ in 0..20 {
         drop(server.begin("GET", "/readyz", "", b"").await);
@@ -163,13 +161,13 @@ async fn those_who_leave_do_not_cause_more_checks() {
 }
 
 #[tokio::test]
-async fn a_failure_that_another_call_meets_ends_a_cached_result() {
-    let store = Guarded::new();
+async fn failure_of_another_call_invalidates_the_cached_result() {
+    let store = CountingStore::new();
     let server = start(store.clone()).await;
     server.get("/readyz").await.ok();
     store.writes.send_replace(Writes::Fail);
     server.engine.probe().await.unwrap_err();
-    // Nobody waits for the second to pass.
+    // The cached result is less than a second old.
     server
         .get("/readyz")
         .await
@@ -177,14 +175,14 @@ async fn a_failure_that_another_call_meets_ends_a_cached_result() {
     assert!(!is_up(&server).await);
 }
 
-/// Whether a service on a SQLite file notices what happens to the file.
+/// Starts a service on a SQLite file, and checks that it notices the loss of the file.
 async fn lose(path: &Path, lose: impl FnOnce()) -> Server {
     let server = Server::start_on(&format!("sqlite:{}", path.display())).await;
     let fence = server.acquire("/locks/a?nonce=n").await;
     server.get("/readyz").await.ok();
     assert!(is_up(&server).await);
     lose();
-    until_ready_is(&server, 503).await;
+    wait_for_readiness(&server, 503).await;
     assert!(!is_up(&server).await);
     for refused in [
         server.post(&format!("/locks/a/{fence}/heartbeat")).await,
@@ -199,14 +197,14 @@ async fn lose(path: &Path, lose: impl FnOnce()) -> Server {
 }
 
 #[tokio::test]
-async fn a_database_that_was_deleted_is_not_ready() {
+async fn deleted_database_is_not_ready() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("leases.db");
     lose(&path, || std::fs::remove_file(&path).unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_database_that_was_replaced_is_not_ready_until_it_is_back() {
+async fn replaced_database_is_not_ready_until_it_is_restored() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("leases.db");
     let (beside, other) = (folder.path().join("aside"), folder.path().join("other"));
@@ -217,18 +215,18 @@ async fn a_database_that_was_replaced_is_not_ready_until_it_is_back() {
     })
     .await;
     std::fs::rename(&beside, &path).unwrap();
-    until_ready_is(&server, 200).await;
+    wait_for_readiness(&server, 200).await;
     server.post("/locks/b?nonce=n").await.ok();
     let up = async {
         while !is_up(&server).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, up).await.expect("up again");
+    tokio::time::timeout(TIMEOUT, up).await.expect("up again");
 }
 
 #[tokio::test]
-async fn what_a_caller_got_wrong_is_no_failure_of_the_store() {
+async fn invalid_request_is_not_a_failure_of_the_store() {
     let server = Server::start_on_sqlite().await;
     server
         .get("/locks?state=NEW&cursor=nonsense")

@@ -47,7 +47,7 @@ async fn granted(leases: &impl Leases, request: AcquireRequest) -> Hold {
     }
 }
 
-/// What of a view crosses the wire: no hashes, and what is left only roughly.
+/// Returns the parts of a view that are sent over HTTP: no hashes, and no exact remaining times.
 fn visible(mut view: View) -> View {
     for holder in &mut view.record.holders {
         holder.nonce = Hash::of(&[]);
@@ -62,7 +62,7 @@ fn visible(mut view: View) -> View {
 }
 
 #[tokio::test]
-async fn a_lease_lives_and_ends_through_the_service() {
+async fn lease_is_acquired_updated_and_released_through_the_service() {
     let server = Server::start_on_sqlite().await;
     let remote = Remote::connect(&server.url()).unwrap();
     assert_eq!(remote.show(&name("job")).await.unwrap(), None);
@@ -82,7 +82,7 @@ async fn a_lease_lives_and_ends_through_the_service() {
 
     let Updated::Renewed(renewed) = remote.update(update("job", fence, "half")).await.unwrap()
     else {
-        panic!("an update that goes on holding");
+        panic!("the update does not release");
     };
     assert_eq!(
         (&*renewed.renewal.body, renewed.renewal.fence),
@@ -205,7 +205,7 @@ async fn the_service_shows_what_its_engine_shows() {
 }
 
 #[tokio::test]
-async fn many_renewals_each_for_itself() {
+async fn each_of_many_renewals_has_its_own_result() {
     let server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     let mut requests = Vec::new();
@@ -220,9 +220,7 @@ async fn many_renewals_each_for_itself() {
     }
     requests[3].fence = Fence::new(1).unwrap();
     let before = Machine.boot_time();
-    let renewed = remote
-        .renew(requests.clone(), crate::common::PATIENCE)
-        .await;
+    let renewed = remote.renew(requests.clone(), crate::common::TIMEOUT).await;
     assert_eq!(renewed.len(), requests.len());
     for (number, (renewed, request)) in renewed.into_iter().zip(requests).enumerate() {
         match renewed {
@@ -235,15 +233,15 @@ async fn many_renewals_each_for_itself() {
             }
         }
     }
-    assert_eq!(remote.renew(Vec::new(), crate::common::PATIENCE).await, []);
+    assert_eq!(remote.renew(Vec::new(), crate::common::TIMEOUT).await, []);
 }
 
 #[tokio::test]
-async fn breaking_through_the_service() {
+async fn leases_are_broken_through_the_service() {
     let server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     let hold = granted(&remote, acquire("job", "mine")).await;
-    let own = |who| BreakRequest::Own(who);
+    let own = BreakRequest::Own;
     let force = |now| BreakRequest::Force {
         fence: None,
         reason: "stuck".into(),
@@ -269,17 +267,17 @@ async fn breaking_through_the_service() {
 }
 
 #[tokio::test]
-async fn waiting_through_the_service_and_going_away() {
+async fn cancelled_waiter_leaves_the_queue_and_the_next_one_is_granted() {
     let server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     let hold = granted(&remote, acquire("job", "mine")).await;
-    let patient = AcquireRequest {
+    let waiting = AcquireRequest {
         wait: Duration::from_secs(300),
         ..acquire("job", "yours")
     };
     let task = tokio::spawn({
-        let (remote, patient) = (remote.clone(), patient.clone());
-        async move { remote.acquire(patient).await }
+        let (remote, waiting) = (remote.clone(), waiting.clone());
+        async move { remote.acquire(waiting).await }
     });
     server.wait_for_waiters("job", 1).await;
     task.abort();
@@ -287,22 +285,22 @@ async fn waiting_through_the_service_and_going_away() {
 
     let task = tokio::spawn({
         let remote = remote.clone();
-        async move { remote.acquire(patient).await }
+        async move { remote.acquire(waiting).await }
     });
     server.wait_for_waiters("job", 1).await;
     remote
         .release(&name("job"), Holding::Fence(hold.grant.fence))
         .await
         .unwrap();
-    let Acquired::Granted(handed) = task.await.unwrap().unwrap() else {
+    let Acquired::Granted(next) = task.await.unwrap().unwrap() else {
         panic!("it was released");
     };
-    assert_eq!(handed.grant.fence.get(), hold.grant.fence.get() + 1);
-    assert!(handed.deadline <= Machine.boot_time() + Duration::from_secs(30));
+    assert_eq!(next.grant.fence.get(), hold.grant.fence.get() + 1);
+    assert!(next.deadline <= Machine.boot_time() + Duration::from_secs(30));
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_as_by_an_engine() {
+async fn remote_and_engine_refuse_invalid_requests_equally() {
     let server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     for request in [
@@ -331,7 +329,7 @@ async fn bad_input_is_refused_as_by_an_engine() {
 }
 
 #[tokio::test]
-async fn a_guard_works_the_same_over_http() {
+async fn lease_guard_works_over_http() {
     let server = Server::start_on_sqlite().await;
     let client = leasehold::connect(&server.url()).await.unwrap();
     let lease = client.lease("job").acquire().await.unwrap();

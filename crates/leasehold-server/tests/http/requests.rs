@@ -1,4 +1,4 @@
-//! Many requests in one: `POST /requests`, and a `Remote` that makes use of it.
+//! Batches: `POST /requests`, and a `Remote` that uses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,50 +7,50 @@ use async_trait::async_trait;
 use leasehold::core::{Mode, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::store::memory::Memory;
-use leasehold::store::{Answer as Told, Facts, Page, Query, Store, Stored, Swapped, Write};
+use leasehold::store::{Answer as StoreAnswer, Facts, Page, Query, Store, Stored, Swapped, Write};
 use leasehold::{AcquireRequest, Acquired, Holding, Leases as _, Remote, Result};
 use leasehold_server::Config;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 use crate::guarded::Guarded;
 
-fn one(method: &str, target: &str) -> Value {
+fn request(method: &str, target: &str) -> Value {
     json!({"method": method, "target": target})
 }
 
-async fn ask(server: &Server, requests: Vec<Value>) -> Answer {
+async fn send_batch(server: &Server, requests: Vec<Value>) -> Answer {
     let body = json!({"requests": requests}).to_string();
     server.send("POST", "/requests", body.as_bytes()).await
 }
 
-/// Each answer as its status, and its body.
-fn each(answer: Answer) -> Vec<(u64, Value)> {
+/// Returns the status and the body of each answer.
+fn answers_of(answer: Answer) -> Vec<(u64, Value)> {
     let answers = answer.ok().json["answers"].take();
     let one = |answer: &Value| (answer["status"].as_u64().unwrap(), answer["body"].clone());
     answers.as_array().unwrap().iter().map(one).collect()
 }
 
 #[tokio::test]
-async fn each_is_answered_as_if_it_had_come_by_itself() {
+async fn requests_of_a_batch_are_answered_as_if_sent_alone() {
     let server = Server::start_on_sqlite().await;
     let fence = server.acquire("/locks/held?nonce=mine&ttl=1h").await;
-    let mut update = one("POST", &format!("/locks/held/{fence}?state=HALF"));
+    let mut update = request("POST", &format!("/locks/held/{fence}?state=HALF"));
     update["body"] = "so far".into();
-    let mut put = one("PUT", "/items/item?state=NEW");
+    let mut put = request("PUT", "/items/item?state=NEW");
     put["body"] = "work".into();
-    let answers = each(
-        ask(
+    let answers = answers_of(
+        send_batch(
             &server,
             vec![
-                one("POST", "/locks/a%2Fb?nonce=mine&ttl=1h&owner=me"),
-                one("POST", "/locks/held?nonce=yours"),
+                request("POST", "/locks/a%2Fb?nonce=mine&ttl=1h&owner=me"),
+                request("POST", "/locks/held?nonce=yours"),
                 update,
                 put,
-                one("POST", "/gates/gate?every=1h"),
-                one("GET", "/locks/nobodys"),
+                request("POST", "/gates/gate?every=1h"),
+                request("GET", "/locks/unused"),
             ],
         )
         .await,
@@ -71,10 +71,10 @@ async fn each_is_answered_as_if_it_had_come_by_itself() {
         (&"so far".into(), &"HALF".into())
     );
 
-    assert_eq!(each(ask(&server, vec![]).await), []);
-    let mut released = ask(
+    assert_eq!(answers_of(send_batch(&server, vec![]).await), []);
+    let mut released = send_batch(
         &server,
-        vec![one("DELETE", &format!("/locks/held/{fence}"))],
+        vec![request("DELETE", &format!("/locks/held/{fence}"))],
     )
     .await;
     let released = released.json["answers"][0]["body"].take();
@@ -82,28 +82,28 @@ async fn each_is_answered_as_if_it_had_come_by_itself() {
 }
 
 #[tokio::test]
-async fn what_cannot_go_with_others_is_refused_alone() {
+async fn requests_that_cannot_be_batched_are_refused_one_by_one() {
     let server = Server::start().await;
-    let mut long = one("PUT", "/items/item?state=NEW");
+    let mut long = request("PUT", "/items/item?state=NEW");
     long["body"] = "x".repeat(64 * 1024 + 1).into();
-    let answers = each(
-        ask(
+    let answers = answers_of(
+        send_batch(
             &server,
             vec![
-                one("POST", "/locks/a?nonce=n"),
-                one("POST", "/locks/b?nonce=n&wait=1m"),
-                one("POST", "/requests"),
-                one("GET", "/locks"),
-                one("POST", "/locks?name=b&name=c&nonce=n"),
-                one("POST", "/claims?state=NEW"),
-                one("GET", "/events"),
-                one("GET", "/metrics"),
-                one("GET", "/"),
-                one("NO METHOD", "/locks/b"),
-                one("POST", "/locks/b?nonce=n&nonce=n"),
-                one("POST", "/locks/b"),
-                one("POST", "http://elsewhere/locks/b?nonce=n"),
-                one("PATCH", "/locks/b"),
+                request("POST", "/locks/a?nonce=n"),
+                request("POST", "/locks/b?nonce=n&wait=1m"),
+                request("POST", "/requests"),
+                request("GET", "/locks"),
+                request("POST", "/locks?name=b&name=c&nonce=n"),
+                request("POST", "/claims?state=NEW"),
+                request("GET", "/events"),
+                request("GET", "/metrics"),
+                request("GET", "/"),
+                request("NO METHOD", "/locks/b"),
+                request("POST", "/locks/b?nonce=n&nonce=n"),
+                request("POST", "/locks/b"),
+                request("POST", "http://elsewhere/locks/b?nonce=n"),
+                request("PATCH", "/locks/b"),
                 long,
             ],
         )
@@ -124,9 +124,9 @@ async fn what_cannot_go_with_others_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_changes_nothing() {
+async fn invalid_batches_change_nothing() {
     let server = Server::start().await;
-    let fine = one("POST", "/locks/a?nonce=n");
+    let fine = request("POST", "/locks/a?nonce=n");
     let mut unknown = fine.clone();
     unknown["wait"] = "1m".into();
     for body in [
@@ -148,20 +148,20 @@ async fn what_makes_no_sense_changes_nothing() {
 }
 
 #[tokio::test]
-async fn each_needs_its_own_right() {
+async fn rights_are_checked_for_each_request_of_a_batch() {
     let guarded = Guarded::start().await;
     let token = guarded.token("ci", &["acquire:ci/"]).await;
     let both = json!({"requests": [
-        one("POST", "/locks?name=ci/a&nonce=n"),
-        one("POST", "/locks?name=other&nonce=n"),
+        request("POST", "/locks?name=ci/a&nonce=n"),
+        request("POST", "/locks?name=other&nonce=n"),
     ]});
     let both = both.to_string();
-    let nobody = guarded.ask("POST", "/requests", "", both.as_bytes()).await;
-    nobody.problem(401, "unauthorized");
+    let anonymous = guarded.ask("POST", "/requests", "", both.as_bytes()).await;
+    anonymous.problem(401, "unauthorized");
     let answers = guarded
         .ask("POST", "/requests", &token, both.as_bytes())
         .await;
-    let answers = each(answers);
+    let answers = answers_of(answers);
     assert_eq!((answers[0].0, answers[1].0), (200, 403));
     assert_eq!(answers[1].1["type"], "denied");
 }
@@ -178,25 +178,25 @@ fn acquire(text: &str, by: &str) -> AcquireRequest {
     }
 }
 
-/// How often something was asked, by the service's own count.
-async fn asked(server: &Server, what: &str) -> u64 {
+/// Returns how often an operation was requested, by the service's metrics.
+async fn request_count(server: &Server, operation: &str) -> u64 {
     let page = server.get("/metrics").await.body;
-    let start = format!("leasehold_requests_total{{operation=\"{what}\"");
+    let start = format!("leasehold_requests_total{{operation=\"{operation}\"");
     let lines = page.lines().filter(|line| line.starts_with(&start));
     let counts = lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
     counts.sum()
 }
 
 #[tokio::test]
-async fn tasks_of_one_client_share_requests() {
+async fn requests_of_concurrent_tasks_are_batched() {
     let server = Server::start_on_sqlite().await;
     let remote = Remote::connect(&server.url()).unwrap();
     let alone = remote.acquire(acquire("alone", "n")).await.unwrap();
     assert!(matches!(alone, Acquired::Granted(_)));
     assert_eq!(
-        asked(&server, "requests").await,
+        request_count(&server, "requests").await,
         0,
-        "one alone goes by itself"
+        "a single request is not batched"
     );
     let tasks = (0..100).map(|number| {
         let remote = remote.clone();
@@ -204,7 +204,7 @@ async fn tasks_of_one_client_share_requests() {
             let name = format!("job/{number}");
             let Acquired::Granted(hold) = remote.acquire(acquire(&name, "it's \"mine\" é")).await?
             else {
-                panic!("nobody else wants {name}");
+                panic!("{name} is free");
             };
             let name = Name::lock(&name)?;
             assert!(remote.show(&name).await?.is_some());
@@ -216,14 +216,14 @@ async fn tasks_of_one_client_share_requests() {
     for task in tasks.collect::<Vec<_>>() {
         assert_eq!(task.await.unwrap(), Ok(true));
     }
-    assert_eq!(asked(&server, "acquire").await, 101);
-    assert_eq!(asked(&server, "release").await, 100);
-    let together = asked(&server, "requests").await;
-    assert!((1..150).contains(&together), "{together} for 300");
+    assert_eq!(request_count(&server, "acquire").await, 101);
+    assert_eq!(request_count(&server, "release").await, 100);
+    let batches = request_count(&server, "requests").await;
+    assert!((1..150).contains(&batches), "{batches} for 300");
 }
 
 #[tokio::test]
-async fn a_service_that_is_gone_is_told_to_everybody() {
+async fn stopped_service_is_reported_to_all_callers() {
     let mut server = Server::start().await;
     let remote = Remote::connect(&server.url()).unwrap();
     server.stop().await;
@@ -237,14 +237,14 @@ async fn a_service_that_is_gone_is_told_to_everybody() {
     }
 }
 
-/// A store that writes only as often as it may.
+/// A store that requires a permit for each write.
 pub(crate) struct Gated {
     memory: Memory,
     pub(crate) writes: Semaphore,
 }
 
 impl Gated {
-    /// One that does not write yet.
+    /// Creates a store without permits.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             memory: Memory::new(),
@@ -252,7 +252,7 @@ impl Gated {
         })
     }
 
-    /// A service on one that does not write yet.
+    /// Starts a service on a store without permits.
     async fn serve() -> (Server, Arc<Self>) {
         let store = Self::new();
         let engine = Engine::start(store.clone()).await.unwrap();
@@ -266,23 +266,26 @@ impl Store for Gated {
         self.memory.facts()
     }
 
-    async fn load(&self, names: &[Name]) -> Result<Told<Vec<Option<Stored>>>> {
+    async fn load(&self, names: &[Name]) -> Result<StoreAnswer<Vec<Option<Stored>>>> {
         self.memory.load(names).await
     }
 
-    async fn swap(&self, writes: Vec<Write>) -> Result<Told<Vec<Swapped>>> {
+    async fn swap(&self, writes: Vec<Write>) -> Result<StoreAnswer<Vec<Swapped>>> {
         let permit = self.writes.acquire().await;
-        permit.expect("it is never closed").forget();
+        permit.expect("the semaphore is never closed").forget();
         self.memory.swap(writes).await
     }
 
-    async fn find(&self, query: &Query) -> Result<Told<Page>> {
+    async fn find(&self, query: &Query) -> Result<StoreAnswer<Page>> {
         self.memory.find(query).await
     }
 }
 
-/// Acquires on which this store lets their engine wait.
-async fn stuck(server: &Server, remote: &Remote) -> Vec<JoinHandle<Result<Acquired>>> {
+/// Starts acquisitions that wait for the store.
+async fn start_stuck_acquisitions(
+    server: &Server,
+    remote: &Remote,
+) -> Vec<JoinHandle<Result<Acquired>>> {
     let tasks = (0..8).map(|number| {
         let remote = remote.clone();
         tokio::spawn(async move { remote.acquire(acquire(&number.to_string(), "n")).await })
@@ -293,16 +296,16 @@ async fn stuck(server: &Server, remote: &Remote) -> Vec<JoinHandle<Result<Acquir
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let arrived = tokio::time::timeout(PATIENCE, arrived).await;
-    arrived.expect("they arrive");
+    let arrived = tokio::time::timeout(TIMEOUT, arrived).await;
+    arrived.expect("the requests arrive");
     tasks
 }
 
 #[tokio::test]
-async fn those_that_are_slow_to_be_answered_are_not_waited_for() {
+async fn slow_requests_do_not_delay_others() {
     let (server, _writes) = Gated::serve().await;
     let remote = Remote::connect(&server.url()).unwrap();
-    let slow = stuck(&server, &remote).await;
+    let slow = start_stuck_acquisitions(&server, &remote).await;
     for number in 0..20 {
         let name = Name::lock(number.to_string()).unwrap();
         let shown = remote.show(&name).await.unwrap();
@@ -313,10 +316,10 @@ async fn those_that_are_slow_to_be_answered_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_before_it_is_told_leaves_nothing() {
+async fn callers_that_leave_before_their_answer_hold_nothing() {
     let (server, store) = Gated::serve().await;
     let remote = Remote::connect(&server.url()).unwrap();
-    let tasks = stuck(&server, &remote).await;
+    let tasks = start_stuck_acquisitions(&server, &remote).await;
     tasks.iter().for_each(JoinHandle::abort);
     for task in tasks {
         assert!(task.await.unwrap_err().is_cancelled());
@@ -329,15 +332,15 @@ async fn whoever_leaves_before_it_is_told_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn targets_with_a_fragment_are_refused_among_others_too() {
+async fn targets_with_a_fragment_are_refused_in_batches() {
     let server = Server::start().await;
     let targets = [
         "/locks/a#b?nonce=n",
         "/locks/a?nonce=n#b",
         "/locks/a?nonce=n",
     ];
-    let requests = targets.map(|target| one("POST", target)).to_vec();
-    let answers = each(ask(&server, requests).await);
+    let requests = targets.map(|target| request("POST", target)).to_vec();
+    let answers = answers_of(send_batch(&server, requests).await);
     let statuses: Vec<_> = answers.iter().map(|(status, _)| *status).collect();
     assert_eq!(statuses, [400, 400, 200]);
     assert_eq!(answers[0].1["type"], "bad-request");

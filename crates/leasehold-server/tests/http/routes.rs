@@ -1,10 +1,10 @@
-//! What the service adds to Glock's routes.
+//! Routes and parameters beyond those of Glock.
 
 use crate::common::Server;
 use serde_json::json;
 
 #[tokio::test]
-async fn asking_again_with_the_fence_keeps_it() {
+async fn reacquiring_with_the_fence_keeps_it() {
     let server = Server::start().await;
     let first = server.post("/locks/leader?nonce=me").await.ok();
     assert_eq!(first.json["granted"], "fresh");
@@ -53,7 +53,7 @@ async fn shared_leases_have_a_limit() {
 }
 
 #[tokio::test]
-async fn held_tells_who_and_for_how_long_but_not_the_fence() {
+async fn held_problem_has_the_owner_and_the_remaining_time_but_no_fence() {
     let server = Server::start().await;
     let fence = server
         .acquire("/locks/job?nonce=secret&owner=host:1&ttl=90s")
@@ -101,7 +101,7 @@ async fn neither_a_nonce_nor_its_hash_is_ever_shown() {
 }
 
 #[tokio::test]
-async fn the_owner_is_the_peer_unless_it_says_otherwise() {
+async fn owner_is_the_peer_address_by_default() {
     let server = Server::start().await;
     server.acquire("/locks/job?nonce=n").await;
     let shown = server.get("/locks/job").await.ok();
@@ -110,7 +110,7 @@ async fn the_owner_is_the_peer_unless_it_says_otherwise() {
 }
 
 #[tokio::test]
-async fn an_update_sets_the_state_and_lets_go() {
+async fn update_sets_the_state_and_releases() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/item?nonce=n").await;
     server
@@ -126,7 +126,7 @@ async fn an_update_sets_the_state_and_lets_go() {
     let shown = server.get("/locks/item").await.ok();
     assert_eq!((shown.json.get("state"), shown.text("body")), (None, "1"));
     let done = format!("/locks/item/{fence}?release=true&state=DONE");
-    // Once more: the answer to the first may have been lost.
+    // Twice, because the answer to the first may have been lost.
     for _ in 0..2 {
         let completed = server.send("POST", &done, b"2").await.ok();
         assert_eq!(completed.json, json!({"released": true}));
@@ -144,7 +144,7 @@ async fn an_update_sets_the_state_and_lets_go() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_may_change_the_ttl_but_never_shortens_what_was_given() {
+async fn heartbeat_can_change_the_ttl_but_never_shortens_the_lease() {
     let server = Server::start().await;
     let first = server.post("/locks/job?nonce=n&ttl=10s").await.ok();
     let target = format!("/locks/job/{}/heartbeat", first.fence());
@@ -157,7 +157,7 @@ async fn a_heartbeat_may_change_the_ttl_but_never_shortens_what_was_given() {
 }
 
 #[tokio::test]
-async fn many_heartbeats_in_one_call() {
+async fn each_of_many_heartbeats_has_its_own_answer() {
     let server = Server::start().await;
     let a = server.acquire("/locks/a?nonce=n&ttl=10s").await;
     let b = server.acquire("/locks/a%2Fb?nonce=n&ttl=10s").await;
@@ -165,7 +165,7 @@ async fn many_heartbeats_in_one_call() {
         {"name": "a", "fence": a, "ttl": "1m"},
         {"name": "a/b", "fence": b},
         {"name": "a", "fence": a + 1},
-        {"name": "nobodys", "fence": 1},
+        {"name": "unused", "fence": 1},
     ]});
     let answer = server
         .send("POST", "/heartbeats?within=2s", body.to_string().as_bytes())
@@ -197,7 +197,7 @@ async fn many_heartbeats_in_one_call() {
 }
 
 #[tokio::test]
-async fn list_goes_by_prefix_state_and_holding_in_pages() {
+async fn lists_filter_by_prefix_state_and_held_and_have_pages() {
     let server = Server::start_on_sqlite().await;
     for name in ["a1", "a2", "a3", "b1"] {
         let fence = server
@@ -238,7 +238,7 @@ async fn list_goes_by_prefix_state_and_holding_in_pages() {
     assert_eq!(names("prefix=a").await, ["a1", "a2", "a3"]);
     assert_eq!(names("held=true").await, ["a2"]);
     assert_eq!(names("held=false&limit=2").await, ["a1", "a3", "b1"]);
-    // Oldest first, as exactly as the store's time is known: these two may be too close to tell.
+    // Oldest first, but these two may have been put at the same time.
     let mut new = names("state=NEW&prefix=a").await;
     new.sort();
     assert_eq!(new, ["a1", "a3"]);
@@ -246,7 +246,7 @@ async fn list_goes_by_prefix_state_and_holding_in_pages() {
 }
 
 #[tokio::test]
-async fn break_ends_ones_own_lease_only() {
+async fn break_without_force_ends_only_the_lease_of_the_caller() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/job?nonce=mine").await;
     server
@@ -260,15 +260,15 @@ async fn break_ends_ones_own_lease_only() {
     let broken = server.post("/locks/job/break?nonce=mine").await.ok();
     assert_eq!(broken.json, json!({"broken": true}));
     server.acquire("/locks/job?nonce=other").await;
-    let nobody = server
+    let free = server
         .send("POST", "/locks/free/break", b"{\"fence\": 1}")
         .await
         .ok();
-    assert_eq!(nobody.json, json!({"broken": false}));
+    assert_eq!(free.json, json!({"broken": false}));
 }
 
 #[tokio::test]
-async fn a_forced_break_leaves_the_holder_in_the_way_unless_told_otherwise() {
+async fn forced_break_keeps_the_lease_taken_until_expiry_unless_now_is_given() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/job?nonce=mine&ttl=1h").await;
     let body = json!({"force": true, "reason": "stuck"}).to_string();
@@ -296,7 +296,7 @@ async fn a_forced_break_leaves_the_holder_in_the_way_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn a_release_by_nonce() {
+async fn lease_is_released_by_nonce() {
     let server = Server::start().await;
     server.acquire("/locks/job?nonce=mine").await;
     server
@@ -313,7 +313,7 @@ async fn a_release_by_nonce() {
 }
 
 #[tokio::test]
-async fn it_lives_and_is_ready() {
+async fn health_and_readiness_are_reported() {
     let server = Server::start_on_sqlite().await;
     assert_eq!(server.get("/healthz").await.ok().json["status"], "alive");
     assert_eq!(server.get("/readyz").await.ok().json["status"], "ready");
@@ -323,7 +323,7 @@ async fn it_lives_and_is_ready() {
 }
 
 #[tokio::test]
-async fn answers_are_not_for_caches() {
+async fn answers_are_not_cached() {
     let server = Server::start().await;
     server.acquire("/locks/job?nonce=n").await;
     for answer in [server.get("/locks/job").await, server.get("/locks/x").await] {

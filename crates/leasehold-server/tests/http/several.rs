@@ -1,9 +1,9 @@
-//! Several leases at once: all or none.
+//! Several leases in one request: all or none.
 
 use crate::common::Server;
 
 #[tokio::test]
-async fn several_are_taken_in_the_order_of_their_names() {
+async fn several_leases_are_taken_in_the_order_of_their_names() {
     let server = Server::start_on_sqlite().await;
     let target = "/locks?name=b&name=a%2Fb&name=b&nonce=mine&owner=ada&ttl=1h";
     let granted = server.post(target).await.ok();
@@ -22,7 +22,7 @@ async fn several_are_taken_in_the_order_of_their_names() {
 }
 
 #[tokio::test]
-async fn the_one_that_is_held_is_named_and_nothing_is_taken() {
+async fn refusal_has_the_name_that_is_held_and_nothing_is_taken() {
     let server = Server::start().await;
     server
         .acquire("/locks/b?nonce=other&owner=eve&ttl=1h")
@@ -38,14 +38,14 @@ async fn the_one_that_is_held_is_named_and_nothing_is_taken() {
         assert_eq!(refused.text("owner"), "eve");
         assert!(refused.header("retry-after").is_some());
     }
-    // Waits for what is being given back.
+    // The other leases may still be about to be released.
     server.acquire("/locks/a?nonce=next&wait=10s").await;
     server.acquire("/locks/c?nonce=next&wait=10s").await;
     assert_eq!(server.get("/locks/b").await.ok().fence(), before);
 }
 
 #[tokio::test]
-async fn many_long_names_go_in_the_body() {
+async fn many_long_names_can_be_sent_in_the_body() {
     let server = Server::start().await;
     let names: Vec<_> = (10..74).map(|n| format!("{n}").repeat(256)).collect();
     let body = serde_json::json!({ "names": names }).to_string();
@@ -55,7 +55,7 @@ async fn many_long_names_go_in_the_body() {
 }
 
 #[tokio::test]
-async fn wrong_names_are_refused_and_nothing_is_taken() {
+async fn invalid_names_are_refused_and_nothing_is_taken() {
     let server = Server::start().await;
     let many: String = (0..65).map(|n| format!("name={n}&")).collect();
     for target in [

@@ -14,23 +14,23 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Answer, Server, TIMEOUT};
 
 /// Connections at once.
 const MAX: usize = 20;
 /// The last byte of the loopback addresses of attackers and of honest clients.
 const ATTACKER: u8 = 1;
 const HONEST: u8 = 2;
-/// How often an honest client may be late because the machine is busy.
+/// Attempts of an honest client, which may be late on a busy machine.
 const TRIES: usize = 5;
 
-/// Makes a request other than plain, so that hyper answers it.
+/// A header that makes a request not plain, so that hyper answers it.
 const BY_HYPER: &str = "Upgrade: nothing\r\n";
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A service whose connections can all be taken by one address, and that has patience with each.
+/// A service whose connections can all be taken by one address, with long timeouts.
 struct Target {
     server: Server,
     tls: Option<(TlsConnector, TempDir)>,
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// Sends this on a connection of its own.
+    /// Sends a request on a new connection.
     async fn send(&self, from: u8, request: &str) -> Box<dyn Stream> {
         let mut stream = self.connect(from).await;
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -84,10 +84,10 @@ impl Target {
         let head =
             format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
         let mut stream = self.send(from, &format!("{head}\r\n")).await;
-        Answer::parse(&all(&mut stream).await)
+        Answer::parse(&read_all(&mut stream).await)
     }
 
-    /// Takes all slots, each with a connection on which this is sent. Returns once each of them has been accepted.
+    /// Takes all slots, and sends a request on each connection. Returns once all connections are accepted.
     async fn attack(&self, request: impl Fn(usize) -> String) -> Vec<Box<dyn Stream>> {
         let mut connections = Vec::new();
         for number in 0..MAX {
@@ -98,12 +98,12 @@ impl Target {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        let taken = tokio::time::timeout(PATIENCE, taken).await;
+        let taken = tokio::time::timeout(TIMEOUT, taken).await;
         taken.expect("all connections are accepted");
         connections
     }
 
-    /// A metric, which can be asked for at any time.
+    /// Returns a metric. `/metrics` is answered even if all slots are taken.
     async fn metric(&self, name: &str) -> u64 {
         let page = self.ask(HONEST, "GET", "/metrics").await.body;
         let mut lines = page.lines().filter_map(|line| line.split_once(' '));
@@ -111,7 +111,7 @@ impl Target {
         found.expect("a metric").1.parse().expect("a number")
     }
 
-    /// An honest client on another address is served within a second.
+    /// Checks that an honest client on another address is served within a second.
     async fn serves_others(&self, attack: &str) {
         let mut times = Vec::new();
         for turn in 0..TRIES {
@@ -137,7 +137,7 @@ impl Target {
     }
 }
 
-/// A service's certificate, and a client that trusts it.
+/// Creates a certificate of a service, and a client that trusts it.
 fn tls() -> (Tls, TlsConnector, TempDir) {
     let folder = TempDir::new().unwrap();
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -159,30 +159,30 @@ fn tls() -> (Tls, TlsConnector, TempDir) {
     (server.unwrap(), Arc::new(client).into(), folder)
 }
 
-/// Everything that comes until the connection is closed.
-async fn all(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+/// Reads everything until the connection is closed.
+async fn read_all(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let reading = stream.read_to_end(&mut bytes);
-    // One that is reset is closed, too.
-    let _ = tokio::time::timeout(PATIENCE, reading)
+    // A reset closes the connection as well.
+    let _ = tokio::time::timeout(TIMEOUT, reading)
         .await
         .expect("in bounded time");
     bytes
 }
 
-/// Each combination of a request path and a transport: what takes that path, and whether to use TLS.
-fn ways() -> impl Iterator<Item = (&'static str, bool)> {
+/// Returns each combination of a header that selects the request path, and of TLS or plain TCP.
+fn paths_and_transports() -> impl Iterator<Item = (&'static str, bool)> {
     ["", BY_HYPER]
         .into_iter()
         .flat_map(|path| [(path, false), (path, true)])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unread_answers_keep_nobody_out() {
-    for (path, with_tls) in ways() {
+async fn unread_answers_do_not_block_other_clients() {
+    for (path, with_tls) in paths_and_transports() {
         let target = Target::start(with_tls).await;
         let page = format!("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n{path}\r\n");
-        // More than the system keeps for a client that does not read.
+        // More than the buffers of the system for a client that does not read.
         let mut connections = target.attack(|_| page.repeat(300)).await;
         for stream in &mut connections {
             // An answer has begun.
@@ -193,7 +193,7 @@ async fn unread_answers_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn announced_bodies_that_never_come_keep_nobody_out() {
+async fn missing_bodies_do_not_block_other_clients() {
     let head = "POST /locks/job/1 HTTP/1.1\r\nHost: localhost\r\n";
     for (body, with_tls) in [
         ("Content-Length: 1000\r\n\r\nhalf", false),
@@ -208,7 +208,7 @@ async fn announced_bodies_that_never_come_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn event_streams_keep_nobody_out() {
+async fn event_streams_do_not_block_other_clients() {
     for with_tls in [false, true] {
         let target = Target::start(with_tls).await;
         let subscribe = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -225,9 +225,9 @@ async fn event_streams_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn departed_waiters_keep_nobody_out_and_are_granted_nothing() {
-    for (path, with_tls) in ways() {
-        // Next to nothing, more than is read ahead, and more than the receive buffer holds, so that the end is not in it.
+async fn disconnected_waiters_do_not_block_other_clients_and_are_granted_nothing() {
+    for (path, with_tls) in paths_and_transports() {
+        // One byte, more than is read ahead, and more than the receive buffer holds, so that the end of the stream is not in it.
         for queued in [1, 40 * 1024, 1024 * 1024] {
             let target = Target::start(with_tls).await;
             let fence = target.server.engine_acquire("job").await;
@@ -242,7 +242,7 @@ async fn departed_waiters_keep_nobody_out_and_are_granted_nothing() {
             }
             target.server.wait_for_waiters("job", MAX).await;
             for mut stream in connections {
-                // As far as the system takes it.
+                // As much as the system accepts.
                 let writing = stream.write_all(queued.as_bytes());
                 let _ = tokio::time::timeout(Duration::from_millis(50), writing).await;
             }
@@ -254,14 +254,14 @@ async fn departed_waiters_keep_nobody_out_and_are_granted_nothing() {
                 .ask(HONEST, "POST", "/locks/job?nonce=next")
                 .await
                 .ok();
-            assert_eq!(next.fence(), fence + 1, "nobody was granted it in between");
+            assert_eq!(next.fence(), fence + 1, "no grant in between");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_that_sends_ahead_and_stays_is_granted_and_goes_on() {
-    for (path, with_tls) in ways() {
+async fn waiter_with_pipelined_requests_is_granted_and_then_answered() {
+    for (path, with_tls) in paths_and_transports() {
         let target = Target::start(with_tls).await;
         let fence = target.server.engine_acquire("job").await;
         let wait = "POST /locks/job?nonce=next&wait=1h HTTP/1.1\r\nHost: localhost\r\n";
@@ -273,7 +273,7 @@ async fn a_waiter_that_sends_ahead_and_stays_is_granted_and_goes_on() {
         stream.write_all(behind.as_bytes()).await.unwrap();
         let lease = format!("/locks/job/{fence}");
         target.ask(HONEST, "DELETE", &lease).await.ok();
-        let answers = String::from_utf8(all(&mut stream).await).unwrap();
+        let answers = String::from_utf8(read_all(&mut stream).await).unwrap();
         assert_eq!(answers.matches("HTTP/1.1 200").count(), 102, "{answers}");
     }
 }
@@ -293,7 +293,7 @@ async fn an_address_has_a_share_of_the_connections() {
     for head in ["", BY_HYPER] {
         let request = format!("GET /locks HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
         let mut one_more = target.send(ATTACKER, &request).await;
-        let refused = Answer::parse(&all(&mut one_more).await);
+        let refused = Answer::parse(&read_all(&mut one_more).await);
         let refused = refused.problem(429, "too-many-requests");
         assert_eq!(refused.header("retry-after"), Some("1"));
         assert_eq!(refused.header("connection"), Some("close"));
@@ -303,7 +303,7 @@ async fn an_address_has_a_share_of_the_connections() {
         2
     );
     target.ask(HONEST, "GET", "/locks").await.ok();
-    // One that leaves makes room for another.
+    // A connection that ends makes room for another one.
     waiting.pop();
     target.ask(ATTACKER, "GET", "/locks").await.ok();
 }
@@ -317,7 +317,7 @@ async fn probes_are_answered_while_every_slot_is_busy() {
     };
     let waiting = target.attack(wait).await;
     target.server.wait_for_waiters("job", MAX).await;
-    // Silent connections, more than there is room for.
+    // More silent connections than slots.
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(target.connect(ATTACKER).await);
@@ -326,17 +326,17 @@ async fn probes_are_answered_while_every_slot_is_busy() {
         target.ask(HONEST, "GET", path).await.ok();
         let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{BY_HYPER}\r\n");
         let mut stream = target.send(HONEST, &head).await;
-        // The connection is closed after it.
-        Answer::parse(&all(&mut stream).await).ok();
+        // The service closes the connection after the answer.
+        Answer::parse(&read_all(&mut stream).await).ok();
     }
     let refused = target.ask(HONEST, "GET", "/locks").await;
     refused.problem(429, "too-many-requests");
     drop(waiting);
-    target.serves_others("departed waiters").await;
+    target.serves_others("disconnected waiters").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscribers_are_limited_by_address_and_in_all() {
+async fn subscribers_are_limited_by_address_and_in_total() {
     let target = Target::start_with(false, |config| config.max_subscribers = 4).await;
     let subscribe = async |from| {
         let head = "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -364,7 +364,7 @@ async fn subscribers_are_limited_by_address_and_in_all() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again)
+    tokio::time::timeout(TIMEOUT, again)
         .await
         .expect("room again");
 }

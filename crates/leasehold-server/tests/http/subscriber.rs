@@ -4,9 +4,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::{PATIENCE, Server};
+use crate::common::{Server, TIMEOUT};
 
-/// A subscriber that sees every byte.
+/// A subscriber that reads the raw stream.
 pub(crate) struct Subscriber {
     stream: TcpStream,
     text: String,
@@ -21,16 +21,16 @@ pub(crate) struct Event {
 }
 
 impl Subscriber {
-    /// Subscribes, and returns once it is heard.
+    /// Subscribes, and returns once the answer has begun.
     pub(crate) async fn new(server: &Server, query: &str, last: Option<&str>) -> Self {
         let last = last.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
         Self::with(server, query, &last).await
     }
 
-    /// The same with header lines, each ended by `\r\n`.
+    /// Subscribes with header lines, each ended by `\r\n`.
     pub(crate) async fn with(server: &Server, query: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        // An older client gets the body as it is, without chunks.
+        // A client of HTTP/1.0 receives the body without chunks.
         let head = format!("GET /events{query} HTTP/1.0\r\nHost: localhost\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let text = String::new();
@@ -42,7 +42,7 @@ impl Subscriber {
         subscriber
     }
 
-    /// Everything up to the end of this; `None` at the end.
+    /// Reads up to and including `end`. `None` if the stream ends before.
     async fn until(&mut self, end: &str) -> Option<String> {
         let read = async {
             loop {
@@ -59,10 +59,10 @@ impl Subscriber {
                     .push_str(std::str::from_utf8(&bytes[..count]).unwrap());
             }
         };
-        tokio::time::timeout(PATIENCE, read).await.expect("in time")
+        tokio::time::timeout(TIMEOUT, read).await.expect("in time")
     }
 
-    /// The next block, with what it says.
+    /// Reads the next block. Returns its text, and the event in it.
     pub(crate) async fn block(&mut self) -> Option<(String, Event)> {
         let text = self.until("\n\n").await?;
         let field = |name: &str| {
@@ -75,7 +75,7 @@ impl Subscriber {
         Some((text.clone(), Event { id, event, data }))
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event. `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             match self.block().await {
@@ -85,7 +85,7 @@ impl Subscriber {
         }
     }
 
-    /// The next is this one, of this name.
+    /// Checks that the next event is of this kind and name.
     #[track_caller]
     pub(crate) fn expect(
         &mut self,
@@ -95,9 +95,9 @@ impl Subscriber {
         let (event, name) = (event.to_owned(), name.to_owned());
         let caller = std::panic::Location::caller();
         async move {
-            let next = self.next().await.expect("the stream goes on");
-            let told = (&*next.event, next.data["name"].as_str());
-            assert_eq!(told, (&*event, Some(&*name)), "{caller}: {next:?}");
+            let next = self.next().await.expect("the stream continues");
+            let actual = (&*next.event, next.data["name"].as_str());
+            assert_eq!(actual, (&*event, Some(&*name)), "{caller}: {next:?}");
             assert_eq!(next.data["event"], next.event);
             next
         }

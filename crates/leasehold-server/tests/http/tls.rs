@@ -17,16 +17,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::common::{Answer, PATIENCE};
+use crate::common::{Answer, TIMEOUT};
 use crate::guarded::Guarded;
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
 /// A folder of PEM files.
-struct Papers(TempDir);
+pub(crate) struct PemFolder(TempDir);
 
-impl Papers {
-    fn new() -> Self {
+impl PemFolder {
+    pub(crate) fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
@@ -34,8 +34,8 @@ impl Papers {
         self.0.path().join(name)
     }
 
-    /// A new authority, whose certificate is in this file.
-    fn authority(&self, file: &str) -> Authority {
+    /// Creates an authority, and writes its certificate to this file.
+    pub(crate) fn authority(&self, file: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, file);
@@ -44,15 +44,21 @@ impl Papers {
         authority
     }
 
-    /// A certificate by this authority, in `NAME.pem` with its key in `NAME.key`.
-    fn issue(&self, authority: &Authority, name: &str, common: &str, alternative: &[SanType]) {
+    /// Issues a certificate in `NAME.pem`, with its key in `NAME.key`.
+    pub(crate) fn issue(
+        &self,
+        authority: &Authority,
+        name: &str,
+        common: &str,
+        alternative: &[SanType],
+    ) {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, common);
         params.subject_alt_names = alternative.to_vec();
         self.sign(authority, name, &params);
     }
 
-    /// The same for a client, until a moment.
+    /// Issues a client certificate that expires at this time.
     fn issue_until(&self, authority: &Authority, name: &str, until: SystemTime) {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -68,7 +74,7 @@ impl Papers {
         replace(&self.path(&format!("{name}.pem")), &certificate.pem());
     }
 
-    fn issue_server(&self, authority: &Authority) {
+    pub(crate) fn issue_server(&self, authority: &Authority) {
         let address = SanType::IpAddress([127, 0, 0, 1].into());
         self.issue(authority, "server", "server", &[address]);
     }
@@ -81,8 +87,8 @@ impl Papers {
         }
     }
 
-    /// A client that trusts `ca.pem`, and shows this certificate.
-    fn connector(&self, shown: Option<&str>) -> TlsConnector {
+    /// Returns a client that trusts `ca.pem`, and presents this certificate.
+    pub(crate) fn connector(&self, presented: Option<&str>) -> TlsConnector {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_file(self.path("ca.pem")).unwrap();
         roots.add(authority).unwrap();
@@ -91,7 +97,7 @@ impl Papers {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        let config = match shown {
+        let config = match presented {
             None => config.with_no_client_auth(),
             Some(name) => {
                 let certificate = self.path(&format!("{name}.pem"));
@@ -106,15 +112,15 @@ impl Papers {
         TlsConnector::from(Arc::new(config))
     }
 
-    /// A URL that trusts this authority, and shows this certificate.
-    fn url(&self, guarded: &Guarded, authority: &str, shown: Option<&str>) -> String {
+    /// Returns a URL that trusts this authority, and presents this certificate.
+    fn url(&self, guarded: &Guarded, authority: &str, presented: Option<&str>) -> String {
         let authority = self.path(authority);
         let mut url = format!(
             "https://{}?ca={}",
             guarded.server.address,
             authority.display()
         );
-        if let Some(name) = shown {
+        if let Some(name) = presented {
             let path = self.path(name);
             url += &format!("&cert={0}.pem&key={0}.key", path.display());
         }
@@ -128,12 +134,12 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(beside, path).unwrap();
 }
 
-async fn guarded(papers: &Papers, client_authorities: Option<&str>) -> Guarded {
-    let tls = Tls::open(papers.files(client_authorities)).unwrap();
+pub(crate) async fn start_guarded(folder: &PemFolder, client_authorities: Option<&str>) -> Guarded {
+    let tls = Tls::open(folder.files(client_authorities)).unwrap();
     Guarded::start_with(|config| config.tls = Some(tls)).await
 }
 
-/// What comes of taking a lease at this URL.
+/// Acquires and releases a lease at this URL.
 async fn take(url: &str, token: Option<&str>, name: &str) -> Result<(), Error> {
     let mut remote = Remote::connect(url)?;
     if let Some(token) = token {
@@ -143,7 +149,7 @@ async fn take(url: &str, token: Option<&str>, name: &str) -> Result<(), Error> {
     lease.release().await.map(drop)
 }
 
-/// Adds to the access file, and waits until `url` is let in.
+/// Adds an entry to the access file, and waits until `url` is admitted.
 async fn admit(guarded: &Guarded, entry: &str, url: &str, name: &str) {
     let file = guarded.file();
     let text = std::fs::read_to_string(&file).unwrap() + entry;
@@ -154,57 +160,57 @@ async fn admit(guarded: &Guarded, entry: &str, url: &str, name: &str) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
+    tokio::time::timeout(TIMEOUT, asking)
         .await
         .expect("the file is followed");
 }
 
 #[tokio::test]
-async fn who_trusts_the_authority_gets_through_and_nobody_else() {
-    let papers = Papers::new();
-    papers.issue_server(&papers.authority("ca.pem"));
-    papers.authority("other.pem");
-    let guarded = guarded(&papers, None).await;
+async fn only_clients_that_trust_the_authority_connect() {
+    let folder = PemFolder::new();
+    folder.issue_server(&folder.authority("ca.pem"));
+    folder.authority("other.pem");
+    let guarded = start_guarded(&folder, None).await;
     let token = leasehold_server::access::Token::generate().unwrap();
     let unknown = take(
-        &papers.url(&guarded, "ca.pem", None),
+        &folder.url(&guarded, "ca.pem", None),
         Some(token.expose()),
         "a",
     )
     .await;
     assert!(
         unknown.unwrap_err().to_string().contains("unknown"),
-        "TLS came about"
+        "the handshake succeeded"
     );
-    let distrusted = take(&papers.url(&guarded, "other.pem", None), None, "a").await;
+    let distrusted = take(&folder.url(&guarded, "other.pem", None), None, "a").await;
     assert!(
         matches!(&distrusted, Err(Error::Denied(why)) if why.contains("`ca`")),
         "{distrusted:?}"
     );
-    // Whoever speaks no TLS is cut off, and the service goes on.
+    // A client without TLS is disconnected, and the service continues.
     let mut plain = guarded.server.begin("GET", "/healthz", "", b"").await;
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, plain.read_to_end(&mut answer))
+    let _ = tokio::time::timeout(TIMEOUT, plain.read_to_end(&mut answer))
         .await
-        .expect("cut off");
+        .expect("disconnected");
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    let again = take(&papers.url(&guarded, "ca.pem", None), None, "a").await;
+    let again = take(&folder.url(&guarded, "ca.pem", None), None, "a").await;
     assert!(again.unwrap_err().to_string().contains("a token is needed"));
 }
 
 #[tokio::test]
-async fn a_certificate_stands_for_a_principal() {
-    let papers = Papers::new();
-    let authority = papers.authority("ca.pem");
-    papers.issue_server(&authority);
-    let clients = papers.authority("clients.pem");
-    papers.issue(&clients, "worker", "worker", &[]);
+async fn certificate_identifies_a_principal() {
+    let folder = PemFolder::new();
+    let authority = folder.authority("ca.pem");
+    folder.issue_server(&authority);
+    let clients = folder.authority("clients.pem");
+    folder.issue(&clients, "worker", "worker", &[]);
     let uri = SanType::URI("spiffe://example.org/batch".try_into().unwrap());
-    papers.issue(&clients, "batch", "", &[uri]);
-    papers.issue(&clients, "stranger", "stranger", &[]);
-    papers.issue(&papers.authority("forger.pem"), "forged", "worker", &[]);
-    let guarded = guarded(&papers, Some("clients.pem")).await;
-    let url = |shown| papers.url(&guarded, "ca.pem", Some(shown));
+    folder.issue(&clients, "batch", "", &[uri]);
+    folder.issue(&clients, "stranger", "stranger", &[]);
+    folder.issue(&folder.authority("forger.pem"), "forged", "worker", &[]);
+    let guarded = start_guarded(&folder, Some("clients.pem")).await;
+    let url = |presented| folder.url(&guarded, "ca.pem", Some(presented));
     let entry =
         "[[certificate]]\nname = \"worker\"\nprincipal = \"w\"\nscopes = [\"acquire:jobs/\"]\n";
     admit(&guarded, entry, &url("worker"), "jobs/a").await;
@@ -221,7 +227,7 @@ async fn a_certificate_stands_for_a_principal() {
         "{stranger}"
     );
     assert!(take(&url("forged"), None, "jobs/a").await.is_err());
-    // A token counts more than a certificate, also when it is wrong.
+    // A token takes precedence over a certificate, even if it is unknown.
     let wrong = take(&url("worker"), Some("lh_wrong"), "jobs/a")
         .await
         .unwrap_err();
@@ -229,58 +235,58 @@ async fn a_certificate_stands_for_a_principal() {
 }
 
 #[tokio::test]
-async fn certificates_are_read_again_when_they_change() {
-    let papers = Papers::new();
-    papers.issue_server(&papers.authority("old.pem"));
-    let guarded = guarded(&papers, None).await;
-    let asked = async |authority| {
-        let refused = take(&papers.url(&guarded, authority, None), None, "a")
+async fn certificates_are_reloaded_when_they_change() {
+    let folder = PemFolder::new();
+    folder.issue_server(&folder.authority("old.pem"));
+    let guarded = start_guarded(&folder, None).await;
+    let is_trusted = async |authority| {
+        let refused = take(&folder.url(&guarded, authority, None), None, "a")
             .await
             .unwrap_err();
         refused.to_string().contains("a token is needed")
     };
-    assert!(asked("old.pem").await);
-    // What cannot be used changes nothing.
-    replace(&papers.path("server.pem"), "no certificate");
+    assert!(is_trusted("old.pem").await);
+    // An unusable file changes nothing.
+    replace(&folder.path("server.pem"), "no certificate");
     tokio::time::sleep(Duration::from_millis(700)).await;
-    assert!(asked("old.pem").await);
-    papers.issue_server(&papers.authority("new.pem"));
+    assert!(is_trusted("old.pem").await);
+    folder.issue_server(&folder.authority("new.pem"));
     let renewed = async {
-        while !asked("new.pem").await {
+        while !is_trusted("new.pem").await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, renewed)
+    tokio::time::timeout(TIMEOUT, renewed)
         .await
         .expect("the new certificate");
-    assert!(!asked("old.pem").await);
+    assert!(!is_trusted("old.pem").await);
 }
 
 #[tokio::test]
-async fn files_that_make_no_sense_are_explained() {
-    let papers = Papers::new();
-    let error = Tls::open(papers.files(None)).unwrap_err().to_string();
+async fn unusable_files_are_explained() {
+    let folder = PemFolder::new();
+    let error = Tls::open(folder.files(None)).unwrap_err().to_string();
     assert!(error.contains("server.key"), "{error}");
-    papers.issue_server(&papers.authority("ca.pem"));
-    std::fs::write(papers.path("server.pem"), "").unwrap();
-    let error = Tls::open(papers.files(None)).unwrap_err().to_string();
+    folder.issue_server(&folder.authority("ca.pem"));
+    std::fs::write(folder.path("server.pem"), "").unwrap();
+    let error = Tls::open(folder.files(None)).unwrap_err().to_string();
     assert!(error.contains("no certificate in"), "{error}");
-    // Opening it would wait for its writer.
-    let key = papers.path("server.key");
+    // Opening a named pipe would wait for a writer.
+    let key = folder.path("server.key");
     std::fs::remove_file(&key).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&key).status();
     assert!(made.unwrap().success());
-    let error = Tls::open(papers.files(None)).unwrap_err().to_string();
+    let error = Tls::open(folder.files(None)).unwrap_err().to_string();
     assert!(error.contains("not a regular file"), "{error}");
 }
 
-async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
+pub(crate) async fn connect(guarded: &Guarded, connector: &TlsConnector) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(guarded.server.address).await.unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     connector.connect(name, stream).await.unwrap()
 }
 
-/// The next answer on a connection that stays open.
+/// Reads the next answer on a connection that stays open.
 async fn next_answer(stream: &mut TlsStream<TcpStream>) -> Answer {
     let mut bytes = Vec::new();
     let reading = async {
@@ -295,78 +301,82 @@ async fn next_answer(stream: &mut TlsStream<TcpStream>) -> Answer {
         stream.read_exact(&mut body).await.unwrap();
         bytes.extend(body);
     };
-    tokio::time::timeout(PATIENCE, reading)
+    tokio::time::timeout(TIMEOUT, reading)
         .await
         .expect("an answer in bounded time");
     Answer::parse(&bytes)
 }
 
-async fn ask_on(stream: &mut TlsStream<TcpStream>, method: &str, target: &str) -> Answer {
+pub(crate) async fn send_on(
+    stream: &mut TlsStream<TcpStream>,
+    method: &str,
+    target: &str,
+) -> Answer {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     next_answer(stream).await
 }
 
-/// Asks until the answer has another status than this.
-async fn ask_while(stream: &mut TlsStream<TcpStream>, status: u16) -> Answer {
+/// Repeats a request while its answer has this status.
+async fn repeat_while(stream: &mut TlsStream<TcpStream>, status: u16) -> Answer {
     let asking = async {
         loop {
-            let answer = ask_on(stream, "GET", "/whoami").await;
+            let answer = send_on(stream, "GET", "/whoami").await;
             if answer.status != status {
                 break answer;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
+    tokio::time::timeout(TIMEOUT, asking)
         .await
-        .expect("it changes")
+        .expect("the status changes")
 }
 
 #[tokio::test]
 async fn expired_certificate_is_refused_on_open_connections_and_in_resumed_sessions() {
-    let papers = Papers::new();
-    papers.issue_server(&papers.authority("ca.pem"));
-    let clients = papers.authority("clients.pem");
-    let guarded = guarded(&papers, Some("clients.pem")).await;
+    let folder = PemFolder::new();
+    folder.issue_server(&folder.authority("ca.pem"));
+    let clients = folder.authority("clients.pem");
+    let guarded = start_guarded(&folder, Some("clients.pem")).await;
     guarded.server.engine_acquire("job").await;
     let until = SystemTime::now() + Duration::from_secs(8);
-    papers.issue_until(&clients, "worker", until);
+    folder.issue_until(&clients, "worker", until);
     let entry = "[[certificate]]\nname = \"worker\"\nprincipal = \"w\"\nscopes = [\"admin:\"]\n";
     let text = std::fs::read_to_string(guarded.file()).unwrap() + entry;
     std::fs::write(guarded.file(), text).unwrap();
 
-    let connector = papers.connector(Some("worker"));
+    let connector = folder.connector(Some("worker"));
     let mut open = connect(&guarded, &connector).await;
-    ask_while(&mut open, 401).await.ok();
+    repeat_while(&mut open, 401).await.ok();
     let mut waiting = connect(&guarded, &connector).await;
     let wait = "POST /locks/job?nonce=n&wait=5m HTTP/1.1\r\nHost: localhost\r\n\r\n";
     waiting.write_all(wait.as_bytes()).await.unwrap();
     guarded.server.wait_for_waiters("job", 1).await;
 
-    let refused = ask_while(&mut open, 200).await;
+    let refused = repeat_while(&mut open, 200).await;
     let refused = refused.problem(401, "unauthorized");
     assert!(refused.text("detail").contains("expired"), "{refused:?}");
     assert!(SystemTime::now() >= until - Duration::from_secs(1));
     next_answer(&mut waiting).await.problem(401, "unauthorized");
     guarded.server.wait_for_waiters("job", 0).await;
-    // The client does not show its certificate again.
+    // A resumed session does not present the certificate again.
     let mut resumed = connect(&guarded, &connector).await;
     let kind = resumed.get_ref().1.handshake_kind();
     assert_eq!(kind, Some(HandshakeKind::Resumed));
-    let refused = ask_on(&mut resumed, "GET", "/whoami").await;
+    let refused = send_on(&mut resumed, "GET", "/whoami").await;
     refused.problem(401, "unauthorized");
 }
 
 #[tokio::test]
 async fn session_under_tls_is_bound_to_the_host_and_to_tls() {
-    let papers = Papers::new();
-    papers.issue_server(&papers.authority("ca.pem"));
-    let guarded = guarded(&papers, None).await;
+    let folder = PemFolder::new();
+    folder.issue_server(&folder.authority("ca.pem"));
+    let guarded = start_guarded(&folder, None).await;
     let scopes = ["read:".parse().unwrap()];
     let created = AccessFile::create_token(&guarded.file(), "ops", &scopes, None);
     let body = format!(r#"{{"token":"{}"}}"#, created.unwrap().0.expose());
-    let mut stream = connect(&guarded, &papers.connector(None)).await;
+    let mut stream = connect(&guarded, &folder.connector(None)).await;
     let send = async |stream: &mut TlsStream<TcpStream>, head: &str, body: &str| {
         let length = body.len();
         let request =
@@ -383,39 +393,39 @@ async fn session_under_tls_is_bound_to_the_host_and_to_tls() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let signed_in = tokio::time::timeout(PATIENCE, signing_in).await;
+    let signed_in = tokio::time::timeout(TIMEOUT, signing_in).await;
     let set = signed_in.expect("the file is followed").set_cookie();
     let (cookie, attributes) = set.split_once(';').unwrap();
     assert!(cookie.starts_with("__Host-leasehold-session="), "{set}");
     assert_eq!(attributes, " Path=/; HttpOnly; SameSite=Strict; Secure");
     let ask = format!("GET /whoami HTTP/1.1\r\nCookie: {cookie}");
     send(&mut stream, &ask, "").await.ok();
-    // This one every port of the host could have set, without TLS.
+    // Every port of the host could have set a cookie of this name, without TLS.
     let plain = ask.replace("__Host-", "");
     let refused = send(&mut stream, &plain, "").await;
     refused.problem(401, "unauthorized");
 }
 
-/// The answer over TLS to a request for this host.
-async fn ask_for(guarded: &Guarded, papers: &Papers, host: &str, target: &str) -> Answer {
-    let mut stream = connect(guarded, &papers.connector(None)).await;
+/// Sends a request for this host over TLS.
+async fn send_for_host(guarded: &Guarded, folder: &PemFolder, host: &str, target: &str) -> Answer {
+    let mut stream = connect(guarded, &folder.connector(None)).await;
     let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer))
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer))
         .await
         .expect("an answer in bounded time");
     Answer::parse(&answer)
 }
 
 #[tokio::test]
-async fn browsers_are_told_to_use_nothing_but_tls_except_on_loopback() {
-    let papers = Papers::new();
-    papers.issue_server(&papers.authority("ca.pem"));
-    let guarded = guarded(&papers, None).await;
+async fn answers_require_tls_from_then_on_except_on_loopback() {
+    let folder = PemFolder::new();
+    folder.issue_server(&folder.authority("ca.pem"));
+    let guarded = start_guarded(&folder, None).await;
     for target in ["/", "/healthz", "/locks", "/nowhere"] {
         let hsts = async |host| {
-            let answer = ask_for(&guarded, &papers, host, target).await;
+            let answer = send_for_host(&guarded, &folder, host, target).await;
             let hsts = answer.header("strict-transport-security");
             hsts.map(ToOwned::to_owned)
         };

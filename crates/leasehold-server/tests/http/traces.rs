@@ -1,4 +1,4 @@
-//! What a collector of traces hears of the service.
+//! Spans that the service sends to a collector.
 
 use leasehold::engine::Engine;
 use leasehold::store;
@@ -8,14 +8,14 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use tokio::net::TcpListener;
 
-use crate::collector::{Collector, Told, attribute};
+use crate::collector::{Collector, Received, attribute};
 use crate::common::Server;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-/// A service that tells a collector, and the engine's own.
-async fn traced_to(url: &str) -> Server {
+/// Starts a service that sends spans to this URL.
+async fn start_traced_to(url: &str) -> Server {
     let engine = Engine::start(store::open("memory:").await.unwrap());
     let mut config = Config::default();
     config.store = "memory".into();
@@ -23,12 +23,12 @@ async fn traced_to(url: &str) -> Server {
     Server::start_with(engine.await.unwrap(), config).await
 }
 
-async fn traced() -> (Server, Collector) {
+async fn start_traced() -> (Server, Collector) {
     let collector = Collector::start().await;
-    (traced_to(&collector.url()).await, collector)
+    (start_traced_to(&collector.url()).await, collector)
 }
 
-/// The header of a caller that traces, and whether it wants to hear of it.
+/// Returns the header of a caller whose trace is sampled or not.
 fn traceparent(sampled: bool) -> String {
     format!(
         "traceparent: 00-{TRACE}-{CALLER}-0{}\r\n",
@@ -40,10 +40,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Stops the service, which sends what is left.
-async fn all_told(mut server: Server, mut collector: Collector) -> Told {
+/// Stops the service, which sends the remaining spans, and returns all of them.
+async fn stop_and_collect(mut server: Server, mut collector: Collector) -> Received {
     server.stop().await;
-    collector.told()
+    collector.take()
 }
 
 #[track_caller]
@@ -56,14 +56,14 @@ fn has(span: &Span, expected: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn a_request_is_a_span_of_its_callers_trace() {
-    let (server, collector) = traced().await;
+    let (server, collector) = start_traced().await;
     let header = traceparent(true) + "tracestate: shop=17\r\n";
     server
         .send_with("POST", "/locks/a%2Fb?nonce=n", &header, b"")
         .await
         .ok();
-    let told = all_told(server, collector).await;
-    let span = told.span("acquire");
+    let received = stop_and_collect(server, collector).await;
+    let span = received.span("acquire");
     assert_eq!(hex(&span.trace_id), TRACE);
     assert_eq!(hex(&span.parent_span_id), CALLER);
     assert_eq!(span.trace_state, "shop=17");
@@ -81,20 +81,20 @@ async fn a_request_is_a_span_of_its_callers_trace() {
             ("http.response.status_code", "200"),
         ],
     );
-    let name = attribute(&told.resource, "service.name");
+    let name = attribute(&received.resource, "service.name");
     assert_eq!(name.as_deref(), Some("leasehold"));
 }
 
 #[tokio::test]
-async fn the_call_of_the_store_is_a_span_below_it() {
-    let (server, collector) = traced().await;
+async fn store_call_is_a_child_span() {
+    let (server, collector) = start_traced().await;
     let fence = server.acquire("/locks/job?nonce=n").await;
     server.delete(&format!("/locks/job/{fence}")).await.ok();
-    let told = all_told(server, collector).await;
-    assert_eq!(told.spans.len(), 4, "{:?}", told.spans);
+    let received = stop_and_collect(server, collector).await;
+    assert_eq!(received.spans.len(), 4, "{:?}", received.spans);
     for name in ["acquire", "release"] {
-        let span = told.span(name);
-        let call = told.child(span);
+        let span = received.span(name);
+        let call = received.child(span);
         assert_eq!(call.name, "store");
         assert_eq!(call.kind(), SpanKind::Client);
         assert_eq!(call.trace_id, span.trace_id);
@@ -107,14 +107,14 @@ async fn the_call_of_the_store_is_a_span_below_it() {
         ];
         assert!(moments.is_sorted(), "{moments:?}");
     }
-    let (acquire, release) = (told.span("acquire"), told.span("release"));
+    let (acquire, release) = (received.span("acquire"), received.span("release"));
     assert!(acquire.parent_span_id.is_empty(), "{acquire:?}");
     assert_ne!(acquire.trace_id, release.trace_id);
 }
 
 #[tokio::test]
-async fn what_became_of_it_is_told() {
-    let (server, collector) = traced().await;
+async fn spans_have_the_outcome() {
+    let (server, collector) = start_traced().await;
     server.acquire("/locks/job?nonce=n").await;
     server.post("/gates/g?every=1h").await.ok();
     server
@@ -123,14 +123,14 @@ async fn what_became_of_it_is_told() {
         .problem(429, "throttled");
     server.post("/locks/job?nonce=m&ttl=x").await;
     server.post("/locks/job?nonce=m").await.problem(409, "held");
-    // Its engine has stopped, as if its store were away.
+    // The engine is closed, as if the store were unavailable.
     server.engine.close().await;
     server
         .send("PUT", "/items/i?state=NEW", b"")
         .await
         .problem(503, "store-unavailable");
-    let told = all_told(server, collector).await;
-    let mut seen: Vec<_> = told
+    let received = stop_and_collect(server, collector).await;
+    let mut seen: Vec<_> = received
         .spans
         .iter()
         .filter(|span| span.name != "store")
@@ -155,27 +155,27 @@ async fn what_became_of_it_is_told() {
 }
 
 #[tokio::test]
-async fn one_who_leaves_the_line_is_told_of() {
-    let (server, collector) = traced().await;
+async fn disconnected_waiter_has_a_span() {
+    let (server, collector) = start_traced().await;
     server.acquire("/locks/job?nonce=n").await;
     let waiting = "/locks/job?nonce=m&wait=1h";
     let waiter = server.begin("POST", waiting, &traceparent(true), b"").await;
     server.wait_for_waiters("job", 1).await;
     drop(waiter);
     server.wait_for_waiters("job", 0).await;
-    let told = all_told(server, collector).await;
-    let mut spans = told.spans.iter();
-    let gone = spans.find(|span| hex(&span.trace_id) == TRACE).unwrap();
-    has(gone, &[("leasehold.outcome", "gone")]);
+    let received = stop_and_collect(server, collector).await;
+    let mut spans = received.spans.iter();
+    let abandoned = spans.find(|span| hex(&span.trace_id) == TRACE).unwrap();
+    has(abandoned, &[("leasehold.outcome", "gone")]);
     assert_eq!(
-        attribute(&gone.attributes, "http.response.status_code"),
+        attribute(&abandoned.attributes, "http.response.status_code"),
         None
     );
 }
 
 #[tokio::test]
-async fn what_nobody_asked_to_hear_is_not_told() {
-    let (server, collector) = traced().await;
+async fn unsampled_requests_and_probes_have_no_spans() {
+    let (server, collector) = start_traced().await;
     let header = traceparent(false);
     server
         .send_with("POST", "/locks/unsampled?nonce=n", &header, b"")
@@ -185,23 +185,24 @@ async fn what_nobody_asked_to_hear_is_not_told() {
         let header = traceparent(true);
         server.send_with("GET", target, &header, b"").await;
     }
-    server.acquire("/locks/told?nonce=n").await;
-    let told = all_told(server, collector).await;
-    let [span, _call] = &*told.spans else {
-        panic!("{:?}", told.spans);
+    server.acquire("/locks/sampled?nonce=n").await;
+    let received = stop_and_collect(server, collector).await;
+    let [span, _call] = &*received.spans else {
+        panic!("{:?}", received.spans);
     };
     let name = |span: &Span| attribute(&span.attributes, "leasehold.name");
     assert!(
-        told.spans
+        received
+            .spans
             .iter()
-            .any(|span| name(span) == Some("told".into())),
+            .any(|span| name(span) == Some("sampled".into())),
         "{span:?}"
     );
 }
 
 #[tokio::test]
-async fn no_secret_is_in_a_trace() {
-    let (server, collector) = traced().await;
+async fn spans_contain_no_secrets() {
+    let (server, collector) = start_traced().await;
     let fence = server
         .acquire("/locks/job?nonce=secret-1&owner=secret-2")
         .await;
@@ -224,8 +225,8 @@ async fn no_secret_is_in_a_trace() {
         .post("/locks/job/break?force=true&reason=secret-10")
         .await
         .ok();
-    let told = all_told(server, collector).await;
-    let text = String::from_utf8_lossy(&told.bytes);
+    let received = stop_and_collect(server, collector).await;
+    let text = String::from_utf8_lossy(&received.bytes);
     for shown in ["acquire", "update", "put", "break", "job", "other"] {
         assert!(text.contains(shown), "{shown} is not in {text}");
     }
@@ -235,14 +236,14 @@ async fn no_secret_is_in_a_trace() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_or_silent_harms_nothing() {
-    // One port that nobody listens on, and one where nobody ever answers.
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let away = nobody.local_addr().unwrap();
-    drop(nobody);
+async fn unreachable_or_silent_collector_does_not_affect_the_service() {
+    // One port without a listener, and one that never answers.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let unreachable = closed.local_addr().unwrap();
+    drop(closed);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    for address in [away, silent.local_addr().unwrap()] {
-        let mut server = traced_to(&format!("http://{address}")).await;
+    for address in [unreachable, silent.local_addr().unwrap()] {
+        let mut server = start_traced_to(&format!("http://{address}")).await;
         for _ in 0..3 {
             let fence = server.acquire("/locks/job?nonce=n").await;
             server.delete(&format!("/locks/job/{fence}")).await.ok();
@@ -252,7 +253,7 @@ async fn a_collector_that_is_away_or_silent_harms_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_url_of_a_collector_is_refused() {
+async fn invalid_collector_urls_are_refused() {
     for (url, hint) in [
         ("collector:4318", "http://HOST:PORT"),
         ("grpc://collector:4317", "http://HOST:PORT"),

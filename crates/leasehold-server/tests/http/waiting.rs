@@ -1,32 +1,25 @@
-//! Waiting in line over HTTP: hand-over, callers that go away, shutting down, and connections that misbehave.
+//! The wait queue over HTTP: hand-off, callers that disconnect, shutdown, and slow connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Answer, PATIENCE, Server};
+use crate::common::{Server, TIMEOUT, read_answer};
 use async_trait::async_trait;
 use leasehold::Result;
 use leasehold::core::{Fence, HolderRef, Name, Operation, Release};
 use leasehold::engine::{self, Engine, Patience};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
-use leasehold::store::{self, Answer as Told, Facts, Page, Query, Store, Stored, Swapped, Write};
+use leasehold::store::{
+    self, Answer as StoreAnswer, Facts, Page, Query, Store, Stored, Swapped, Write,
+};
 use leasehold_server::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-async fn read(mut stream: TcpStream) -> Answer {
-    let mut bytes = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes))
-        .await
-        .expect("an answer in bounded time")
-        .unwrap();
-    Answer::parse(&bytes)
-}
-
 #[tokio::test]
-async fn a_release_hands_over_in_order_of_arrival() {
+async fn release_hands_off_in_arrival_order() {
     let server = Server::start_on_sqlite().await;
     let mut fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
     let mut waiting = Vec::new();
@@ -37,7 +30,7 @@ async fn a_release_hands_over_in_order_of_arrival() {
     }
     for (number, stream) in waiting.into_iter().enumerate() {
         server.delete(&format!("/locks/job/{fence}")).await.ok();
-        let granted = read(stream).await.ok();
+        let granted = read_answer(stream).await.ok();
         assert_eq!(granted.fence(), fence + 1);
         assert_eq!(granted.json["last"]["how"], "released");
         fence = granted.fence();
@@ -47,7 +40,7 @@ async fn a_release_hands_over_in_order_of_arrival() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_is_refused_as_held() {
+async fn timed_out_wait_is_refused_as_held() {
     let server = Server::start().await;
     server
         .acquire("/locks/job?nonce=first&ttl=1h&owner=first")
@@ -59,7 +52,7 @@ async fn a_wait_that_is_over_is_refused_as_held() {
 }
 
 #[tokio::test]
-async fn valid_for_counts_from_the_arrival_so_the_wait_is_part_of_it() {
+async fn valid_for_counts_from_arrival_and_includes_the_wait() {
     let server = Server::start().await;
     let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
     let sent = Instant::now();
@@ -71,7 +64,7 @@ async fn valid_for_counts_from_the_arrival_so_the_wait_is_part_of_it() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let waited_at_least = arrived.elapsed();
     server.delete(&format!("/locks/job/{fence}")).await.ok();
-    let granted = read(waiting).await.ok();
+    let granted = read_answer(waiting).await.ok();
     let waited_at_most = sent.elapsed();
     let valid_for = Duration::from_millis(granted.json["validFor"].as_u64().unwrap());
     let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(15));
@@ -80,7 +73,7 @@ async fn valid_for_counts_from_the_arrival_so_the_wait_is_part_of_it() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_disconnects_leaves_nothing() {
+async fn disconnected_waiter_leaves_the_queue() {
     let server = Server::start_on_sqlite().await;
     let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
     for body in [vec![], vec![b'x'; 60 * 1024]] {
@@ -92,18 +85,18 @@ async fn a_waiter_that_disconnects_leaves_nothing() {
     }
     server.delete(&format!("/locks/job/{fence}")).await.ok();
     let next = server.post("/locks/job?nonce=next").await.ok();
-    assert_eq!(next.fence(), fence + 1, "nobody was granted in between");
+    assert_eq!(next.fence(), fence + 1, "no grant in between");
 }
 
 #[tokio::test]
-async fn a_waiter_that_disconnects_at_its_turn_is_passed_over() {
+async fn waiter_that_disconnects_before_its_answer_is_skipped() {
     let engine = Engine::start(Arc::new(Hanging::default())).await.unwrap();
     let server = Server::start_with(engine, Config::default()).await;
     let fence = server.acquire("/locks/job?nonce=first&ttl=1h").await;
     let target = "/locks/job?nonce=gone&ttl=1h&wait=5m";
     let waiting = server.begin("POST", target, "", b"").await;
     server.wait_for_waiters("job", 1).await;
-    // The service shares this thread, and this store answers at once: the turn comes, and the waiter goes before it is told.
+    // The service shares this thread, and this store answers at once: the waiter is granted, and disconnects before its answer.
     let (job, fence) = (Name::lock("job").unwrap(), Fence::new(fence).unwrap());
     let release = Operation::Release(Release {
         holder: HolderRef::Fence(fence),
@@ -117,7 +110,7 @@ async fn a_waiter_that_disconnects_at_its_turn_is_passed_over() {
 }
 
 #[tokio::test]
-async fn shutting_down_answers_those_who_wait() {
+async fn shutdown_answers_waiters() {
     let mut server = Server::start_on_sqlite().await;
     server.acquire("/locks/job?nonce=first&ttl=1h").await;
     let mut waiting = Vec::new();
@@ -129,7 +122,7 @@ async fn shutting_down_answers_those_who_wait() {
     let idle = TcpStream::connect(server.address).await.unwrap();
     server.stop().await;
     for stream in waiting {
-        let refused = read(stream).await.problem(503, "store-unavailable");
+        let refused = read_answer(stream).await.problem(503, "store-unavailable");
         assert!(refused.header("retry-after").is_some());
     }
     drop(idle);
@@ -156,12 +149,12 @@ async fn connections_are_bounded_and_more_wait_for_room() {
     let early = tokio::time::timeout(Duration::from_millis(100), third.read_u8()).await;
     assert!(early.is_err(), "there is no room yet");
     kept.pop();
-    let late = tokio::time::timeout(PATIENCE, third.read_u8()).await;
+    let late = tokio::time::timeout(TIMEOUT, third.read_u8()).await;
     assert_eq!(late.unwrap().unwrap(), b'H');
 }
 
 #[tokio::test]
-async fn slow_heads_and_bodies_are_cut_off() {
+async fn slow_heads_and_bodies_end_the_connection() {
     let mut config = Config::default();
     config.head_timeout = Duration::from_millis(100);
     config.body_timeout = Duration::from_millis(100);
@@ -170,24 +163,24 @@ async fn slow_heads_and_bodies_are_cut_off() {
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(b"GET /healthz HT").await.unwrap();
     let mut rest = Vec::new();
-    let cut = tokio::time::timeout(PATIENCE, slow.read_to_end(&mut rest)).await;
-    assert!(cut.is_ok(), "cut off");
+    let cut = tokio::time::timeout(TIMEOUT, slow.read_to_end(&mut rest)).await;
+    assert!(cut.is_ok(), "disconnected");
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     let head = b"POST /locks/a/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf";
     slow.write_all(head).await.unwrap();
-    read(slow).await.problem(408, "request-timeout");
+    read_answer(slow).await.problem(408, "request-timeout");
     server.get("/healthz").await.ok();
 }
 
-/// A store that stops answering when told to.
+/// A store that can stop answering.
 #[derive(Default)]
-struct Hanging {
+pub(crate) struct Hanging {
     memory: Memory,
-    hangs: AtomicBool,
+    pub(crate) hangs: AtomicBool,
 }
 
 impl Hanging {
-    async fn perhaps(&self) {
+    async fn hang_if_set(&self) {
         if self.hangs.load(Ordering::SeqCst) {
             std::future::pending().await
         }
@@ -200,24 +193,24 @@ impl Store for Hanging {
         self.memory.facts()
     }
 
-    async fn load(&self, names: &[Name]) -> Result<Told<Vec<Option<Stored>>>> {
-        self.perhaps().await;
+    async fn load(&self, names: &[Name]) -> Result<StoreAnswer<Vec<Option<Stored>>>> {
+        self.hang_if_set().await;
         self.memory.load(names).await
     }
 
-    async fn swap(&self, writes: Vec<Write>) -> Result<Told<Vec<Swapped>>> {
-        self.perhaps().await;
+    async fn swap(&self, writes: Vec<Write>) -> Result<StoreAnswer<Vec<Swapped>>> {
+        self.hang_if_set().await;
         self.memory.swap(writes).await
     }
 
-    async fn find(&self, query: &Query) -> Result<Told<Page>> {
-        self.perhaps().await;
+    async fn find(&self, query: &Query) -> Result<StoreAnswer<Page>> {
+        self.hang_if_set().await;
         self.memory.find(query).await
     }
 }
 
 #[tokio::test]
-async fn a_store_that_hangs_is_a_problem_in_bounded_time() {
+async fn hanging_store_is_reported_in_bounded_time() {
     let store = Arc::new(Hanging::default());
     let mut limits = engine::Config::default();
     limits.timeout = Duration::from_millis(200);
@@ -237,7 +230,7 @@ async fn a_store_that_hangs_is_a_problem_in_bounded_time() {
         .get("/locks/job")
         .await
         .problem(503, "store-unavailable");
-    let unsure = server.post(&format!("/locks/job/{fence}/heartbeat")).await;
-    assert_eq!(unsure.status, 503, "{unsure:?}");
+    let heartbeat = server.post(&format!("/locks/job/{fence}/heartbeat")).await;
+    assert_eq!(heartbeat.status, 503, "{heartbeat:?}");
     server.stop().await;
 }

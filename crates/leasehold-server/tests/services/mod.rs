@@ -1,4 +1,4 @@
-//! Services on a shared database server: each such store has a test file that calls these.
+//! Tests of several services on one database server. Each such store has a test file that calls them.
 
 use std::time::{Duration, Instant};
 
@@ -9,25 +9,25 @@ use tokio::io::AsyncReadExt as _;
 use crate::common::{Answer, Server};
 use crate::subscriber::Subscriber;
 
-// The library's tests have it, too.
+// Shared with the tests of the library.
 #[path = "../../../leasehold/tests/outages/rarely_polled.rs"]
 mod rarely_polled;
 
 use rarely_polled::{POLL, RarelyPolled};
 
-const HAND_OVERS: usize = 21;
-/// Time enough for a waiter to have looked at the store for itself. If it has not, it is served all the same.
-const LINED_UP: Duration = Duration::from_millis(20);
-/// Within which callers are told that the database is away.
-const TOLD: Duration = Duration::from_secs(8);
-/// Within which work goes on once it is back.
-const RESUMED: Duration = Duration::from_secs(5);
+const HAND_OFFS: usize = 21;
+/// Enough time for a waiter to read the store once. If it has not, it is served all the same.
+const QUEUED: Duration = Duration::from_millis(20);
+/// The time within which callers learn that the database is down.
+const REPORTED: Duration = Duration::from_secs(8);
+/// The time within which work continues once the database is back.
+const RECOVERED: Duration = Duration::from_secs(5);
 
-/// A waiter on one service is granted what is released through another, by hints or by polling.
+/// Checks that a waiter on one service is granted what is released through another, by hints or by polling.
 ///
-/// On a quiet machine hints take some milliseconds. What is asserted holds on a busy one, too: most of those who would look by
-/// themselves after a second at the earliest are served within half of one.
-pub(crate) async fn hand_over(scheme: &str) {
+/// On an idle machine hints take some milliseconds. The assertion holds on a busy one as well: the median is far below the
+/// interval of polling.
+pub(crate) async fn hand_off(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
     let url = database.url();
     let hinted = Pair {
@@ -40,12 +40,12 @@ pub(crate) async fn hand_over(scheme: &str) {
         there: Server::start_on(&url).await,
     };
     let (mut by_hint, mut by_poll) = (Vec::new(), Vec::new());
-    for turn in 0..HAND_OVERS {
-        by_hint.push(hinted.hand_over("hinted", turn).await);
-        by_poll.push(polled.hand_over("polled", turn).await);
+    for turn in 0..HAND_OFFS {
+        by_hint.push(hinted.hand_off("hinted", turn).await);
+        by_poll.push(polled.hand_off("polled", turn).await);
     }
     let (by_hint, by_poll) = (median(by_hint), median(by_poll));
-    println!("{scheme}: handed over in {by_hint:?} by hints, {by_poll:?} by polling (medians)");
+    println!("{scheme}: handed off in {by_hint:?} by hints, {by_poll:?} by polling (medians)");
     assert!(by_hint < POLL / 4, "{by_hint:?} by hints");
 }
 
@@ -56,9 +56,9 @@ struct Pair {
 }
 
 impl Pair {
-    /// How long it takes from the release through one to the answer of the other.
-    async fn hand_over(&self, name: &str, turn: usize) -> Duration {
-        let target = |who: &str| format!("/locks/{name}?nonce={who}{turn}&ttl=1m&wait=30s");
+    /// Returns the time from the release through one service to the answer of the other.
+    async fn hand_off(&self, name: &str, turn: usize) -> Duration {
+        let target = |nonce: &str| format!("/locks/{name}?nonce={nonce}{turn}&ttl=1m&wait=30s");
         let fence = self.here.acquire(&target("here")).await;
         let mut waiting = self.there.begin("POST", &target("there"), "", b"").await;
         self.there.wait_for_waiters(name, 1).await;
@@ -67,7 +67,7 @@ impl Pair {
             waiting.read_to_end(&mut bytes).await.expect("an answer");
             (Instant::now(), Answer::parse(&bytes))
         });
-        tokio::time::sleep(LINED_UP).await;
+        tokio::time::sleep(QUEUED).await;
         let released = Instant::now();
         self.here
             .delete(&format!("/locks/{name}/{fence}"))
@@ -89,20 +89,21 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// While the database is away callers are told so in time, and whether something may have happened; then work goes on.
-pub(crate) async fn away(scheme: &str) {
+/// Checks that an outage of the database is reported in time, as ambiguous where a write may have landed, and that work
+/// continues after it.
+pub(crate) async fn outage(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
     let service = Server::start_on(&database.url()).await;
     let fence = service.acquire("/locks/job?nonce=job&ttl=10m").await;
 
     database.kill().await;
-    let shown = told(service.get("/locks/job")).await;
+    let shown = expect_503(service.get("/locks/job")).await;
     shown.problem(503, "store-unavailable");
-    // It may have been sent on a connection that was still thought to live, or be on its way when time is up.
-    let asked = told(service.post("/locks/new?nonce=new&ttl=10m")).await;
+    // It may have been sent on a connection that seemed to be open, or be in progress at the timeout.
+    let acquired = expect_503(service.post("/locks/new?nonce=new&ttl=10m")).await;
     assert!(
-        ["store-unavailable", "indeterminate"].contains(&asked.text("type")),
-        "{asked:?}"
+        ["store-unavailable", "indeterminate"].contains(&acquired.text("type")),
+        "{acquired:?}"
     );
     database.restart().await;
     let back = Instant::now();
@@ -110,29 +111,29 @@ pub(crate) async fn away(scheme: &str) {
         .post(&format!("/locks/job/{fence}/heartbeat"))
         .await
         .ok();
-    assert!(back.elapsed() < RESUMED, "{:?}", back.elapsed());
+    assert!(back.elapsed() < RECOVERED, "{:?}", back.elapsed());
 
-    // Connections stay open, nothing is answered: what was sent may have happened.
+    // Connections stay open, and nothing is answered: a write may have landed.
     database.pause().await;
-    let unsure = told(service.post("/locks/sent?nonce=mine&ttl=10m")).await;
-    unsure.problem(503, "indeterminate");
+    let ambiguous = expect_503(service.post("/locks/sent?nonce=mine&ttl=10m")).await;
+    ambiguous.problem(503, "indeterminate");
     database.resume().await;
     let back = Instant::now();
-    // Whoever looks by the same nonce has the lease, whether or not it had happened.
+    // The same nonce holds the lease, whether or not the write had landed.
     service.post("/locks/sent?nonce=mine&ttl=10m").await.ok();
-    assert!(back.elapsed() < RESUMED, "{:?}", back.elapsed());
+    assert!(back.elapsed() < RECOVERED, "{:?}", back.elapsed());
 }
 
-/// An answer that says in time that the store does not.
-async fn told(asking: impl Future<Output = Answer>) -> Answer {
+/// Checks that the service answers in time with 503.
+async fn expect_503(asking: impl Future<Output = Answer>) -> Answer {
     let asked = Instant::now();
     let answer = asking.await;
-    assert!(asked.elapsed() < TOLD, "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < REPORTED, "{:?}", asked.elapsed());
     assert_eq!(answer.status, 503, "{answer:?}");
     answer
 }
 
-/// Whoever subscribes to one service hears what happens through the other, in order, and once.
+/// Checks that a subscriber of one service receives the events of the other, in order and once.
 pub(crate) async fn events(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
     let (here, there) = (
@@ -140,11 +141,11 @@ pub(crate) async fn events(scheme: &str) {
         Server::start_on(&database.url()).await,
     );
     let mut subscriber = Subscriber::new(&here, "", None).await;
-    // The other service has to hear that somebody watches: until then it only tells what others may wait for.
+    // Until the other service knows of the subscriber, it publishes only what waiters need.
     let warm_up = async {
         for turn in 0.. {
             there.acquire(&format!("/locks/w{turn}?nonce=n")).await;
-            tokio::time::sleep(LINED_UP).await;
+            tokio::time::sleep(QUEUED).await;
         }
     };
     tokio::select! {
@@ -157,7 +158,7 @@ pub(crate) async fn events(scheme: &str) {
         if next.data["name"] == "job" {
             break next;
         }
-        assert_eq!(next.event, "granted", "of those before: {next:?}");
+        assert_eq!(next.event, "granted", "of the warm-up: {next:?}");
     };
     assert_eq!(
         (&*granted.event, &granted.data["fence"]),
@@ -171,7 +172,7 @@ pub(crate) async fn events(scheme: &str) {
     subscriber.expect("renewed", "job").await;
     there.delete(&format!("/locks/job/{fence}")).await.ok();
     subscriber.expect("released", "job").await;
-    // What it does itself is told once, though it may be hinted at too.
+    // Its own changes are published once, although hints of them arrive too.
     here.acquire("/locks/own?nonce=n").await;
     there.acquire("/locks/last?nonce=n").await;
     subscriber.expect("granted", "own").await;
