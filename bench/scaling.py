@@ -82,7 +82,8 @@ def scenario(name, leases, ttl):
     """What this number of leases needs on this store."""
     renewals, changes = leases / (ttl / 3), 2 * leases / HOLD
     writes = renewals + changes
-    processors = writes * cost(STORES[name], "service us") / 1e6 / BUSY
+    waiting = leases * WAITING * COSTS["postgres"]["memory"]["waiter's us a second"]
+    processors = (writes * cost(STORES[name], "service us") + waiting) / 1e6 / BUSY
     services = ceil(max(leases / CACHE, leases * WAITING / WAITERS, processors))
     memory = COSTS["postgres"]["memory"]
     waited = leases * WAITING / services
