@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold::core::{BootTime, Fence, Held, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::wire;
-use leasehold::{AcquireRequest, Acquired, Client, Error, Hold};
+use leasehold::{AcquireOutcome, AcquireRequest, Client, Error, Hold};
 use serde::Serialize;
 
 use crate::arguments::{self, AcquireOptions, Common};
@@ -99,8 +99,8 @@ impl Acquire {
         loop {
             let sent = Machine.boot_time();
             let held = match client.leases().acquire(request.clone()).await? {
-                Acquired::Granted(hold) => return Ok((hold, sent)),
-                Acquired::Held(held) => held,
+                AcquireOutcome::Granted(hold) => return Ok((hold, sent)),
+                AcquireOutcome::Held(held) => held,
             };
             let left = give_up.map_or(Duration::MAX, |end| end.since(Machine.boot_time()));
             if left.is_zero() {
@@ -109,7 +109,7 @@ impl Acquire {
             if !std::mem::replace(&mut is_reported, true) {
                 report_waiting(request.name.as_str(), &held);
             }
-            request.wait = left.min(client.leases().longest_wait());
+            request.wait = left.min(client.leases().max_wait());
         }
     }
 }
@@ -139,7 +139,7 @@ fn for_people(name: &str, hold: &Hold) -> String {
         format!("to release it:  leasehold release {dashes}{quoted} {fence}"),
     ];
     if let Some(last) = &grant.last {
-        let how = serde_json::to_value(wire::Ending::from(last).how).unwrap_or_default();
+        let how = serde_json::to_value(wire::LastHolderView::from(last).how).unwrap_or_default();
         let how = how.as_str().unwrap_or("ended").to_owned();
         let at = output::time_to_second(last.at);
         lines.push(format!("previous holder: {}, {how} at {at}", last.owner));

@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 use leasehold::core::{Fence, Name};
-use leasehold::{BreakRequest, Broke, wire};
+use leasehold::{BreakOutcome, BreakRequest, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::Failure;
@@ -63,21 +63,21 @@ impl Break {
         let broke = broke?;
         if common.json {
             let until = match broke {
-                Broke::Until(until) => Some(until),
-                Broke::Free | Broke::NotHeld => None,
+                BreakOutcome::Until(until) => Some(until),
+                BreakOutcome::Free | BreakOutcome::NotHeld => None,
             };
-            let broken = broke != Broke::NotHeld;
-            output::json(&wire::Broken { broken, until })?;
+            let broken = broke != BreakOutcome::NotHeld;
+            output::json(&wire::BreakResponse { broken, until })?;
             return Ok(0);
         }
         let name = &self.name;
         output::confirmation(&match broke {
-            Broke::Free => format!("broke {name}, which is free now"),
-            Broke::Until(until) => {
+            BreakOutcome::Free => format!("broke {name}, which is free now"),
+            BreakOutcome::Until(until) => {
                 let until = output::time(until);
                 format!("broke {name}, which stays taken until {until}")
             }
-            Broke::NotHeld => format!("{name} is not held: nothing was broken"),
+            BreakOutcome::NotHeld => format!("{name} is not held: nothing was broken"),
         })?;
         Ok(0)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::core::{BootTime, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{ClaimRequest, Claimed, Client, wire};
+use leasehold::{ClaimRequest, Client, NamedHold, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
@@ -90,7 +90,7 @@ impl Claim {
     }
 
     /// Returns the claimed items, and when the request was sent.
-    async fn claim(&self, client: &Client) -> leasehold::Result<(Vec<Claimed>, BootTime)> {
+    async fn claim(&self, client: &Client) -> leasehold::Result<(Vec<NamedHold>, BootTime)> {
         let give_up = Machine.boot_time() + self.wait;
         loop {
             let sent = Machine.boot_time();
@@ -105,7 +105,7 @@ impl Claim {
                     None => client.owner().clone(),
                 },
                 nonce: Nonce::new(format!("{:032x}", Machine.random()))?,
-                wait: left.min(client.leases().longest_wait()),
+                wait: left.min(client.leases().max_wait()),
             };
             let claimed = client.leases().claim(request).await?;
             if !claimed.is_empty() || Machine.boot_time() >= give_up {
@@ -115,7 +115,7 @@ impl Claim {
     }
 }
 
-fn to_wire(item: &Claimed, sent: BootTime) -> wire::NamedLease {
+fn to_wire(item: &NamedHold, sent: BootTime) -> wire::NamedLease {
     wire::NamedLease {
         name: item.name.as_str().into(),
         lease: wire::Lease::granted(&item.hold.grant, sent, item.hold.deadline),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::core::{BootTime, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireRequest, Acquired, Client, Hold, Holding, wire};
+use leasehold::{AcquireOutcome, AcquireRequest, Client, Hold, HolderKey, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
@@ -115,8 +115,8 @@ impl Gate {
             wait: Duration::ZERO,
         };
         let held = match client.leases().acquire(request).await? {
-            Acquired::Granted(hold) => return Ok(hold),
-            Acquired::Held(held) => held,
+            AcquireOutcome::Granted(hold) => return Ok(hold),
+            AcquireOutcome::Held(held) => held,
         };
         let (id, left) = (&self.id, output::span(held.retry_after));
         let message = format!("{id} is shut for another {left}: passed by {}", held.owner);
@@ -165,7 +165,7 @@ impl Gate {
         if self.no_reopen {
             return;
         }
-        let holding = Holding::Fence(hold.grant.fence);
+        let holding = HolderKey::Fence(hold.grant.fence);
         if let Err(error) = client.leases().release(&self.id, holding).await {
             output::note(&format!("{} stays shut: {error}", self.id));
         }

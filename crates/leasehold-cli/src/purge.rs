@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::engine::{Engine, Purged};
+use leasehold::engine::{Engine, PurgeProgress};
 use serde_json::json;
 
 use crate::arguments::{self, Common};
@@ -52,7 +52,7 @@ impl Purge {
             .await;
         engine.close().await;
         progress.clear();
-        let Purged { seen, deleted } = purged?;
+        let PurgeProgress { seen, deleted } = purged?;
         if common.json {
             output::json(&json!({ "seen": seen, "deleted": deleted }))?;
         } else {
@@ -78,9 +78,9 @@ impl Progress {
         Self { is_terminal }
     }
 
-    fn show(&self, so_far: Purged) {
+    fn show(&self, so_far: PurgeProgress) {
         if self.is_terminal {
-            let Purged { seen, deleted } = so_far;
+            let PurgeProgress { seen, deleted } = so_far;
             output::rewrite(&format!("leasehold: {}…", summary(seen, deleted)));
         }
     }

@@ -69,7 +69,7 @@ impl Put {
         store::close(&client).await;
         put.map_err(|error| Failure::of(&self.name, error))?;
         if common.json {
-            output::json(&wire::Stored { stored: true })?;
+            output::json(&wire::PutResponse { stored: true })?;
         } else {
             output::confirmation(&format!("stored {} in state {}", self.name, self.state))?;
         }

@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 use leasehold::core::{Fence, Name, Nonce};
-use leasehold::{Holding, wire};
+use leasehold::{HolderKey, wire};
 
 use crate::arguments::{self, Common};
 use crate::exit::Failure;
@@ -39,7 +39,7 @@ impl Release {
         store::close(&client).await;
         let released = released?;
         if common.json {
-            output::json(&wire::Released { released })?;
+            output::json(&wire::ReleaseResponse { released })?;
         } else if released {
             output::confirmation(&format!("released {}", self.name))?;
         } else {
@@ -53,9 +53,9 @@ impl Release {
 }
 
 /// Returns how the caller identifies its lease: by fence, or else by nonce.
-pub(crate) fn holding(fence: Option<Fence>, nonce: Option<&str>) -> Result<Holding, Failure> {
+pub(crate) fn holding(fence: Option<Fence>, nonce: Option<&str>) -> Result<HolderKey, Failure> {
     match (fence, nonce) {
-        (Some(fence), _) => Ok(Holding::Fence(fence)),
-        (None, nonce) => Ok(Holding::Nonce(Nonce::new(nonce.unwrap_or_default())?)),
+        (Some(fence), _) => Ok(HolderKey::Fence(fence)),
+        (None, nonce) => Ok(HolderKey::Nonce(Nonce::new(nonce.unwrap_or_default())?)),
     }
 }

@@ -31,7 +31,7 @@ impl Remove {
         store::close(&client).await;
         removed.map_err(|error| Failure::of(&self.name, error))?;
         if common.json {
-            output::json(&wire::Removed { removed: true })?;
+            output::json(&wire::RemoveResponse { removed: true })?;
         } else {
             output::confirmation(&format!("removed {}", self.name))?;
         }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use leasehold::core::Name;
-use leasehold::wire::{HolderView, LockView, Sharing};
+use leasehold::wire::{HolderView, LockView, ModeKind};
 use serde_json::json;
 
 use crate::arguments::{self, Common};
@@ -106,9 +106,9 @@ fn gate_for_people(gate: &LockView) -> String {
 
 fn holder(holder: &HolderView) -> String {
     let mode = match (holder.mode, holder.limit) {
-        (Sharing::Exclusive, _) => String::new(),
-        (Sharing::Shared, None) => ", shared".to_owned(),
-        (Sharing::Shared, Some(limit)) => format!(", shared by at most {limit}"),
+        (ModeKind::Exclusive, _) => String::new(),
+        (ModeKind::Shared, None) => ", shared".to_owned(),
+        (ModeKind::Shared, Some(limit)) => format!(", shared by at most {limit}"),
     };
     let since = output::time_to_second(holder.acquire_time);
     let left = left(holder);

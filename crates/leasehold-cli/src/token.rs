@@ -150,7 +150,7 @@ fn list(tokens: &[TokenEntry], json: bool) -> Result<(), Failure> {
     let mut rows = vec![["ID", "PRINCIPAL", "CREATED", "EXPIRES", "SCOPES"].map(str::to_owned)];
     rows.extend(tokens.iter().map(|token| {
         let expires = match token.expires {
-            Some(expires) if token.is_over(Timestamp::now()) => format!("{expires} (expired)"),
+            Some(expires) if token.is_expired(Timestamp::now()) => format!("{expires} (expired)"),
             Some(expires) => expires.to_string(),
             None => "-".to_owned(),
         };
@@ -173,7 +173,7 @@ fn to_json(entry: &TokenEntry) -> Value {
         "scopes": scopes(entry),
         "created": entry.created.to_string(),
         "expires": entry.expires.map(|expires| expires.to_string()),
-        "expired": entry.is_over(Timestamp::now()),
+        "expired": entry.is_expired(Timestamp::now()),
     })
 }
 

@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args};
 use leasehold::core::{Fence, Name};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{UpdateRequest, Updated, wire};
+use leasehold::{UpdateOutcome, UpdateRequest, wire};
 use serde_json::json;
 
 use crate::arguments::{self, Common};
@@ -57,19 +57,19 @@ impl Update {
         let updated = client.leases().update(request).await;
         store::close(&client).await;
         match updated? {
-            Updated::Renewed(renewed) if common.json => {
+            UpdateOutcome::Renewed(renewed) if common.json => {
                 let lease = wire::Lease::renewed(&renewed.renewal, sent, renewed.deadline);
                 output::json(&lease)?;
             }
-            Updated::Renewed(renewed) => {
+            UpdateOutcome::Renewed(renewed) => {
                 let until = output::time(renewed.renewal.expires_at);
                 output::confirmation(&format!(
                     "updated {}, and renewed it until {until}",
                     self.name
                 ))?;
             }
-            Updated::Completed if common.json => output::json(&json!({ "released": true }))?,
-            Updated::Completed => {
+            UpdateOutcome::Completed if common.json => output::json(&json!({ "released": true }))?,
+            UpdateOutcome::Completed => {
                 output::confirmation(&format!("updated and released {}", self.name))?
             }
         }

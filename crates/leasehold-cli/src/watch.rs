@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold::engine::{Engine, Happened, Missed};
-use leasehold::wire::{EventKind, Told};
+use leasehold::engine::{Engine, EngineEvent, EventsMissed};
+use leasehold::wire::{EventKind, EventMessage};
 use leasehold::{Error, Remote};
 
 use crate::arguments::{self, Common};
@@ -78,7 +78,7 @@ impl Watch {
     /// Prints the events that an engine of this process observes on a database.
     async fn watch_engine(&self, engine: &Engine, json: bool) -> Result<(), Failure> {
         let mut events = engine.subscribe();
-        engine.look_over(&self.prefix, true).await?;
+        engine.scan_for_changes(&self.prefix, true).await?;
         let mut polls = tokio::time::interval(self.every.max(Duration::from_millis(1)));
         polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -93,8 +93,8 @@ impl Watch {
                         }
                     }
                 },
-                _ = polls.tick(), if !engine.is_hinted() => {
-                    if let Err(error) = engine.look_over(&self.prefix, false).await {
+                _ = polls.tick(), if !engine.has_change_hints() => {
+                    if let Err(error) = engine.scan_for_changes(&self.prefix, false).await {
                         output::note(&format!("{error}; retrying"));
                     }
                 }
@@ -103,26 +103,26 @@ impl Watch {
     }
 
     /// Converts an event for printing; `None` if its name does not have the prefix.
-    fn to_wire(&self, happened: Result<Happened, Missed>) -> Option<Told> {
+    fn to_wire(&self, happened: Result<EngineEvent, EventsMissed>) -> Option<EventMessage> {
         match happened {
-            Err(Missed) => Some(Told::missed()),
-            Ok(Happened { name, event, at }) => name
+            Err(EventsMissed) => Some(EventMessage::missed()),
+            Ok(EngineEvent { name, event, at }) => name
                 .as_str()
                 .starts_with(&self.prefix)
-                .then(|| Told::new(&name, &event, at)),
+                .then(|| EventMessage::new(&name, &event, at)),
         }
     }
 }
 
 /// Prints an event. Returns whether the reader still has the pipe open.
-fn print(event: &Told, json: bool) -> Result<bool, Failure> {
+fn print(event: &EventMessage, json: bool) -> Result<bool, Failure> {
     if json {
         return output::line(
             &serde_json::to_string(event)
                 .map_err(|error| Failure::system("cannot encode the event as JSON", error))?,
         );
     }
-    if event.event == EventKind::Missed {
+    if event.event == EventKind::EventsMissed {
         output::note("some events were missed: run `leasehold list` for the present state");
         return Ok(true);
     }
@@ -130,7 +130,7 @@ fn print(event: &Told, json: bool) -> Result<bool, Failure> {
 }
 
 /// Formats an event as one line: time, event, name, owner and fence, ttl, state.
-fn for_people(event: &Told) -> String {
+fn for_people(event: &EventMessage) -> String {
     let time = event.time.map(output::time_to_second).unwrap_or_default();
     let mut line = format!("{time}  {:<9}  ", event.event.as_str());
     if event.kind.as_deref() == Some("gate") {
@@ -167,7 +167,7 @@ mod tests {
             since: None,
             how: Some(EndReason::Expired),
         };
-        let line = |name: &Name, event: &Event| for_people(&Told::new(name, event, at));
+        let line = |name: &Name, event: &Event| for_people(&EventMessage::new(name, event, at));
         assert_eq!(
             line(&Name::lock("job").unwrap(), &ended),
             "2023-11-14T22:13:20Z  expired    job  web-1  7"

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
-    AcquireRequest, Acquired, ClaimRequest, Claimed, Holding, Leases, PutRequest, Remote,
+    AcquireOutcome, AcquireRequest, ClaimRequest, HolderKey, Leases, NamedHold, PutRequest, Remote,
 };
 use leasehold_testbed::wall_clock_off_by;
 use support::{Folder, Service};
@@ -36,14 +36,14 @@ fn start_clients(service: &Service, number: usize, turns: &mpsc::UnboundedSender
                     wait: LONG,
                 };
                 let fence = match remote.acquire(request).await.expect("the service answers") {
-                    Acquired::Granted(hold) => hold.grant.fence,
-                    Acquired::Held(held) => panic!("waited for ten minutes: {held:?}"),
+                    AcquireOutcome::Granted(hold) => hold.grant.fence,
+                    AcquireOutcome::Held(held) => panic!("waited for ten minutes: {held:?}"),
                 };
                 if turns.send((fence, number)).is_err() {
                     return;
                 }
                 remote
-                    .release(&name, Holding::Fence(fence))
+                    .release(&name, HolderKey::Fence(fence))
                     .await
                     .expect("the service answers");
             }
@@ -81,7 +81,7 @@ fn service_off_by(store: &Path, off: &str) -> Service {
     Service::start_with(store, environment)
 }
 
-async fn acquire(remote: &Remote, nonce: &str, wait: Duration) -> Acquired {
+async fn acquire(remote: &Remote, nonce: &str, wait: Duration) -> AcquireOutcome {
     let request = AcquireRequest {
         name: Name::lock("job").expect("the name is valid"),
         nonce: Nonce::new(nonce).expect("short"),
@@ -103,7 +103,7 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
         let services = offs.map(|off| service_off_by(&store, off));
         let [one, other] =
             [0, 1].map(|at| Remote::connect(&services[at].url).expect("the URL is valid"));
-        let Acquired::Granted(first) = acquire(&one, "one", LONG).await else {
+        let AcquireOutcome::Granted(first) = acquire(&one, "one", LONG).await else {
             panic!("the lease was free")
         };
         assert!(
@@ -113,10 +113,12 @@ async fn services_whose_wall_clocks_are_hours_apart_exclude_each_other() {
         );
         match acquire(&other, "other", Duration::ZERO).await {
             // The ttl and the uncertainty of the clock, not an hour.
-            Acquired::Held(held) => assert!(held.retry_after < Duration::from_secs(3), "{held:?}"),
+            AcquireOutcome::Held(held) => {
+                assert!(held.retry_after < Duration::from_secs(3), "{held:?}")
+            }
             granted => panic!("two holders overlapped: {granted:?}"),
         }
-        let Acquired::Granted(second) = acquire(&other, "other", LONG).await else {
+        let AcquireOutcome::Granted(second) = acquire(&other, "other", LONG).await else {
             panic!("the lease has expired")
         };
         assert!(
@@ -138,7 +140,7 @@ fn simulate_reboot(store: &Path) {
 /// The ttl of items: shorter than the two minutes by which the wall clock is off, and short enough to wait for it twice.
 const ITEM_TTL: Duration = Duration::from_secs(4);
 
-async fn claim(remote: &Remote) -> Vec<Claimed> {
+async fn claim(remote: &Remote) -> Vec<NamedHold> {
     let request = ClaimRequest {
         state: "REQUESTED".into(),
         prefix: String::new(),
@@ -171,7 +173,7 @@ async fn assert_holders_outlive_a_reboot(off: &str) {
         .map(|item| (item.name, item.hold.deadline))
         .collect();
     assert_eq!(leased.len(), 10);
-    let Acquired::Granted(job) = acquire(&remote, "holder", Duration::ZERO).await else {
+    let AcquireOutcome::Granted(job) = acquire(&remote, "holder", Duration::ZERO).await else {
         panic!("the lease was free")
     };
     drop(service);
@@ -198,11 +200,11 @@ async fn assert_holders_outlive_a_reboot(off: &str) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     match acquiring.await.expect("no panic") {
-        (Acquired::Granted(acquired), at) => {
+        (AcquireOutcome::Granted(acquired), at) => {
             assert!(at > job.deadline, "{off}: granted at {at}");
             assert!(acquired.grant.fence > job.grant.fence);
         }
-        (Acquired::Held(held), _) => panic!("{off}: {held:?}"),
+        (AcquireOutcome::Held(held), _) => panic!("{off}: {held:?}"),
     }
 }
 

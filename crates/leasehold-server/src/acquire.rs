@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::{Acquire, BootTime, Fence, Hash, Mode, Name, Operation, Outcome, limits};
-use leasehold::engine::{Patience, Reply, Several};
+use leasehold::engine::{AcquireAllReply, Reply, WaitLimit};
 use leasehold::wire::{Lease, NamedLease, NamedLeases, Names, Problem};
 use leasehold::{AcquireAllRequest, Error, Result, json_bytes};
 
@@ -12,10 +12,10 @@ use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::audit::{Change, Entry};
 use crate::body;
-use crate::budget::{BudgetPermit, UNCOUNTED_BYTES, too_many_answers};
+use crate::budget::{BudgetPermit, MAX_UNRESERVED_BYTES, too_many_answers};
 use crate::connections::ClientAddress;
 use crate::query::Query;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route;
 use crate::service::{Call, Service, rejection_of};
 
@@ -23,9 +23,9 @@ use crate::service::{Call, Service, rejection_of};
 const NAMES_BYTES: usize = 1024 * 1024;
 
 impl Service {
-    pub(crate) async fn acquire(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
+    pub(crate) async fn acquire(&self, call: Call<'_>, name: &Name) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&[
+        query.allow_only(&[
             "name", "nonce", "ttl", "wait", "owner", "mode", "limit", "fence",
         ])?;
         let ttl = query.duration("ttl")?.unwrap_or(self.config.default_ttl);
@@ -42,9 +42,9 @@ impl Service {
     }
 
     /// Passes a gate, whose ttl is the period. Callers within the period learn when to retry.
-    pub(crate) async fn pass(&self, call: Call<'_>, gate: &Name) -> Result<Answer, Refused> {
+    pub(crate) async fn pass(&self, call: Call<'_>, gate: &Name) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&["name", "every", "nonce", "owner", "wait"])?;
+        query.allow_only(&["name", "every", "nonce", "owner", "wait"])?;
         let every = query
             .duration("every")?
             .ok_or_else(|| Error::invalid("the period is missing: give it as in `every=60s`"))?;
@@ -61,9 +61,9 @@ impl Service {
         &self,
         call: Call<'_>,
         names: Vec<Name>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&["name", "nonce", "ttl", "wait", "owner"])?;
+        query.allow_only(&["name", "nonce", "ttl", "wait", "owner"])?;
         let mut request = AcquireAllRequest {
             names,
             nonce: call.required_nonce()?,
@@ -101,7 +101,7 @@ impl Service {
             .await?;
         self.record_wait(call.arrival, wait).await;
         match outcome {
-            Ok(Several::Granted(granted)) => {
+            Ok(AcquireAllReply::Granted(granted)) => {
                 let permit = match self.reserve_answer(call.client_address, &granted) {
                     Ok(permit) => permit,
                     Err(refused) => return Err(record_undelivered(entry, refused)?),
@@ -111,7 +111,7 @@ impl Service {
                 let answer = answer::with_replies(granted, &NamedLeases { leases });
                 Ok(answer.with_permit(permit))
             }
-            Ok(Several::Held(name, held)) => {
+            Ok(AcquireAllReply::Held(name, held)) => {
                 let error = Error::Held(held);
                 entry.fail(&error)?;
                 Err(Problem::from(&error).about(&name).into())
@@ -128,13 +128,13 @@ impl Service {
         &self,
         address: ClientAddress,
         granted: &[(Name, Reply)],
-    ) -> Result<Option<BudgetPermit>, Refused> {
+    ) -> Result<Option<BudgetPermit>, Rejection> {
         let bytes = granted.iter().map(|(_, reply)| match reply.outcome() {
             Outcome::Granted(grant) => json_bytes(&grant.body),
             _ => 0,
         });
         let bytes: usize = bytes.sum();
-        if bytes <= UNCOUNTED_BYTES {
+        if bytes <= MAX_UNRESERVED_BYTES {
             return Ok(None);
         }
         let permit = self.answers.try_reserve(address, bytes);
@@ -146,8 +146,8 @@ impl Service {
         call: Call<'_>,
         name: &Name,
         acquire: Acquire,
-    ) -> Result<(BootTime, Reply), Refused> {
-        let wait_limit = Patience {
+    ) -> Result<(BootTime, Reply), Rejection> {
+        let wait_limit = WaitLimit {
             wait: call.query.wait()?,
             within: None,
         };
@@ -203,7 +203,7 @@ pub(crate) fn granted_leases(arrival: BootTime, granted: &[(Name, Reply)]) -> Ve
 }
 
 /// Records that grants are released because their answer is refused.
-pub(crate) fn record_undelivered(entry: Entry, refused: Refused) -> Result<Refused> {
+pub(crate) fn record_undelivered(entry: Entry, refused: Rejection) -> Result<Rejection> {
     entry.fail(&Error::Unavailable(refused.document().detail.to_string()))?;
     Ok(refused)
 }

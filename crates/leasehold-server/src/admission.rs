@@ -1,9 +1,9 @@
 //! Admission of requests: identifies the caller, checks its rights, and applies its limits.
 
-use crate::access::caller::{Caller, Need};
-use crate::access::meter::Waiting;
+use crate::access::caller::{Caller, Requirement};
+use crate::access::meter::WaitPermit;
 use crate::origin;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route::Route;
 use crate::service::{Call, Head, Peer, Service};
 
@@ -14,18 +14,23 @@ impl Service {
         head: Head<'_>,
         peer: &Peer,
         route: &Route,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<Caller, Rejection> {
         origin::check(head.method, head.headers)?;
         match &self.config.access {
-            Some(access) if !matches!(route.need(), Need::Nothing) => {
+            Some(access) if !matches!(route.requirement(), Requirement::Public) => {
                 access.identify(head.headers, self.session(head.headers), peer)
             }
-            _ => Ok(Caller::anybody(peer)),
+            _ => Ok(Caller::anonymous(peer)),
         }
     }
 
     /// Counts an invalid request against its caller's rate, if the caller is known. Returns why the request is refused.
-    pub(crate) fn count_invalid(&self, head: Head<'_>, peer: &Peer, refused: Refused) -> Refused {
+    pub(crate) fn count_invalid(
+        &self,
+        head: Head<'_>,
+        peer: &Peer,
+        refused: Rejection,
+    ) -> Rejection {
         let Some(access) = &self.config.access else {
             return refused;
         };
@@ -46,12 +51,12 @@ impl Service {
         &self,
         route: &Route,
         call: &Call<'_>,
-    ) -> Result<Option<Waiting>, Refused> {
+    ) -> Result<Option<WaitPermit>, Rejection> {
         let Call { caller, query, .. } = call;
-        if caller.is_anybody() {
+        if caller.is_anonymous() {
             return Ok(None);
         }
-        route.need().check(caller)?;
+        route.requirement().check(caller)?;
         match query.has("wait") {
             true => caller.wait(&self.config.limits),
             false => Ok(None),

@@ -16,13 +16,13 @@ use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use leasehold::core::{BootTime, Name, Outcome};
-use leasehold::engine::{Called, Reply};
-use leasehold::wire::{Problem, Trouble};
+use leasehold::engine::{CallTimes, Reply};
+use leasehold::wire::{Problem, ProblemType};
 use serde::Serialize;
 
 use crate::budget::BudgetPermit;
 use crate::events::Stream;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// The body of an answer.
 pub(crate) struct AnswerBody {
@@ -41,9 +41,9 @@ pub(crate) struct AnswerBody {
 
 impl AnswerBody {
     /// Returns when the store was called for this answer, from the first call to the last.
-    pub(crate) fn called(&self) -> Option<Called> {
-        let calls = self.replies().filter_map(|(_, reply)| reply.called());
-        calls.reduce(|one, other| Called {
+    pub(crate) fn call_times(&self) -> Option<CallTimes> {
+        let calls = self.replies().filter_map(|(_, reply)| reply.call_times());
+        calls.reduce(|one, other| CallTimes {
             sent: one.sent.min(other.sent),
             received: one.received.max(other.received),
         })
@@ -81,7 +81,7 @@ impl AnswerBody {
         self.permit.is_some()
     }
 
-    pub(crate) fn set_reserved(&mut self, permit: BudgetPermit) {
+    pub(crate) fn set_permit(&mut self, permit: BudgetPermit) {
         self.permit = Some(permit);
     }
 
@@ -344,16 +344,16 @@ pub(crate) fn text(content_type: &'static str, text: impl Into<Cow<'static, str>
 }
 
 /// Returns an answer that streams events until the client disconnects.
-pub(crate) fn streaming(stream: Stream) -> Answer {
+pub(crate) fn event_stream(stream: Stream) -> Answer {
     let mut answer = Answer::new(Cow::default(), "text/event-stream");
     answer.body.stream = Some(Box::new(stream));
     answer
 }
 
 /// Returns the problem document of a refused request.
-pub(crate) fn problem(refused: &Refused) -> Answer {
+pub(crate) fn problem(refused: &Rejection) -> Answer {
     let mut answer = problem_document(&refused.document());
-    if let Refused::Method(allow) = refused {
+    if let Rejection::Method(allow) = refused {
         let allow = HeaderValue::from_static(allow);
         answer.headers.push((ALLOW, allow));
     }
@@ -363,11 +363,11 @@ pub(crate) fn problem(refused: &Refused) -> Answer {
 fn problem_document(problem: &Problem) -> Answer {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = json(status, PROBLEM_JSON, problem);
-    let retry_after = match problem.trouble {
-        Trouble::StoreUnavailable => Some(1),
+    let retry_after = match problem.problem_type {
+        ProblemType::StoreUnavailable => Some(1),
         _ => problem.retry_after.map(|millis| millis.div_ceil(1_000)),
     };
-    if problem.trouble == Trouble::Unauthorized {
+    if problem.problem_type == ProblemType::Unauthorized {
         let bearer = HeaderValue::from_static("Bearer");
         answer.headers.push((WWW_AUTHENTICATE, bearer));
     }
@@ -393,7 +393,7 @@ pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
 mod tests {
     use http_body_util::BodyExt as _;
     use leasehold::core::{Acquire, Fence, Hash, Mode, Operation};
-    use leasehold::engine::{Engine, Patience};
+    use leasehold::engine::{Engine, WaitLimit};
     use leasehold::store;
 
     use super::*;
@@ -411,7 +411,7 @@ mod tests {
         });
         let mut replies = Vec::new();
         for name in names {
-            let reply = engine.perform(name, acquire.clone(), Patience::NONE).await;
+            let reply = engine.perform(name, acquire.clone(), WaitLimit::NONE).await;
             replies.push((name.clone(), reply.unwrap()));
         }
         with_replies(replies, &"granted")

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, limits};
-use leasehold::wire::{MAX_REQUESTS, Requests, Single};
-use leasehold::{Error, Result, side_by_side};
+use leasehold::wire::{MAX_REQUESTS, Requests, SingleRequest};
+use leasehold::{Error, Result, join_all};
 use tokio::sync::Notify;
 
 use crate::access::caller::Caller;
@@ -16,9 +16,9 @@ use crate::body::{self, Body};
 use crate::budget::{AnswerBudget, BudgetPermit, Share, too_many_answers};
 use crate::connections::ClientAddress;
 use crate::http1;
-use crate::metrics::Asked;
+use crate::metrics::RequestKind;
 use crate::query::Query;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route::Route;
 use crate::service::{self, Call, Service};
 
@@ -36,7 +36,7 @@ const MAX_VIEW_BYTES: usize = 4 * MAX_LEASE_BYTES;
 
 /// One request of a batch.
 struct BatchItem<'a> {
-    request: Single<'a>,
+    request: SingleRequest<'a>,
     caller: &'a Caller,
     headers: &'a HeaderMap,
     client_address: ClientAddress,
@@ -46,8 +46,8 @@ struct BatchItem<'a> {
 
 impl Service {
     /// Answers a batch of requests concurrently, each as if it was sent separately.
-    pub(crate) async fn answer_batch(&self, call: Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) async fn answer_batch(&self, call: Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         let text = call
             .body
             .read_text(REQUESTS_BYTES, self.config.body_timeout)
@@ -73,14 +73,14 @@ impl Service {
                 budget: &budget,
             })
         });
-        let answers = side_by_side(answers).await;
+        let answers = join_all(answers).await;
         Ok(answer::batch(self.withhold_revoked(&call.caller, answers)))
     }
 
     async fn answer_item(&self, item: BatchItem<'_>) -> Answer {
-        let (mut kind, arrival) = (Asked::Other, item.arrival);
+        let (mut kind, arrival) = (RequestKind::Other, item.arrival);
         let answer = self.dispatch_item(item, &mut kind).await;
-        let problem_type = answer.as_ref().err().map(Refused::problem_type);
+        let problem_type = answer.as_ref().err().map(Rejection::problem_type);
         let elapsed = self.engine.host().boot_time().since(arrival);
         self.metrics.answered(kind, problem_type, elapsed);
         answer.unwrap_or_else(|refused| answer::problem(&refused))
@@ -89,10 +89,10 @@ impl Service {
     async fn dispatch_item(
         &self,
         item: BatchItem<'_>,
-        kind: &mut Asked,
-    ) -> Result<Answer, Refused> {
+        kind: &mut RequestKind,
+    ) -> Result<Answer, Rejection> {
         item.caller.count(&self.config.limits)?;
-        let Single {
+        let SingleRequest {
             method,
             target,
             body,
@@ -106,7 +106,7 @@ impl Service {
             .map_err(|_| Error::invalid("the method is invalid: give one such as `POST`"))?;
         let query = Query::parse(query)?;
         let route = Route::find(&method, path, &query)?;
-        *kind = Asked::from(&route);
+        *kind = RequestKind::from(&route);
         if !route.has_single_name() {
             return Err(not_batchable());
         }
@@ -121,11 +121,11 @@ impl Service {
             caller: item.caller.clone(),
             headers: item.headers,
             client_address: item.client_address,
-            body: Body::Here(body.into_owned().into_bytes()),
+            body: Body::Buffered(body.into_owned().into_bytes()),
             arrival: item.arrival,
         };
         let bytes = max_answer_bytes(&route);
-        let witness = self.witness(&route, &call.caller);
+        let refusal_recorder = self.refusal_recorder(&route, &call.caller);
         let answer = match bytes {
             0 => self.authorize_and_perform(route, call).await,
             // Before the request is performed: an operation that was performed must be answered.
@@ -136,7 +136,7 @@ impl Service {
                 Err(refused) => Err(refused),
             },
         };
-        service::record_refusal(witness, &answer);
+        service::record_refusal(refusal_recorder, &answer);
         answer
     }
 }
@@ -190,7 +190,7 @@ impl<'a> BatchBudget<'a> {
     }
 
     /// Reserves bytes as soon as there are enough. Fails if there will not be.
-    async fn reserve(&'a self, bytes: usize) -> Result<BatchReservation<'a>, Refused> {
+    async fn reserve(&'a self, bytes: usize) -> Result<BatchReservation<'a>, Rejection> {
         loop {
             let mut released = pin!(self.released.notified());
             released.as_mut().enable();
@@ -216,7 +216,7 @@ impl<'a> BatchBudget<'a> {
         Ok(reservation)
     }
 
-    async fn permit(&self, bytes: usize) -> Result<BudgetPermit, Refused> {
+    async fn permit(&self, bytes: usize) -> Result<BudgetPermit, Rejection> {
         self.answers.reserve_from(&self.share, bytes).await
     }
 
@@ -242,12 +242,12 @@ impl BatchBudgetState {
 
 impl BatchReservation<'_> {
     /// Shrinks the reservation to the size of the answer, which then owns it.
-    fn complete(mut self, answer: Result<Answer, Refused>) -> Result<Answer, Refused> {
+    fn complete(mut self, answer: Result<Answer, Rejection>) -> Result<Answer, Rejection> {
         let mut answer = answer?;
         let length = answer.body.length();
         if let Some(mut permit) = self.permit.take() {
             permit.shrink_to(length);
-            answer.body.set_reserved(permit);
+            answer.body.set_permit(permit);
         }
         self.bytes = self.bytes.saturating_sub(length);
         Ok(answer)
@@ -265,7 +265,7 @@ impl Drop for BatchReservation<'_> {
 }
 
 /// Returns the refusal of a request that is not about a single name: a batch of their answers could be too large.
-pub(crate) fn not_batchable() -> Refused {
+pub(crate) fn not_batchable() -> Rejection {
     Error::invalid("a batch takes only requests about a single name: send this one by itself")
         .into()
 }

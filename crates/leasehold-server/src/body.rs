@@ -6,11 +6,11 @@ use std::time::Duration;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use leasehold::Error;
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use serde::Deserialize;
 
 use crate::connections::ConnectionSlot;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// How much of a body beyond its limit is read and discarded, so that a client that is still sending gets the answer.
 const MAX_DISCARDED: usize = 1024 * 1024;
@@ -18,23 +18,23 @@ const MAX_DISCARDED: usize = 1024 * 1024;
 /// The body of a request.
 pub(crate) enum Body {
     /// Not read yet. Its connection counts as busy when it has been read.
-    Coming(Incoming, Arc<ConnectionSlot>),
+    Unread(Incoming, Arc<ConnectionSlot>),
     /// Read completely.
-    Here(Vec<u8>),
+    Buffered(Vec<u8>),
 }
 
 impl Body {
     /// Reads the whole body of at most `limit` bytes.
-    pub(crate) async fn read(self, limit: usize, timeout: Duration) -> Result<Vec<u8>, Refused> {
+    pub(crate) async fn read(self, limit: usize, timeout: Duration) -> Result<Vec<u8>, Rejection> {
         match self {
-            Self::Here(bytes) if bytes.len() <= limit => Ok(bytes),
-            Self::Here(_) => Err(too_large(limit)),
-            Self::Coming(body, slot) => {
+            Self::Buffered(bytes) if bytes.len() <= limit => Ok(bytes),
+            Self::Buffered(_) => Err(too_large(limit)),
+            Self::Unread(body, slot) => {
                 let bytes = Box::pin(tokio::time::timeout(timeout, collect(body, limit)))
                     .await
                     .unwrap_or_else(|_| {
-                        Err(Refused::new(
-                            Trouble::RequestTimeout,
+                        Err(Rejection::new(
+                            ProblemType::RequestTimeout,
                             "the request's body did not arrive in time: send the request again",
                         ))
                     })?;
@@ -49,7 +49,7 @@ impl Body {
         self,
         limit: usize,
         timeout: Duration,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, Rejection> {
         let bytes = self.read(limit, timeout).await?;
         String::from_utf8(bytes).map_err(|_| {
             Error::invalid("the request's body is not UTF-8: encode it as UTF-8").into()
@@ -57,7 +57,7 @@ impl Body {
     }
 }
 
-async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
+async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Rejection> {
     let mut bytes = Vec::new();
     let mut total = 0;
     while let Some(frame) = body.frame().await {
@@ -80,9 +80,9 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Vec<u8>, Refused> {
     Ok(bytes)
 }
 
-fn too_large(limit: usize) -> Refused {
+fn too_large(limit: usize) -> Rejection {
     let detail = format!("the request's body is too large: send at most {limit} bytes");
-    Refused::new(Trouble::TooLarge, detail)
+    Rejection::new(ProblemType::TooLarge, detail)
 }
 
 /// Parses a body as JSON.

@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connections::{ClientAddress, ConnectionLimits};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// The maximum size of a page or a claim, unless a single record is larger.
 pub(crate) const PAGE_BYTES: usize = 1024 * 1024;
 /// The maximum size of answers that need no reservation.
-pub(crate) const UNCOUNTED_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_UNRESERVED_BYTES: usize = 16 * 1024;
 /// How long an answer waits for its reservation.
 const RESERVATION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of one semaphore permit.
@@ -55,7 +55,7 @@ impl AnswerBudget {
         &self,
         address: ClientAddress,
         bytes: usize,
-    ) -> Result<BudgetPermit, Refused> {
+    ) -> Result<BudgetPermit, Rejection> {
         let share = self.waiting_pool.share_of(address);
         self.reserve_from(&share, bytes).await
     }
@@ -65,7 +65,7 @@ impl AnswerBudget {
         &self,
         share: &Share,
         bytes: usize,
-    ) -> Result<BudgetPermit, Refused> {
+    ) -> Result<BudgetPermit, Rejection> {
         if let Some(permit) = self.waiting_pool.try_acquire(share, bytes) {
             return Ok(permit);
         }
@@ -98,9 +98,9 @@ impl AnswerBudget {
 }
 
 /// Returns the refusal of an answer that exceeds the budget.
-pub(crate) fn too_many_answers() -> Refused {
+pub(crate) fn too_many_answers() -> Rejection {
     let mut problem = Problem::new(
-        Trouble::TooManyRequests,
+        ProblemType::TooManyRequests,
         "too many large answers are in progress: retry later, or request less at a time",
     );
     problem.retry_after = Some(1_000);

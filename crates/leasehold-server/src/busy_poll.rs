@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::awake::{Worth, may_look};
+use leasehold::spin::{AdaptiveSpin, can_spin};
 use tokio::sync::Notify;
 
 /// How long to poll for another request.
@@ -18,7 +18,7 @@ const POLL_TIME: Duration = Duration::from_micros(100);
 pub(crate) struct BusyPoll {
     requests: AtomicU64,
     is_sleeping: AtomicBool,
-    adaptive: Worth,
+    adaptive: AdaptiveSpin,
     wake: Notify,
 }
 
@@ -31,7 +31,7 @@ impl BusyPoll {
     /// Starts polling after an answer, unless polling has found nothing recently.
     pub(crate) fn request_answered(&self) {
         if self.is_sleeping.load(Ordering::Relaxed)
-            && self.adaptive.a_try()
+            && self.adaptive.should_spin()
             && self.is_sleeping.swap(false, Ordering::Relaxed)
         {
             self.wake.notify_one();
@@ -41,11 +41,11 @@ impl BusyPoll {
     /// Polls after answers while this future runs, unless `is_processor_needed` for other work. Does nothing on a runtime with
     /// several threads, where another thread may sleep instead.
     pub(crate) async fn run(self: Arc<Self>, is_processor_needed: impl Fn() -> bool) {
-        while may_look() {
+        while can_spin() {
             self.is_sleeping.store(true, Ordering::Relaxed);
             self.wake.notified().await;
             let found = self.poll(&is_processor_needed).await;
-            self.adaptive.turned_out(found);
+            self.adaptive.record(found);
         }
     }
 

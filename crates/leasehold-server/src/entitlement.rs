@@ -8,7 +8,7 @@ use std::pin::pin;
 use crate::access::Right;
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::Service;
 
 impl Service {
@@ -17,10 +17,15 @@ impl Service {
     pub(crate) async fn while_entitled<T>(
         &self,
         caller: &Caller,
-        check: impl Fn(&Caller) -> Result<(), Refused>,
+        check: impl Fn(&Caller) -> Result<(), Rejection>,
         waiting: impl Future<Output = T>,
-    ) -> Result<T, Refused> {
-        let Some(access) = self.config.access.as_ref().filter(|_| !caller.is_anybody()) else {
+    ) -> Result<T, Rejection> {
+        let Some(access) = self
+            .config
+            .access
+            .as_ref()
+            .filter(|_| !caller.is_anonymous())
+        else {
             return Ok(waiting.await);
         };
         let mut caller = caller.clone();
@@ -28,7 +33,7 @@ impl Service {
         loop {
             tokio::select! {
                 biased;
-                () = caller.over() => {}
+                () = caller.ended() => {}
                 value = waiting.as_mut() => return Ok(value),
             }
             caller = access.renew(&caller)?;
@@ -52,8 +57,8 @@ impl Service {
 
     /// Refuses an answer with a grant to which the caller no longer has a right. Answers about other changes pass, because only
     /// a grant can be undone.
-    pub(crate) fn check_delivery(&self, caller: &Caller, answer: &Answer) -> Result<(), Refused> {
-        if !caller.is_over() {
+    pub(crate) fn check_delivery(&self, caller: &Caller, answer: &Answer) -> Result<(), Rejection> {
+        if !caller.has_ended() {
             return Ok(());
         }
         let mut granted = answer.body.granted().peekable();

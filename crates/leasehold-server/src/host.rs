@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::http::request::Parts;
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Version, header};
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
 use crate::Config;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// The host that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl AllowedHosts {
     }
 
     /// Refuses a request that does not name exactly one valid and allowed host.
-    pub(crate) fn check(&self, host: Host<'_>) -> Result<(), Refused> {
-        let invalid = |why: &'static str| Err(Refused::new(Trouble::BadRequest, why));
+    pub(crate) fn check(&self, host: Host<'_>) -> Result<(), Rejection> {
+        let invalid = |why: &'static str| Err(Rejection::new(ProblemType::BadRequest, why));
         let host = match host {
             Host::Named(host) => host,
             Host::NotRequired => return Ok(()),
@@ -92,8 +92,8 @@ impl AllowedHosts {
         match self {
             Self::Any => Ok(()),
             Self::Loopback(names) if is_allowed(authority.host(), names) => Ok(()),
-            Self::Loopback(_) => Err(Refused::new(
-                Trouble::Denied,
+            Self::Loopback(_) => Err(Rejection::new(
+                ProblemType::Denied,
                 format!(
                     "requests for the host `{}` are refused: use `localhost`, or start the service with `--allow-host {0}`",
                     authority.host()

@@ -1,8 +1,8 @@
 //! Handlers that put, remove and claim work items.
 
 use leasehold::core::{Name, Operation, Outcome, Put, limits};
-use leasehold::engine::Patience;
-use leasehold::wire::{Items, Removed, Stored};
+use leasehold::engine::WaitLimit;
+use leasehold::wire::{Items, PutResponse, RemoveResponse};
 use leasehold::{ClaimRequest, Error, Result};
 
 use crate::access::Right;
@@ -10,15 +10,15 @@ use crate::access::caller::Caller;
 use crate::acquire;
 use crate::answer::{self, Answer};
 use crate::audit::Change;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service, rejection_of};
 
 /// The number of items that a claim without `limit` leases.
 const DEFAULT_LIMIT: usize = 10;
 
 impl Service {
-    pub(crate) async fn put(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
-        call.query.only(&["name", "state", "body", "nonce"])?;
+    pub(crate) async fn put(&self, call: Call<'_>, name: &Name) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["name", "state", "body", "nonce"])?;
         let is_emptied = is_body_emptied(&call)?;
         let state = state(&call)?.into();
         let nonce = call.nonce()?.map(|nonce| nonce.hash(name));
@@ -35,35 +35,35 @@ impl Service {
         let body = (is_emptied || !text.is_empty()).then(|| text.into());
         let operation = Operation::Put(Put { state, body, nonce });
         let reply = self
-            .perform(&call.caller, name, operation, Patience::NONE)
+            .perform(&call.caller, name, operation, WaitLimit::NONE)
             .await?;
         match reply.outcome() {
             Outcome::Put => {
-                let json = answer::to_json(&Stored { stored: true });
+                let json = answer::to_json(&PutResponse { stored: true });
                 Ok(answer::with_reply(name, reply, json))
             }
             _ => Err(rejection_of(reply)),
         }
     }
 
-    pub(crate) async fn remove(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
-        call.query.only(&["name"])?;
-        let removing = self.perform(&call.caller, name, Operation::Remove, Patience::NONE);
+    pub(crate) async fn remove(&self, call: Call<'_>, name: &Name) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["name"])?;
+        let removing = self.perform(&call.caller, name, Operation::Remove, WaitLimit::NONE);
         let reply = removing.await?;
         match reply.outcome() {
             Outcome::Removed => {
-                let json = answer::to_json(&Removed { removed: true });
+                let json = answer::to_json(&RemoveResponse { removed: true });
                 Ok(answer::with_reply(name, reply, json))
             }
             _ => Err(rejection_of(reply)),
         }
     }
 
-    pub(crate) async fn claim(&self, call: Call<'_>) -> Result<Answer, Refused> {
+    pub(crate) async fn claim(&self, call: Call<'_>) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&["state", "prefix", "limit", "ttl", "owner", "nonce", "wait"])?;
+        query.allow_only(&["state", "prefix", "limit", "ttl", "owner", "nonce", "wait"])?;
         let ttl = query.duration("ttl")?;
-        let limit = query.limit(ClaimRequest::MOST_ITEMS)?;
+        let limit = query.limit(ClaimRequest::MAX_ITEMS)?;
         let request = ClaimRequest {
             state: state(&call)?.into(),
             prefix: claimable_prefix(&call)?,
@@ -107,7 +107,7 @@ impl Service {
 }
 
 /// Returns the prefix of the items to claim. The caller has the right to claim all names with this prefix.
-fn claimable_prefix(call: &Call<'_>) -> Result<String, Refused> {
+fn claimable_prefix(call: &Call<'_>) -> Result<String, Rejection> {
     let prefix = call.query.get("prefix").unwrap_or_default();
     let mut parts = call.caller.narrow(Right::Acquire, prefix)?;
     match (parts.pop(), parts.is_empty()) {

@@ -3,16 +3,16 @@
 use hyper::HeaderMap;
 use hyper::Method;
 use hyper::header::{HOST, HeaderName, ORIGIN};
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// The header in which a browser says whether a request comes from the same site.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a change that a page of another site requests. Browsers send these headers, and pages cannot forge them. Other
 /// programs do not send them.
-pub(crate) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refused> {
+pub(crate) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
     if method == Method::GET || method == Method::HEAD {
         return Ok(());
     }
@@ -32,8 +32,8 @@ pub(crate) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refused>
     if is_same_site {
         return Ok(());
     }
-    Err(Refused::new(
-        Trouble::Denied,
+    Err(Rejection::new(
+        ProblemType::Denied,
         "the request comes from a page of another site: send it from a page of the service, or without a browser",
     ))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::engine::{Engine, Purged};
+use leasehold::engine::{Engine, PurgeProgress};
 
 /// The delay of a purge after the start, and after a failure.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(60);
@@ -15,11 +15,11 @@ pub(crate) async fn keep_purging(engine: Engine, retention: Duration, retry_dela
     loop {
         tokio::time::sleep(with_jitter(&engine, pause)).await;
         pause = match engine.purge("", retention, |_| ()).await {
-            Ok(Purged { seen, deleted: 0 }) => {
+            Ok(PurgeProgress { seen, deleted: 0 }) => {
                 tracing::debug!(seen, "nothing to purge");
                 retention / RUNS_PER_RETENTION
             }
-            Ok(Purged { seen, deleted }) => {
+            Ok(PurgeProgress { seen, deleted }) => {
                 tracing::info!(seen, deleted, "purged");
                 retention / RUNS_PER_RETENTION
             }

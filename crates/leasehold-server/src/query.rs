@@ -77,7 +77,7 @@ impl<'a> Query<'a> {
     }
 
     /// Refuses every other parameter than these.
-    pub(crate) fn only(&self, names: &[&str]) -> Result<()> {
+    pub(crate) fn allow_only(&self, names: &[&str]) -> Result<()> {
         match self.pairs.iter().find(|(key, _)| !names.contains(&&**key)) {
             None => Ok(()),
             Some((key, _)) if names.is_empty() => Err(Error::invalid(format!(
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(query.get("wait"), Some(""));
         assert_eq!(query.get("now"), Some(""));
         assert_eq!(query.get("ttl"), None);
-        assert!(query.only(&["now", "nonce", "wait"]).is_ok());
-        let unknown = query.only(&["nonce", "now"]).unwrap_err().to_string();
+        assert!(query.allow_only(&["now", "nonce", "wait"]).is_ok());
+        let unknown = query.allow_only(&["nonce", "now"]).unwrap_err().to_string();
         assert!(unknown.contains("`wait`"), "{unknown}");
         assert!(Query::parse(Some("nonce=a&nonce=a")).is_err());
         assert!(Query::parse(Some("nonce=a&%6eonce=b")).is_err());

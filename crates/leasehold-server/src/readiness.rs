@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold::core::BootTime;
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use leasehold::{Error, Result};
 use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::answer::{self, Answer};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// How long the result of a check is valid, and how often a failing store is checked.
@@ -44,21 +44,21 @@ impl Default for Readiness {
 
 impl Service {
     /// Handles `/healthz`: the process is alive.
-    pub(crate) fn health(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn health(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         Ok(answer::ok(&Status { status: "alive" }))
     }
 
     /// Handles `/readyz`: a change can be made and audited in bounded time.
-    pub(crate) async fn ready(&self, call: Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) async fn ready(&self, call: Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         if let Some(audit) = &self.config.audit {
             audit.check()?;
         }
         let checked = tokio::time::timeout(self.config.ready_timeout, self.check_store()).await;
         let timed_out = |_| {
             let detail = "the store did not answer in time: check the store and the network";
-            Refused::new(Trouble::StoreUnavailable, detail)
+            Rejection::new(ProblemType::StoreUnavailable, detail)
         };
         checked.map_err(timed_out)??;
         Ok(answer::ok(&Status { status: "ready" }))
@@ -97,7 +97,7 @@ impl Service {
     /// Returns whether a result is still valid: for [`MAX_CHECK_AGE`], and a success only until the store fails.
     fn is_fresh(&self, check: &StoreCheck) -> bool {
         let age = self.engine.host().boot_time().since(check.started);
-        let store = &self.engine.measures().store;
+        let store = &self.engine.metrics().store;
         age < MAX_CHECK_AGE && (check.result.is_err() || !store.has_failed_since(check.started))
     }
 
@@ -105,7 +105,7 @@ impl Service {
     pub(crate) async fn keep_checking_store(self) {
         loop {
             tokio::time::sleep(MAX_CHECK_AGE).await;
-            if self.engine.measures().store.is_failing() {
+            if self.engine.metrics().store.is_failing() {
                 let _ = self.check_store().await;
             }
         }

@@ -1,14 +1,14 @@
 //! Handlers that release a lease, and break one.
 
 use leasehold::core::{Break, Fence, HolderRef, Name, Operation, Outcome, Release, limits};
-use leasehold::engine::Patience;
-use leasehold::wire::{BreakHow, Broken, Released};
+use leasehold::engine::WaitLimit;
+use leasehold::wire::{BreakOptions, BreakResponse, ReleaseResponse};
 use leasehold::{BreakRequest, Error, Result};
 
 use crate::access::Right;
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route;
 use crate::service::{Call, Service, rejection_of};
 
@@ -18,13 +18,13 @@ impl Service {
         call: Call<'_>,
         name: &Name,
         fence: Option<Fence>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, Rejection> {
         let operation = Operation::Release(Release {
             holder: holder(&call, name, fence)?,
             principal: call.caller.principal(),
         });
         let reply = self
-            .perform(&call.caller, name, operation, Patience::NONE)
+            .perform(&call.caller, name, operation, WaitLimit::NONE)
             .await?;
         let released = match reply.outcome() {
             Outcome::Released => true,
@@ -34,13 +34,17 @@ impl Service {
         Ok(answer::with_reply(
             name,
             reply,
-            Released { released }.to_json(),
+            ReleaseResponse { released }.to_json(),
         ))
     }
 
-    pub(crate) async fn break_lease(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
+    pub(crate) async fn break_lease(
+        &self,
+        call: Call<'_>,
+        name: &Name,
+    ) -> Result<Answer, Rejection> {
         call.query
-            .only(&["name", "fence", "nonce", "force", "reason", "now"])?;
+            .allow_only(&["name", "fence", "nonce", "force", "reason", "now"])?;
         let parameters = parameters(&call)?;
         let text = call
             .body
@@ -48,7 +52,7 @@ impl Service {
             .await?;
         let how = match (parameters, text.trim_ascii().is_empty()) {
             (Some(how), true) => how,
-            (None, true) => BreakHow::default(),
+            (None, true) => BreakOptions::default(),
             (None, false) => body::parse_json(&text)?,
             (Some(_), false) => {
                 return Err(Error::invalid(
@@ -67,7 +71,7 @@ impl Service {
         call.caller.check(&[required_right(&how)], name)?;
         let operation = Operation::Break(how);
         let reply = self
-            .perform(&call.caller, name, operation, Patience::NONE)
+            .perform(&call.caller, name, operation, WaitLimit::NONE)
             .await?;
         let (broken, until) = match reply.outcome() {
             Outcome::Released => (true, None),
@@ -75,7 +79,7 @@ impl Service {
             Outcome::NotHeld => (false, None),
             _ => return Err(rejection_of(reply)),
         };
-        let json = answer::to_json(&Broken { broken, until });
+        let json = answer::to_json(&BreakResponse { broken, until });
         Ok(answer::with_reply(name, reply, json))
     }
 }
@@ -92,10 +96,10 @@ fn required_right(how: &Break) -> Right {
 /// Returns the holder that the fence in the path or the nonce identifies.
 fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<HolderRef> {
     if let Some(fence) = fence {
-        call.query.only(&["name"])?;
+        call.query.allow_only(&["name"])?;
         return Ok(HolderRef::Fence(fence));
     }
-    call.query.only(&["name", "nonce"])?;
+    call.query.allow_only(&["name", "nonce"])?;
     let nonce = call.nonce()?.ok_or_else(|| {
         Error::invalid("the holder is missing: give its fence in the path, or `nonce=`")
     })?;
@@ -103,9 +107,9 @@ fn holder(call: &Call<'_>, name: &Name, fence: Option<Fence>) -> Result<HolderRe
 }
 
 /// Returns the break that the parameters describe; `None` without parameters.
-fn parameters(call: &Call<'_>) -> Result<Option<BreakHow>> {
+fn parameters(call: &Call<'_>) -> Result<Option<BreakOptions>> {
     let query = &call.query;
-    let how = BreakHow {
+    let how = BreakOptions {
         fence: query.read("fence", route::fence)?,
         nonce: call.nonce()?.map(|nonce| nonce.expose().to_owned()),
         force: query.flag("force")?.unwrap_or(false),

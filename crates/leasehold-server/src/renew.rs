@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Text, Update, limits};
-use leasehold::engine::{Patience, Reply};
+use leasehold::engine::{Reply, WaitLimit};
 use leasehold::wire::{
-    HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, MAX_HEARTBEATS, Released, Trouble,
+    HeartbeatResult, Heartbeats, HeartbeatsResponse, Lease, MAX_HEARTBEATS, ProblemType,
+    ReleaseResponse,
 };
 use leasehold::{Error, Result, duration, json_bytes};
 
@@ -16,7 +17,7 @@ use crate::audit::Change;
 use crate::body;
 use crate::budget::PAGE_BYTES;
 use crate::query::Query;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service, rejection_of};
 
 /// The maximum size of a body of `/heartbeats`.
@@ -32,21 +33,21 @@ impl Service {
         call: Call<'_>,
         name: &Name,
         fence: Fence,
-    ) -> Result<Answer, Refused> {
-        call.query.only(&["name", "ttl"])?;
+    ) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["name", "ttl"])?;
         let operation = Operation::Renew(Renew {
             fence,
             principal: call.caller.principal(),
             ttl: call.query.duration("ttl")?,
         });
         let reply = self
-            .perform(&call.caller, name, operation, Patience::NONE)
+            .perform(&call.caller, name, operation, WaitLimit::NONE)
             .await?;
         renewal_answer(call.arrival, name, reply)
     }
 
-    pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&["within"])?;
+    pub(crate) async fn heartbeats(&self, call: Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["within"])?;
         let within = call.query.duration("within")?;
         let within = within
             .unwrap_or(DEFAULT_HEARTBEATS_TIMEOUT)
@@ -57,15 +58,15 @@ impl Service {
             .await?;
         let renewals = parse_heartbeats(&text, call.caller.principal())?;
         self.charge(&call.caller, renewals.len());
-        let may = |(name, _): &(Name, _)| call.caller.may(Right::Acquire, name);
-        let allowed: Vec<_> = renewals.iter().map(may).collect();
-        self.record_refusals(&call.caller, renewals.iter().filter(|one| !may(one)));
+        let has_right = |(name, _): &(Name, _)| call.caller.has_right(Right::Acquire, name);
+        let allowed: Vec<_> = renewals.iter().map(has_right).collect();
+        self.record_refusals(&call.caller, renewals.iter().filter(|one| !has_right(one)));
         let entry = self.begin(&call.caller, || {
-            let allowed = renewals.iter().filter(|one| may(one));
+            let allowed = renewals.iter().filter(|one| has_right(one));
             let changes = allowed.map(|(name, operation)| Change::of(name, operation));
             changes.collect()
         })?;
-        let operations = renewals.into_iter().filter(may).collect();
+        let operations = renewals.into_iter().filter(has_right).collect();
         let replies = self.engine.perform_all(operations, Some(within)).await;
         entry.end(
             replies
@@ -80,9 +81,9 @@ impl Service {
         let mut left = PAGE_BYTES;
         let leases = replies.map(|reply| match reply {
             Some(reply) => fit(heartbeat_answer(call.arrival, reply), &mut left),
-            None => HeartbeatAnswer::Problem(caller::missing(&[Right::Acquire])),
+            None => HeartbeatResult::Problem(caller::missing_right(&[Right::Acquire])),
         });
-        Ok(answer::ok(&HeartbeatsAnswer {
+        Ok(answer::ok(&HeartbeatsResponse {
             leases: leases.collect(),
         }))
     }
@@ -94,7 +95,7 @@ impl Service {
         renewals: impl Iterator<Item = &'a (Name, Operation)>,
     ) {
         if let Some(audit) = &self.config.audit {
-            let denied = Trouble::Denied.as_str();
+            let denied = ProblemType::Denied.as_str();
             renewals.for_each(|(name, _)| audit.refused(caller, "renew", Some(name), denied));
         }
     }
@@ -104,9 +105,9 @@ impl Service {
         call: Call<'_>,
         name: &Name,
         fence: Fence,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&["name", "body", "state", "release"])?;
+        query.allow_only(&["name", "body", "state", "release"])?;
         let state = query.get("state");
         let then_release = query.flag("release")?.unwrap_or(false);
         let is_kept = is_body_kept(query)?;
@@ -128,20 +129,20 @@ impl Service {
             then_release,
         });
         let reply = self
-            .perform(&call.caller, name, operation, Patience::NONE)
+            .perform(&call.caller, name, operation, WaitLimit::NONE)
             .await?;
         match reply.outcome() {
             Outcome::Completed => Ok(answer::with_reply(
                 name,
                 reply,
-                Released { released: true }.to_json(),
+                ReleaseResponse { released: true }.to_json(),
             )),
             _ => renewal_answer(call.arrival, name, reply),
         }
     }
 }
 
-fn renewal_answer(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Refused> {
+fn renewal_answer(arrival: BootTime, name: &Name, reply: Reply) -> Result<Answer, Rejection> {
     match renewed_lease(arrival, &reply) {
         Some(lease) => Ok(answer::with_reply(name, reply, lease.to_json())),
         None => Err(rejection_of(reply)),
@@ -159,29 +160,29 @@ fn renewed_lease(arrival: BootTime, reply: &Reply) -> Option<Lease> {
 }
 
 /// Returns the answer to one of many heartbeats.
-fn heartbeat_answer(arrival: BootTime, reply: Result<Reply>) -> HeartbeatAnswer {
-    let renewed = reply.map_err(Refused::from).and_then(|reply| {
+fn heartbeat_answer(arrival: BootTime, reply: Result<Reply>) -> HeartbeatResult {
+    let renewed = reply.map_err(Rejection::from).and_then(|reply| {
         let lease = renewed_lease(arrival, &reply);
         let (outcome, _) = reply.take();
-        lease.ok_or_else(|| Refused::outcome(outcome))
+        lease.ok_or_else(|| Rejection::outcome(outcome))
     });
     match renewed {
-        Ok(lease) => HeartbeatAnswer::Lease(lease),
-        Err(refused) => HeartbeatAnswer::Problem(refused.document().into_owned()),
+        Ok(lease) => HeartbeatResult::Lease(lease),
+        Err(refused) => HeartbeatResult::Problem(refused.document().into_owned()),
     }
 }
 
 /// Cuts the body of a lease if it is larger than the bytes that are left; otherwise subtracts its size from them.
-fn fit(answer: HeartbeatAnswer, left: &mut usize) -> HeartbeatAnswer {
-    let HeartbeatAnswer::Lease(lease) = answer else {
+fn fit(answer: HeartbeatResult, left: &mut usize) -> HeartbeatResult {
+    let HeartbeatResult::Lease(lease) = answer else {
         return answer;
     };
     match left.checked_sub(json_bytes(&lease.body)) {
         Some(rest) => {
             *left = rest;
-            HeartbeatAnswer::Lease(lease)
+            HeartbeatResult::Lease(lease)
         }
-        None => HeartbeatAnswer::Lease(lease.cut()),
+        None => HeartbeatResult::Lease(lease.cut()),
     }
 }
 

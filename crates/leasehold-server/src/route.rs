@@ -8,7 +8,7 @@ use crate::dashboard::{self, Asset};
 use crate::events;
 use crate::openapi::Part;
 use crate::query::{Query, decode, split};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 
 /// What a request is for. A [`Name`] is either a lock's or a gate's.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ const WRITE_DELETE: &str = "POST, PUT, DELETE";
 const READ_WRITE: &str = "GET, HEAD, POST, PUT";
 const ALL: &str = "GET, HEAD, POST, PUT, DELETE";
 
-type RouteResult = Result<Route, Refused>;
+type RouteResult = Result<Route, Rejection>;
 /// The routes of a collection, by method, name and rest of the path.
 type Collection = fn(Verb, &Names<'_>, &[&str]) -> RouteResult;
 
@@ -175,24 +175,24 @@ fn locks(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
     match (names.count(), rest, verb) {
         (0, [], Verb::Read) => Ok(Route::List(names.kind)),
         (0, [], Verb::Write) => Ok(Route::AcquireAll(Vec::new())),
-        (0, [], _) => Err(Refused::Method(READ_WRITE)),
+        (0, [], _) => Err(Rejection::Method(READ_WRITE)),
         (1, [], Verb::Write) => Ok(Route::Acquire(names.one()?)),
         (_, [], Verb::Write) => Ok(Route::AcquireAll(names.all()?)),
         (_, [], Verb::Read) => Ok(Route::Show(names.one()?)),
         (_, [], Verb::Delete) => Ok(Route::ReleaseByNonce(names.one()?)),
-        (_, [], _) => Err(Refused::Method(ALL)),
+        (_, [], _) => Err(Rejection::Method(ALL)),
         (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
-        (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, ["break"], _) => Err(Rejection::Method(WRITE)),
         (_, ["history"], Verb::Read) => Ok(Route::History(names.one()?)),
-        (_, ["history"], _) => Err(Refused::Method(READ)),
+        (_, ["history"], _) => Err(Rejection::Method(READ)),
         (_, [number], Verb::Write) => Ok(Route::Update(names.one()?, fence(number)?)),
         (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
-        (_, [_], _) => Err(Refused::Method(WRITE_DELETE)),
+        (_, [_], _) => Err(Rejection::Method(WRITE_DELETE)),
         (_, [number, "heartbeat"], Verb::Write) => {
             Ok(Route::Heartbeat(names.one()?, fence(number)?))
         }
-        (_, [_, "heartbeat"], _) => Err(Refused::Method(WRITE)),
-        _ => Err(Refused::no_such_route()),
+        (_, [_, "heartbeat"], _) => Err(Rejection::Method(WRITE)),
+        _ => Err(Rejection::no_such_route()),
     }
 }
 
@@ -202,14 +202,14 @@ fn gates(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
         (_, [], Verb::Write) => Ok(Route::Pass(names.one()?)),
         (_, [], Verb::Read) => Ok(Route::Show(names.one()?)),
         (_, [], Verb::Delete) => Ok(Route::ReleaseByNonce(names.one()?)),
-        (_, [], _) => Err(Refused::Method(ALL)),
+        (_, [], _) => Err(Rejection::Method(ALL)),
         (_, ["break"], Verb::Write) => Ok(Route::Break(names.one()?)),
-        (_, ["break"], _) => Err(Refused::Method(WRITE)),
+        (_, ["break"], _) => Err(Rejection::Method(WRITE)),
         (_, ["history"], Verb::Read) => Ok(Route::History(names.one()?)),
-        (_, ["history"], _) => Err(Refused::Method(READ)),
+        (_, ["history"], _) => Err(Rejection::Method(READ)),
         (_, [number], Verb::Delete) => Ok(Route::Release(names.one()?, fence(number)?)),
-        (_, [_], _) => Err(Refused::Method(DELETE)),
-        _ => Err(Refused::no_such_route()),
+        (_, [_], _) => Err(Rejection::Method(DELETE)),
+        _ => Err(Rejection::no_such_route()),
     }
 }
 
@@ -217,8 +217,8 @@ fn items(verb: Verb, names: &Names<'_>, rest: &[&str]) -> RouteResult {
     match (rest, verb) {
         ([], Verb::Write) => Ok(Route::Put(names.one()?)),
         ([], Verb::Delete) => Ok(Route::Remove(names.one()?)),
-        ([], _) => Err(Refused::Method(WRITE_DELETE)),
-        _ => Err(Refused::no_such_route()),
+        ([], _) => Err(Rejection::Method(WRITE_DELETE)),
+        _ => Err(Rejection::no_such_route()),
     }
 }
 
@@ -228,10 +228,10 @@ fn service(verb: Verb, path: &str) -> RouteResult {
         ("/claims", Verb::Write) => Ok(Route::Claim),
         ("/heartbeats", Verb::Write) => Ok(Route::Heartbeats),
         ("/requests", Verb::Write) => Ok(Route::Requests),
-        ("/claims" | "/heartbeats" | "/requests", _) => Err(Refused::Method(WRITE)),
+        ("/claims" | "/heartbeats" | "/requests", _) => Err(Rejection::Method(WRITE)),
         ("/login", Verb::Write) => Ok(Route::LogIn),
         ("/logout", Verb::Write) => Ok(Route::LogOut),
-        ("/login" | "/logout", _) => Err(Refused::Method(WRITE)),
+        ("/login" | "/logout", _) => Err(Rejection::Method(WRITE)),
         ("/whoami", Verb::Read) => Ok(Route::WhoAmI),
         ("/healthz", Verb::Read) => Ok(Route::Health),
         ("/readyz", Verb::Read) => Ok(Route::Ready),
@@ -254,11 +254,11 @@ fn service(verb: Verb, path: &str) -> RouteResult {
             | "/docs/page.js"
             | "/docs/page.css",
             _,
-        ) => Err(Refused::Method(READ)),
+        ) => Err(Rejection::Method(READ)),
         _ => match (dashboard::find(path), verb) {
             (Some(asset), Verb::Read) => Ok(Route::Dashboard(asset)),
-            (Some(_), _) => Err(Refused::Method(READ)),
-            (None, _) => Err(Refused::no_such_route()),
+            (Some(_), _) => Err(Rejection::Method(READ)),
+            (None, _) => Err(Rejection::no_such_route()),
         },
     }
 }
@@ -409,7 +409,7 @@ mod tests {
             "/claims/a",
         ] {
             let refused = find(&format!("POST {path}")).unwrap_err();
-            let is_not_found = matches!(&refused, Refused::Problem(p) if p.status == 404);
+            let is_not_found = matches!(&refused, Rejection::Problem(p) if p.status == 404);
             assert!(is_not_found, "{path}: {refused:?}");
         }
         for line in [
@@ -431,7 +431,7 @@ mod tests {
             "DELETE /gates/a/x",
         ] {
             let refused = find(line).unwrap_err();
-            let is_invalid = matches!(refused, Refused::Error(Error::Invalid(_)));
+            let is_invalid = matches!(refused, Rejection::Error(Error::Invalid(_)));
             assert!(is_invalid, "{line}: {refused:?}");
         }
         for (line, allow) in [
@@ -450,7 +450,7 @@ mod tests {
             ("POST /totals", READ),
             ("POST /locks/a/history", READ),
         ] {
-            assert_eq!(find(line), Err(Refused::Method(allow)), "{line}");
+            assert_eq!(find(line), Err(Rejection::Method(allow)), "{line}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::engine::Engine;
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -17,15 +17,15 @@ use tokio::task::JoinSet;
 
 use crate::Config;
 use crate::answer::{self, Answer, AnswerBody};
-use crate::budget::{AnswerBudget, BudgetPermit, UNCOUNTED_BYTES};
+use crate::budget::{AnswerBudget, BudgetPermit, MAX_UNRESERVED_BYTES};
 use crate::busy_poll::BusyPoll;
 use crate::connections::{Connection, ConnectionLimiter, ConnectionLimits, PROBES};
 use crate::events::Hub;
 use crate::host::AllowedHosts;
 use crate::http1;
-use crate::metrics::{Asked, Metrics};
+use crate::metrics::{Metrics, RequestKind};
 use crate::purge;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Peer, Service};
 
 /// The delay after a failed accept, such as when all file descriptors are in use.
@@ -65,10 +65,14 @@ pub async fn serve(
     let metrics = Arc::new(Metrics::new());
     let events = Hub::new(engine.clone());
     let (hub, counters) = (events.clone(), metrics.clone());
-    background.spawn(async move { hub.history.keep_counting(&counters).await });
+    background.spawn(async move { hub.history.count_minutes(&counters).await });
     let busy_poll: Arc<BusyPoll> = Arc::default();
     let committing = engine.clone();
-    background.spawn(busy_poll.clone().run(move || committing.calls_apart()));
+    background.spawn(
+        busy_poll
+            .clone()
+            .run(move || committing.is_store_thread_busy()),
+    );
     if let Some(access) = &config.access {
         background.spawn(access.clone().keep_reading());
     }
@@ -232,13 +236,13 @@ impl Client {
     }
 
     fn refuse(&self, elapsed: Duration) -> Answer {
-        let problem_type = Trouble::TooManyRequests;
+        let problem_type = ProblemType::TooManyRequests;
         let detail = "all connections of the service, or all that one address may have, are busy: retry later";
         let mut problem = Problem::new(problem_type, detail);
         problem.retry_after = Some(1_000);
         let metrics = &self.service.metrics;
-        metrics.answered(Asked::Other, Some(problem_type), elapsed);
-        answer::problem(&Refused::from(problem))
+        metrics.answered(RequestKind::Other, Some(problem_type), elapsed);
+        answer::problem(&Rejection::from(problem))
     }
 
     /// Marks the connection as busy with a complete request, so that it is not closed before the answer.
@@ -253,7 +257,7 @@ impl Client {
         body: &AnswerBody,
         bytes: usize,
     ) -> io::Result<Option<BudgetPermit>> {
-        if bytes <= UNCOUNTED_BYTES || body.has_permit() {
+        if bytes <= MAX_UNRESERVED_BYTES || body.has_permit() {
             return Ok(None);
         }
         let answers = &self.service.answers;

@@ -7,30 +7,30 @@ use hyper::header::{HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method};
 use leasehold::core::{BootTime, Name, Nonce, Operation, Text};
-use leasehold::engine::{Engine, Patience, Reply};
-use leasehold::wire::{NONCE_HEADER, Sharing, Trouble};
+use leasehold::engine::{Engine, Reply, WaitLimit};
+use leasehold::wire::{ModeKind, NONCE_HEADER, ProblemType};
 use leasehold::{Error, Result};
 
 use crate::Config;
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
-use crate::audit::{Change, Entry, Witness};
+use crate::audit::{Change, Entry, RefusalRecorder};
 use crate::batch;
 use crate::body::Body;
 use crate::budget::AnswerBudget;
 use crate::busy_poll::BusyPoll;
 use crate::connections::{ClientAddress, ConnectionLimiter};
 use crate::events::Hub;
-use crate::history::Deed;
+use crate::history::HoldChange;
 use crate::host::{AllowedHosts, Host};
 use crate::http1::FRAGMENT;
-use crate::metrics::{Asked, Metrics};
+use crate::metrics::{Metrics, RequestKind};
 use crate::query::Query;
 use crate::readiness::Readiness;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route::Route;
 use crate::tls::ClientCertificate;
-use crate::traces::Traced;
+use crate::traces::RequestSpan;
 
 /// Makes browsers use TLS for this host, for a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
@@ -107,13 +107,14 @@ impl Service {
     ) -> (Answer, BootTime) {
         let arrival = self.engine.host().boot_time();
         self.busy_poll.request_arrived();
-        let mut kind = Asked::Other;
+        let mut kind = RequestKind::Other;
         let traces = self.config.traces.as_ref();
-        let mut traced = traces.map(|traces| Box::new(Traced::new(traces, self, head, arrival)));
+        let mut traced =
+            traces.map(|traces| Box::new(RequestSpan::new(traces, self, head, arrival)));
         let answer = self
             .dispatch(head, body, arrival, peer, &mut kind, traced.as_deref_mut())
             .await;
-        let problem_type = answer.as_ref().err().map(Refused::problem_type);
+        let problem_type = answer.as_ref().err().map(Rejection::problem_type);
         let mut answer = answer.unwrap_or_else(|refused| answer::problem(&refused));
         // HSTS applies to all ports of a host, and on loopback other services may not use TLS.
         if self.config.tls.is_some() && !head.host.is_loopback() {
@@ -143,20 +144,21 @@ impl Service {
         body: Body,
         arrival: BootTime,
         peer: &Peer,
-        kind: &mut Asked,
-        traced: Option<&mut Traced<'_>>,
-    ) -> Result<Answer, Refused> {
+        kind: &mut RequestKind,
+        traced: Option<&mut RequestSpan<'_>>,
+    ) -> Result<Answer, Rejection> {
         let (query, route) = match self.parse(head) {
             Ok(parsed) => parsed,
             Err(refused) => return Err(self.count_invalid(head, peer, refused)),
         };
-        *kind = Asked::from(&route);
+        *kind = RequestKind::from(&route);
         if let Some(traced) = traced {
-            traced.asks(*kind, &route);
+            traced.set_request(*kind, &route);
         }
         let caller = self.identify(head, peer, &route).inspect_err(|refused| {
-            if let Some(witness) = self.witness(&route, &Caller::anybody(peer)) {
-                witness.tell(refused);
+            if let Some(refusal_recorder) = self.refusal_recorder(&route, &Caller::anonymous(peer))
+            {
+                refusal_recorder.record_refusal(refused);
             }
         })?;
         caller.count(&self.config.limits)?;
@@ -171,13 +173,13 @@ impl Service {
         if route == Route::Requests {
             return Box::pin(self.answer_batch(call)).await;
         }
-        let witness = self.witness(&route, &call.caller);
+        let refusal_recorder = self.refusal_recorder(&route, &call.caller);
         let answer = self.authorize_and_perform(route, call).await;
-        record_refusal(witness, &answer);
+        record_refusal(refusal_recorder, &answer);
         answer
     }
 
-    fn parse<'a>(&self, head: Head<'a>) -> Result<(Query<'a>, Route), Refused> {
+    fn parse<'a>(&self, head: Head<'a>) -> Result<(Query<'a>, Route), Rejection> {
         check_fragment(head.path)?;
         self.hosts.check(head.host)?;
         let query = Query::parse(head.query)?;
@@ -190,9 +192,9 @@ impl Service {
         &self,
         route: Route,
         call: Call<'_>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, Rejection> {
         let _waiting = self.authorize(&route, &call)?;
-        let caller = (!call.caller.is_anybody()).then(|| call.caller.clone());
+        let caller = (!call.caller.is_anonymous()).then(|| call.caller.clone());
         let answer = self.perform_route(route, call).await?;
         if let Some(caller) = caller {
             self.check_delivery(&caller, &answer)?;
@@ -200,7 +202,7 @@ impl Service {
         Ok(answer)
     }
 
-    async fn perform_route(&self, route: Route, call: Call<'_>) -> Result<Answer, Refused> {
+    async fn perform_route(&self, route: Route, call: Call<'_>) -> Result<Answer, Rejection> {
         match route {
             Route::Acquire(name) => self.acquire(call, &name).await,
             Route::Release(name, fence) => self.release(call, &name, Some(fence)).await,
@@ -246,9 +248,13 @@ impl Service {
     }
 
     /// Returns what records the refusal of this request, if there is an audit log.
-    pub(crate) fn witness(&self, route: &Route, caller: &Caller) -> Option<Witness<'_>> {
+    pub(crate) fn refusal_recorder(
+        &self,
+        route: &Route,
+        caller: &Caller,
+    ) -> Option<RefusalRecorder<'_>> {
         let audit = self.config.audit.as_ref()?;
-        Some(Witness::new(audit, route, caller))
+        Some(RefusalRecorder::new(audit, route, caller))
     }
 
     /// Records changes before they are made, if there is an audit log.
@@ -269,13 +275,13 @@ impl Service {
         caller: &Caller,
         name: &Name,
         operation: Operation,
-        wait_limit: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Reply> {
         let entry = self.begin(caller, || vec![Change::of(name, &operation)])?;
-        let deed = Deed::of(&operation);
+        let deed = HoldChange::of(&operation);
         let reply = self.engine.perform(name, operation, wait_limit).await;
         if let Ok(reply) = &reply {
-            self.events.history.note(name, deed, reply.outcome());
+            self.events.history.record(name, deed, reply.outcome());
         }
         entry.end([reply.as_ref().map(Reply::outcome)])?;
         reply
@@ -289,8 +295,8 @@ impl Service {
         grants: &[(Name, Reply)],
     ) -> Result<()> {
         for (name, reply) in grants {
-            let deed = Deed::Take(owner.clone(), Sharing::Exclusive);
-            self.events.history.note(name, deed, reply.outcome());
+            let deed = HoldChange::Take(owner.clone(), ModeKind::Exclusive);
+            self.events.history.record(name, deed, reply.outcome());
         }
         entry.end_granted(grants)
     }
@@ -336,10 +342,10 @@ impl Call<'_> {
 }
 
 /// Refuses a request target with a fragment, which is invalid and which some parsers silently drop.
-pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
+pub(crate) fn check_fragment(target: &str) -> Result<(), Rejection> {
     match target.contains(FRAGMENT) {
-        true => Err(Refused::new(
-            Trouble::BadRequest,
+        true => Err(Rejection::new(
+            ProblemType::BadRequest,
             "the request target has a fragment: write `#` as `%23`",
         )),
         false => Ok(()),
@@ -347,13 +353,16 @@ pub(crate) fn check_fragment(target: &str) -> Result<(), Refused> {
 }
 
 /// Records a refusal.
-pub(crate) fn record_refusal(witness: Option<Witness<'_>>, answer: &Result<Answer, Refused>) {
-    if let (Some(witness), Err(refused)) = (witness, answer) {
-        witness.tell(refused);
+pub(crate) fn record_refusal(
+    refusal_recorder: Option<RefusalRecorder<'_>>,
+    answer: &Result<Answer, Rejection>,
+) {
+    if let (Some(refusal_recorder), Err(refused)) = (refusal_recorder, answer) {
+        refusal_recorder.record_refusal(refused);
     }
 }
 
 /// Converts the reply of an engine that refused an operation.
-pub(crate) fn rejection_of(reply: Reply) -> Refused {
-    Refused::outcome(reply.take().0)
+pub(crate) fn rejection_of(reply: Reply) -> Rejection {
+    Rejection::outcome(reply.take().0)
 }

@@ -8,7 +8,7 @@ use crate::access::Scope;
 use crate::access::caller::Caller;
 use crate::answer::{self, Answer};
 use crate::body;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// The name of the cookie without TLS. Specific to Leasehold, because browsers send a cookie to all ports of a host.
@@ -47,8 +47,8 @@ impl Identity {
 
 impl Service {
     /// Opens a session and sets its cookie. The session ends at the latest with the token.
-    pub(crate) async fn log_in(&self, call: Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) async fn log_in(&self, call: Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         let text = call
             .body
             .read_text(LOGIN_BYTES, self.config.body_timeout)
@@ -64,8 +64,8 @@ impl Service {
     }
 
     /// Ends a session and deletes its cookie.
-    pub(crate) fn log_out(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn log_out(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         if let (Some(access), Some(session)) = (&self.config.access, self.session(call.headers)) {
             access.close_session(session);
         }
@@ -78,8 +78,8 @@ impl Service {
     }
 
     /// Returns the caller and its rights, so that a page can hide what would be refused.
-    pub(crate) fn who_am_i(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn who_am_i(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         Ok(answer::ok(&Identity::of(&call.caller)))
     }
 

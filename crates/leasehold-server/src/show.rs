@@ -15,7 +15,7 @@ use crate::answer::{self, Answer};
 use crate::budget::PAGE_BYTES;
 use crate::page::{Overflow, Page};
 use crate::query::Query;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// The page size of a list without `limit`.
@@ -24,8 +24,8 @@ const DEFAULT_PAGE: usize = 100;
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Service {
-    pub(crate) async fn show(&self, call: Call<'_>, name: &Name) -> Result<Answer, Refused> {
-        call.query.only(&["name"])?;
+    pub(crate) async fn show(&self, call: Call<'_>, name: &Name) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["name"])?;
         match self.engine.show(name).await? {
             Some(view) => Ok(answer::ok(&self.view(name, &view))),
             None => Err(Problem::unknown(name).into()),
@@ -33,9 +33,9 @@ impl Service {
     }
 
     /// Lists a page of names. A page that is large or takes long ends early, with a cursor for the next page.
-    pub(crate) async fn list(&self, call: Call<'_>, kind: Kind) -> Result<Answer, Refused> {
+    pub(crate) async fn list(&self, call: Call<'_>, kind: Kind) -> Result<Answer, Rejection> {
         let query = &call.query;
-        query.only(&["prefix", "state", "held", "cursor", "limit", "bodies"])?;
+        query.allow_only(&["prefix", "state", "held", "cursor", "limit", "bodies"])?;
         let is_cut = are_bodies_cut(query)?;
         let limit = query.limit(MAX_PAGE)?.unwrap_or(DEFAULT_PAGE);
         let mut request = ListRequest {
@@ -96,8 +96,8 @@ impl Service {
         &self,
         caller: &Caller,
         mut request: ListRequest,
-    ) -> Result<Listing, Refused> {
-        if caller.is_anybody() {
+    ) -> Result<Listing, Rejection> {
+        if caller.is_anonymous() {
             return Ok(self.engine.list(request).await?);
         }
         let parts = caller.narrow(Right::Read, &request.prefix)?;

@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::access::Lifetime;
-use crate::follow::{self, Followed};
+use crate::file_watch::{self, WatchedFiles};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ pub struct Tls {
 
 struct Inner {
     files: TlsFiles,
-    followed: Followed,
+    followed: WatchedFiles,
     acceptor: RwLock<TlsAcceptor>,
 }
 
@@ -63,7 +63,7 @@ impl Tls {
     pub fn open(files: TlsFiles) -> Result<Self> {
         let authorities = files.client_authorities.clone();
         let paths = [files.certificate.clone(), files.key.clone()].into_iter();
-        let followed = Followed::new(paths.chain(authorities).collect());
+        let followed = WatchedFiles::new(paths.chain(authorities).collect());
         let acceptor = RwLock::new(acceptor(&files)?);
         Ok(Self {
             inner: Arc::new(Inner {
@@ -76,7 +76,7 @@ impl Tls {
 
     /// Reloads the files when they change, while this future is polled. On failure, logs the error and keeps the certificates.
     pub(crate) async fn reload_on_change(self) {
-        follow::keep_looking(move || self.reload_if_changed()).await;
+        file_watch::run_periodically(move || self.reload_if_changed()).await;
     }
 
     fn reload_if_changed(&self) {
@@ -157,12 +157,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, pem::Error> {
-    let bytes = follow::read(path).map_err(pem::Error::Io)?;
+    let bytes = file_watch::read(path).map_err(pem::Error::Io)?;
     PrivateKeyDer::from_pem_slice(&bytes)
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
-    let bytes = follow::read(path).map_err(pem::Error::Io)?;
+    let bytes = file_watch::read(path).map_err(pem::Error::Io)?;
     CertificateDer::pem_slice_iter(&bytes).collect()
 }
 

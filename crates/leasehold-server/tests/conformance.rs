@@ -6,7 +6,7 @@ mod places;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold::conformance::{Layer, Place, cases};
+use leasehold::conformance::{Layer, TestBackend, cases};
 use leasehold::engine::Engine;
 use leasehold::host::Machine;
 use leasehold::store::Store;
@@ -21,10 +21,10 @@ fn main() {
 }
 
 /// A place whose leases are reached through services, each with an engine and a port of its own.
-struct Served(Arc<dyn Place>);
+struct Served(Arc<dyn TestBackend>);
 
 #[async_trait]
-impl Place for Served {
+impl TestBackend for Served {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         self.0.store().await
     }

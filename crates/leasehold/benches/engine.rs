@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use leasehold::core::{Mode, Name, Nonce};
-use leasehold::{AcquireRequest, Acquired, Client, Holding};
+use leasehold::{AcquireOutcome, AcquireRequest, Client, HolderKey};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -52,10 +52,10 @@ impl Locks {
         };
         let leases = self.client.leases();
         let acquired = leases.acquire(request).await.expect("an answer");
-        let Acquired::Granted(hold) = acquired else {
+        let AcquireOutcome::Granted(hold) = acquired else {
             panic!("{name} was free");
         };
-        let released = leases.release(name, Holding::Fence(hold.grant.fence));
+        let released = leases.release(name, HolderKey::Fence(hold.grant.fence));
         assert!(black_box(released.await.expect("an answer")));
     }
 }

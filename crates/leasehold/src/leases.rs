@@ -13,15 +13,15 @@ use crate::Result;
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
     /// Acquires a lease, and waits for it if the request allows. Also passes a gate, whose period is the ttl.
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquired>;
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireOutcome>;
 
     /// Acquires several exclusive leases, all or none. It acquires them in the order of their names, so that two calls for
     /// the same leases cannot deadlock.
-    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll>;
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquireAllOutcome>;
 
-    /// Claims free work items in a state, oldest first, up to [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, it
+    /// Claims free work items in a state, oldest first, up to [`MAX_BYTES`](ClaimRequest::MAX_BYTES). If there is none, it
     /// waits as long as the request allows, and returns an empty list if there is still none.
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>>;
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<NamedHold>>;
 
     /// Creates a work item, or moves it to another state.
     ///
@@ -36,25 +36,29 @@ pub trait Leases: Send + Sync + 'static {
     async fn remove(&self, name: &Name) -> Result<()>;
 
     /// Returns the maximum time that one call can wait in the queue. Clients repeat the call to wait longer.
-    fn longest_wait(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         Duration::MAX
     }
 
     /// Renews several leases in one call. Each is renewed or fails separately; the results are in the same order. Returns
     /// before `timeout` has passed.
-    async fn renew(&self, requests: Vec<RenewRequest>, timeout: Duration) -> Vec<Result<Renewed>>;
+    async fn renew(
+        &self,
+        requests: Vec<RenewRequest>,
+        timeout: Duration,
+    ) -> Vec<Result<RenewedHold>>;
 
     /// Writes the body or the state, and renews or releases the lease.
-    async fn update(&self, request: UpdateRequest) -> Result<Updated>;
+    async fn update(&self, request: UpdateRequest) -> Result<UpdateOutcome>;
 
     /// Releases a lease. Returns whether it was released, by this call or by an earlier delivery of it.
     ///
     /// # Errors
     /// [`Error::Indeterminate`](crate::Error::Indeterminate) if the response was lost and the outcome is unknown.
-    async fn release(&self, name: &Name, holder: Holding) -> Result<bool>;
+    async fn release(&self, name: &Name, holder: HolderKey) -> Result<bool>;
 
     /// Ends a holder.
-    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke>;
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<BreakOutcome>;
 
     /// Returns the view of a name; `None` if there is no record.
     async fn show(&self, name: &Name) -> Result<Option<View>>;
@@ -84,7 +88,7 @@ pub struct AcquireRequest {
 
 /// The outcome of [`Leases::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acquired {
+pub enum AcquireOutcome {
     /// The lease was granted to the caller.
     Granted(Hold),
     /// Another client still holds the lease after the wait.
@@ -94,7 +98,7 @@ pub enum Acquired {
 /// The arguments of [`Leases::acquire_all`].
 #[derive(Clone, Debug)]
 pub struct AcquireAllRequest {
-    /// The names: from 1 to [`MOST_NAMES`](Self::MOST_NAMES), in any order.
+    /// The names: from 1 to [`MAX_NAMES`](Self::MAX_NAMES), in any order.
     pub names: Vec<Name>,
     /// Identifies this acquisition.
     pub nonce: Nonce,
@@ -108,14 +112,14 @@ pub struct AcquireAllRequest {
 
 impl AcquireAllRequest {
     /// The maximum number of names in one request.
-    pub const MOST_NAMES: usize = 64;
+    pub const MAX_NAMES: usize = 64;
 }
 
 /// The outcome of [`Leases::acquire_all`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AcquiredAll {
+pub enum AcquireAllOutcome {
     /// All leases were granted, in the order of their names, without duplicates.
-    Granted(Vec<Claimed>),
+    Granted(Vec<NamedHold>),
     /// None was granted: another client still holds this lease after the wait.
     Held(Name, Held),
 }
@@ -127,7 +131,7 @@ pub struct ClaimRequest {
     pub state: Text,
     /// The prefix of the names of the items.
     pub prefix: String,
-    /// The maximum number of items: from 1 to [`MOST_ITEMS`](Self::MOST_ITEMS).
+    /// The maximum number of items: from 1 to [`MAX_ITEMS`](Self::MAX_ITEMS).
     pub limit: usize,
     /// How long the lease lasts without a renewal.
     pub ttl: Duration,
@@ -141,15 +145,15 @@ pub struct ClaimRequest {
 
 impl ClaimRequest {
     /// The maximum number of items in one claim.
-    pub const MOST_ITEMS: usize = 1_000;
+    pub const MAX_ITEMS: usize = 1_000;
     /// The maximum size of the items of one claim in JSON, in bytes. Items that do not fit are left for the next claim. The
     /// first item always fits.
-    pub const MOST_BYTES: usize = 1024 * 1024;
+    pub const MAX_BYTES: usize = 1024 * 1024;
 }
 
 /// A granted lease with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
+pub struct NamedHold {
     /// The name.
     pub name: Name,
     /// The lease, with the body and the state of the item.
@@ -194,7 +198,7 @@ pub struct RenewRequest {
 
 /// A renewed lease, and how long its holder may rely on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewed {
+pub struct RenewedHold {
     /// The renewal. If many leases with long bodies are renewed at once, a remote service may truncate the bodies; the holder
     /// knows its body.
     pub renewal: Renewal,
@@ -219,16 +223,16 @@ pub struct UpdateRequest {
 
 /// The outcome of [`Leases::update`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Updated {
+pub enum UpdateOutcome {
     /// The changes were written, and the lease was renewed.
-    Renewed(Renewed),
+    Renewed(RenewedHold),
     /// The changes were written, and the lease was released.
     Completed,
 }
 
 /// Identifies a holder by its fence or by its nonce.
 #[derive(Clone, Debug)]
-pub enum Holding {
+pub enum HolderKey {
     /// The holder with this fence.
     Fence(Fence),
     /// The holder that acquired with this nonce.
@@ -239,7 +243,7 @@ pub enum Holding {
 #[derive(Clone, Debug)]
 pub enum BreakRequest {
     /// Ends the caller's own holder.
-    Own(Holding),
+    Own(HolderKey),
     /// Ends the holder of any client.
     Force {
         /// The holder with this fence; `None` for all holders.
@@ -254,7 +258,7 @@ pub enum BreakRequest {
 
 /// The outcome of [`Leases::break_lease`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broke {
+pub enum BreakOutcome {
     /// The lease is free.
     Free,
     /// The fence of the holder is refused, but it blocks others until this time.

@@ -149,8 +149,6 @@
 //! | clocks and random numbers, for simulations | [`host`] |
 //! | counters and histograms | [`measure`] |
 
-#[doc(hidden)]
-pub mod awake;
 pub mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -160,6 +158,7 @@ mod error;
 pub mod fence;
 pub mod health;
 pub mod host;
+mod join_all;
 mod json_size;
 mod leases;
 pub mod measure;
@@ -167,7 +166,8 @@ pub mod measure;
 mod pages;
 #[cfg(feature = "http")]
 mod remote;
-mod side_by_side;
+#[doc(hidden)]
+pub mod spin;
 pub mod store;
 #[cfg(any(feature = "etcd", feature = "http", feature = "redis"))]
 mod tls;
@@ -181,17 +181,17 @@ mod trust;
 #[cfg(feature = "http")]
 pub mod wire;
 
-pub use client::{Client, Gated, Lease, LeaseBuilder, connect};
+pub use client::{Client, GateOutcome, Lease, LeaseBuilder, connect};
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use join_all::join_all;
 #[doc(hidden)]
 pub use json_size::json_bytes;
 pub use leasehold_core as core;
 pub use leases::{
-    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
-    Claimed, Hold, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
-    UpdateRequest, Updated,
+    AcquireAllOutcome, AcquireAllRequest, AcquireOutcome, AcquireRequest, BreakOutcome,
+    BreakRequest, ClaimRequest, Hold, HolderKey, Leases, ListRequest, Listing, NamedHold,
+    PutRequest, RenewRequest, RenewedHold, UpdateOutcome, UpdateRequest,
 };
 #[cfg(feature = "http")]
 pub use remote::{Remote, RemoteEvents};
-#[doc(hidden)]
-pub use side_by_side::side_by_side;

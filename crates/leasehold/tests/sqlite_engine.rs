@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::core::{
     Acquire, Fence, Grant, Hash, HolderRef, Mode, Name, Operation, Outcome, Release,
 };
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 use leasehold::{Leases as _, RenewRequest};
 use sqlite_support::{Folder, open};
 use tokio::sync::Barrier;
@@ -27,7 +27,7 @@ async fn acquire(engine: &Engine, name: &Name, nonce: &str, wait: Duration) -> G
         floor: Fence::default(),
         in_state: None,
     });
-    let limit = Patience {
+    let limit = WaitLimit {
         wait,
         within: Some(LONG),
     };
@@ -47,7 +47,7 @@ async fn release(engine: &Engine, name: &Name, fence: Fence) {
         holder: HolderRef::Fence(fence),
         principal: None,
     });
-    let limit = Patience {
+    let limit = WaitLimit {
         wait: Duration::ZERO,
         within: Some(LONG),
     };

@@ -10,7 +10,8 @@ use leasehold::core::{Mode, Name, Nonce};
 use leasehold::engine::{Config, Engine};
 use leasehold::host::{Host, Machine};
 use leasehold::{
-    AcquireRequest, Acquired, ClaimRequest, Hold, Leases, ListRequest, PutRequest, RenewRequest,
+    AcquireOutcome, AcquireRequest, ClaimRequest, Hold, Leases, ListRequest, PutRequest,
+    RenewRequest,
 };
 
 mod sqlite_support;
@@ -35,7 +36,7 @@ async fn engine(machine: &SimulatedMachine, path: &Path, wall: u64) -> Arc<dyn L
     Arc::new(Engine::start_with(store, host, config).await.unwrap())
 }
 
-async fn try_acquire(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acquired {
+async fn try_acquire(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> AcquireOutcome {
     let request = AcquireRequest {
         name,
         nonce: Nonce::new(format!("{:032x}", Machine.random())).unwrap(),
@@ -49,15 +50,15 @@ async fn try_acquire(engine: &Arc<dyn Leases>, name: Name, ttl: Duration) -> Acq
 }
 
 #[track_caller]
-fn expect_granted(acquired: Acquired) -> Hold {
+fn expect_granted(acquired: AcquireOutcome) -> Hold {
     match acquired {
-        Acquired::Granted(hold) => hold,
-        Acquired::Held(held) => panic!("{held:?}"),
+        AcquireOutcome::Granted(hold) => hold,
+        AcquireOutcome::Held(held) => panic!("{held:?}"),
     }
 }
 
-fn is_granted(acquired: &Acquired) -> bool {
-    matches!(acquired, Acquired::Granted(_))
+fn is_granted(acquired: &AcquireOutcome) -> bool {
+    matches!(acquired, AcquireOutcome::Granted(_))
 }
 
 fn job() -> Name {

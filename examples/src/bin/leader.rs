@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use leasehold::core::{Fence, Mode, Name, Nonce};
-use leasehold::{AcquireRequest, Acquired, Client, Error};
+use leasehold::{AcquireOutcome, AcquireRequest, Client, Error};
 use leasehold_examples::{Fleet, Journal, Result, Setup, violated};
 
 const WORKERS: usize = 3;
@@ -92,10 +92,10 @@ async fn lead(
     for _ in 0..RENEWALS {
         tokio::time::sleep(PAUSE).await;
         match client.leases().acquire(renewal.clone()).await? {
-            Acquired::Granted(hold) => {
+            AcquireOutcome::Granted(hold) => {
                 journal.append(&format!("renews {number} {}", hold.grant.fence))?;
             }
-            Acquired::Held(held) => return Err(Error::Held(held).into()),
+            AcquireOutcome::Held(held) => return Err(Error::Held(held).into()),
         }
     }
     journal.append(&format!("resigns {number} {token}"))

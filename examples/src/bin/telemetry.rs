@@ -16,7 +16,7 @@ use clap::Parser;
 use leasehold::core::{BootTime, Fence};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
-use leasehold::{Client, Error, Gated, store};
+use leasehold::{Client, Error, GateOutcome, store};
 use leasehold_examples::{Fleet, Journal, Result, Setup, violated};
 use tokio::task::JoinSet;
 
@@ -97,7 +97,7 @@ async fn handle_events(number: usize, args: &Args) -> Result<()> {
         running.spawn(async move {
             let sent = Machine.boot_time();
             match gate.pass().await {
-                Ok(Gated::Passed(pass)) => {
+                Ok(GateOutcome::Passed(pass)) => {
                     send_alert(&journal, device, temperature, sent, pass.fence())
                 }
                 // If the database is temporarily unavailable, one alert is lost, and the worker continues.

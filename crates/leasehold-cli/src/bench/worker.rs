@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use leasehold::core::{Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
 use leasehold::wire::Problem;
-use leasehold::{AcquireRequest, Acquired, Client, Error, Holding};
+use leasehold::{AcquireOutcome, AcquireRequest, Client, Error, HolderKey};
 use tokio::sync::watch;
 
 /// How long a task waits after a failed cycle, so that it does not add load to a failing store.
@@ -155,11 +155,11 @@ impl Worker {
         };
         let leases = self.client.leases();
         let released = match leases.acquire(request).await {
-            Ok(Acquired::Granted(hold)) => {
-                let holding = Holding::Fence(hold.grant.fence);
+            Ok(AcquireOutcome::Granted(hold)) => {
+                let holding = HolderKey::Fence(hold.grant.fence);
                 leases.release(name, holding).await
             }
-            Ok(Acquired::Held(held)) => return Err(Error::Held(held)),
+            Ok(AcquireOutcome::Held(held)) => return Err(Error::Held(held)),
             Err(error) => Err(error),
         };
         match released {
@@ -167,7 +167,7 @@ impl Worker {
             Ok(false) => Err(Error::Expired),
             Err(error) => {
                 // The lease may be held nevertheless, and would stay so for its ttl.
-                let _ = leases.release(name, Holding::Nonce(nonce)).await;
+                let _ = leases.release(name, HolderKey::Nonce(nonce)).await;
                 Err(error)
             }
         }
@@ -180,6 +180,6 @@ fn nanos(span: Duration) -> u64 {
 
 /// Returns the problem type of an error, as the service names it.
 fn problem_type(error: &Error) -> String {
-    let name = serde_json::to_value(Problem::from(error).trouble).unwrap_or_default();
+    let name = serde_json::to_value(Problem::from(error).problem_type).unwrap_or_default();
     name.as_str().unwrap_or("other").to_owned()
 }

@@ -22,7 +22,10 @@ fn invalid_arguments_are_refused_and_change_nothing() {
         (&["run", "line\nbreak", "true"], "control character"),
         (&["run", "job", "--ttl", "0s", "true"], "ttl"),
         (&["run", "job", "--ttl", "-5s", "true"], "invalid duration"),
-        (&["run", "job", "--ttl", "banana", "true"], "invalid duration"),
+        (
+            &["run", "job", "--ttl", "banana", "true"],
+            "invalid duration",
+        ),
         (&["run", "job", "--ttl", "25h", "true"], "maximum"),
         (&["run", "job", "--ttl", "30", "true"], "invalid duration"),
         (&["run", "job", "-w", "soon", "true"], "invalid duration"),

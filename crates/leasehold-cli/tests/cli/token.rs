@@ -88,7 +88,7 @@ fn tokens_of_a_principal_are_revoked_one_by_one() {
     home.run(["token", "revoke", &first, "--access", "access.toml"])
         .failed(2, "no token with the id");
     let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.contains("# Who may do what"), "{text}");
+    assert!(text.contains("# Tokens and their rights"), "{text}");
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn invalid_files_and_scopes_are_explained() {
         "--access",
         "access.toml",
     ])
-    .failed(2, "the principal is empty");
+    .failed(2, "invalid principal");
     home.run(["serve", "--access", "access.toml"])
         .failed(77, "token create");
     std::fs::write(home.file("access.toml"), "[[tokens]]\n").unwrap();
     home.run(["serve", "--access", "access.toml"])
-        .failed(77, "there is `token`");
+        .failed(77, "the known keys are `token`");
     assert_invalid_file_is_not_changed(&home);
 }
 
@@ -153,7 +153,7 @@ fn assert_invalid_file_is_not_changed(home: &Home) {
         "--access",
         "access.toml",
     ])
-    .failed(77, "no `tokens` here");
+    .failed(77, "unknown key `tokens`");
     assert_eq!(
         std::fs::read_to_string(home.file("access.toml")).unwrap(),
         "[[tokens]]\n"
@@ -172,7 +172,7 @@ fn service_admits_the_tokens_of_its_file_and_reloads_it() {
         crate::support::Ran::from(command.output().unwrap())
     };
     home.run(["list", "--store", &url])
-        .failed(77, "a token is needed");
+        .failed(77, "a token is required");
     list("lh_wrong").failed(77, "unknown");
     list(&token).ok();
     // The command reaches its lease with the token file that it inherits.
@@ -206,7 +206,7 @@ fn service_admits_the_tokens_of_its_file_and_reloads_it() {
     });
     std::fs::write(home.file("access.toml"), "invalid").unwrap();
     let mut process = service.process;
-    process.expect("rights stay as they were");
+    process.expect("rights are unchanged");
     list(&second).ok();
 }
 

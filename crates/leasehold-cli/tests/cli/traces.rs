@@ -58,7 +58,7 @@ fn unreachable_collector_is_logged_and_does_not_delay_the_end() {
     let mut service = Service::start_with(&home, &["--otlp-endpoint", &url]);
     service.post("/locks/job?nonce=n");
     service.process.signal(Signal::SIGTERM);
-    service.process.expect("traces cannot be sent");
+    service.process.expect("cannot send traces");
     service.process.expect("stopped");
     service.process.ends_with(0);
 }
@@ -67,5 +67,5 @@ fn unreachable_collector_is_logged_and_does_not_delay_the_end() {
 fn invalid_collector_url_is_refused() {
     let home = Home::new();
     home.run(["serve", "--otlp-endpoint", "collector:4318"])
-        .failed(2, "that is not a collector's URL");
+        .failed(2, "invalid collector URL");
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::{Name, Text};
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 
 use super::credential::Credential;
 use super::lifetime::Lifetime;
-use super::meter::{Limits, Waiting};
+use super::meter::{Limits, WaitPermit};
 use super::scope::{self, Right, Scope};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route::Route;
 use crate::service::Peer;
 
@@ -38,7 +38,7 @@ impl Caller {
     }
 
     /// Returns a caller that was not identified.
-    pub(crate) fn anybody(peer: &Peer) -> Self {
+    pub(crate) fn anonymous(peer: &Peer) -> Self {
         Self {
             credential: None,
             proof: None,
@@ -47,17 +47,17 @@ impl Caller {
     }
 
     /// Whether the caller was not identified.
-    pub(crate) fn is_anybody(&self) -> bool {
+    pub(crate) fn is_anonymous(&self) -> bool {
         self.credential.is_none()
     }
 
     /// Whether its rights have ended or changed.
-    pub(crate) fn is_over(&self) -> bool {
-        self.lifetimes().any(Lifetime::is_over)
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lifetimes().any(Lifetime::has_ended)
     }
 
     /// Waits until its rights end or change.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn ended(&self) {
         let mut lifetimes = self.lifetimes();
         let (credential, proof) = (lifetimes.next(), lifetimes.next());
         tokio::select! {
@@ -79,7 +79,7 @@ impl Caller {
     }
 
     /// Counts a request, or refuses it if the token's rate is exceeded.
-    pub(crate) fn count(&self, limits: &Limits) -> Result<(), Refused> {
+    pub(crate) fn count(&self, limits: &Limits) -> Result<(), Rejection> {
         let credential = self.credential.as_deref();
         credential
             .map_or(Ok(()), |credential| credential.meter.count(limits))
@@ -100,7 +100,7 @@ impl Caller {
     }
 
     /// Counts a waiting request until the result is dropped, or refuses it if too many wait.
-    pub(crate) fn wait(&self, limits: &Limits) -> Result<Option<Waiting>, Refused> {
+    pub(crate) fn wait(&self, limits: &Limits) -> Result<Option<WaitPermit>, Rejection> {
         let Some(credential) = &self.credential else {
             return Ok(None);
         };
@@ -117,16 +117,16 @@ impl Caller {
     }
 
     /// Whether it has a right on a name.
-    pub(crate) fn may(&self, right: Right, name: &Name) -> bool {
+    pub(crate) fn has_right(&self, right: Right, name: &Name) -> bool {
         self.scopes_allow(|scope| scope.allows(right, name.as_str()))
     }
 
     /// Refuses a caller that has none of these rights on a name. The answer does not show whether the name exists.
-    pub(crate) fn check(&self, rights: &[Right], name: &Name) -> Result<(), Refused> {
-        if rights.iter().any(|right| self.may(*right, name)) {
+    pub(crate) fn check(&self, rights: &[Right], name: &Name) -> Result<(), Rejection> {
+        if rights.iter().any(|right| self.has_right(*right, name)) {
             return Ok(());
         }
-        Err(missing(rights).into())
+        Err(missing_right(rights).into())
     }
 
     /// Like [`check`](Self::check), for each of these names.
@@ -134,35 +134,35 @@ impl Caller {
         &self,
         rights: &[Right],
         names: impl IntoIterator<Item = &'n Name>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Rejection> {
         let mut names = names.into_iter();
         names.try_for_each(|name| self.check(rights, name))
     }
 
     /// Refuses a caller that lacks the right on any name with this prefix.
-    pub(crate) fn check_prefix(&self, right: Right, prefix: &str) -> Result<(), Refused> {
+    pub(crate) fn check_prefix(&self, right: Right, prefix: &str) -> Result<(), Rejection> {
         if self.scopes_allow(|scope| scope.allows(right, prefix)) {
             return Ok(());
         }
-        Err(missing(&[right]).into())
+        Err(missing_right(&[right]).into())
     }
 
     /// Refuses a caller that has none of these rights on any name.
-    fn check_some(&self, rights: &[Right]) -> Result<(), Refused> {
+    fn check_some(&self, rights: &[Right]) -> Result<(), Rejection> {
         if self.scopes_allow(|scope| rights.iter().any(|right| scope.gives(*right))) {
             return Ok(());
         }
-        Err(missing(rights).into())
+        Err(missing_right(rights).into())
     }
 
     /// Returns the prefixes within `prefix` on which the caller has this right, in order. Refuses if there are none.
-    pub(crate) fn narrow(&self, right: Right, prefix: &str) -> Result<Vec<String>, Refused> {
+    pub(crate) fn narrow(&self, right: Right, prefix: &str) -> Result<Vec<String>, Rejection> {
         let Some(credential) = &self.credential else {
             return Ok(vec![prefix.to_owned()]);
         };
         let prefixes = scope::narrowed(&credential.scopes, right, prefix);
         if prefixes.is_empty() {
-            return Err(missing(&[right]).into());
+            return Err(missing_right(&[right]).into());
         }
         Ok(prefixes)
     }
@@ -177,31 +177,31 @@ impl Caller {
 
 async fn end_of(lifetime: Option<&Lifetime>) {
     match lifetime {
-        Some(lifetime) => lifetime.over().await,
+        Some(lifetime) => lifetime.ended().await,
         None => std::future::pending().await,
     }
 }
 
-fn too_many(detail: String, retry_after: Duration) -> Refused {
-    let mut problem = Problem::new(Trouble::TooManyRequests, detail);
+fn too_many(detail: String, retry_after: Duration) -> Rejection {
+    let mut problem = Problem::new(ProblemType::TooManyRequests, detail);
     let millis = retry_after.as_micros().div_ceil(1_000);
     problem.retry_after = Some(u64::try_from(millis).unwrap_or(u64::MAX));
     problem.into()
 }
 
 /// Returns the problem of a caller that has none of these rights, one of which is required.
-pub(crate) fn missing(rights: &[Right]) -> Problem {
+pub(crate) fn missing_right(rights: &[Right]) -> Problem {
     let words: Vec<_> = rights.iter().map(|right| right.as_str()).collect();
     let words = words.join("` or `");
     let detail =
         format!("the right `{words}` is missing: use a token with a scope that grants it here");
-    Problem::new(Trouble::Denied, detail)
+    Problem::new(ProblemType::Denied, detail)
 }
 
 /// What a route requires before the request is processed.
-pub(crate) enum Need<'r> {
+pub(crate) enum Requirement<'r> {
     /// No credential.
-    Nothing,
+    Public,
     /// A valid credential.
     Credential,
     /// One of these rights on each of these names. If there are none, the right on some name: the body has the names.
@@ -214,7 +214,7 @@ pub(crate) enum Need<'r> {
 
 impl Route {
     /// Returns what the route requires. Exhaustive, so that no route is forgotten; the OpenAPI document is made from it too.
-    pub(crate) fn need(&self) -> Need<'_> {
+    pub(crate) fn requirement(&self) -> Requirement<'_> {
         use std::slice::from_ref;
         match self {
             Self::Health
@@ -223,13 +223,15 @@ impl Route {
             | Self::Docs(_)
             | Self::Dashboard(_)
             | Self::LogIn
-            | Self::LogOut => Need::Nothing,
+            | Self::LogOut => Requirement::Public,
             // Each of several requests is checked by its own route.
-            Self::WhoAmI | Self::Requests => Need::Credential,
-            Self::Metrics | Self::Totals => Need::OnEverything(Right::Read),
-            Self::List(_) | Self::Events => Need::Within(Right::Read),
-            Self::Claim => Need::Within(Right::Acquire),
-            Self::Show(name) | Self::History(name) => Need::On(&[Right::Read], from_ref(name)),
+            Self::WhoAmI | Self::Requests => Requirement::Credential,
+            Self::Metrics | Self::Totals => Requirement::OnEverything(Right::Read),
+            Self::List(_) | Self::Events => Requirement::Within(Right::Read),
+            Self::Claim => Requirement::Within(Right::Acquire),
+            Self::Show(name) | Self::History(name) => {
+                Requirement::On(&[Right::Read], from_ref(name))
+            }
             Self::Acquire(name)
             | Self::Heartbeat(name, _)
             | Self::Update(name, _)
@@ -237,11 +239,11 @@ impl Route {
             | Self::ReleaseByNonce(name)
             | Self::Pass(name)
             | Self::Put(name)
-            | Self::Remove(name) => Need::On(&[Right::Acquire], from_ref(name)),
-            Self::AcquireAll(names) => Need::On(&[Right::Acquire], names),
-            Self::Heartbeats => Need::On(&[Right::Acquire], &[]),
+            | Self::Remove(name) => Requirement::On(&[Right::Acquire], from_ref(name)),
+            Self::AcquireAll(names) => Requirement::On(&[Right::Acquire], names),
+            Self::Heartbeats => Requirement::On(&[Right::Acquire], &[]),
             // Its parameters or its body decide which one.
-            Self::Break(name) => Need::On(
+            Self::Break(name) => Requirement::On(
                 &[Right::Acquire, Right::Break, Right::Admin],
                 from_ref(name),
             ),
@@ -249,11 +251,11 @@ impl Route {
     }
 }
 
-impl Need<'_> {
+impl Requirement<'_> {
     /// Refuses a caller that does not meet the requirement.
-    pub(crate) fn check(&self, caller: &Caller) -> Result<(), Refused> {
+    pub(crate) fn check(&self, caller: &Caller) -> Result<(), Rejection> {
         match self {
-            Self::Nothing | Self::Credential => Ok(()),
+            Self::Public | Self::Credential => Ok(()),
             Self::On(rights, []) => caller.check_some(rights),
             Self::On(rights, names) => caller.check_all(rights, *names),
             Self::Within(right) => caller.check_some(&[*right]),
@@ -264,7 +266,7 @@ impl Need<'_> {
     /// Returns the scopes one of which is required. None of them: any credential; `None`: no credential.
     pub(crate) fn scopes(&self) -> Option<Vec<String>> {
         let (rights, names) = match self {
-            Self::Nothing => return None,
+            Self::Public => return None,
             Self::Credential => (&[][..], ""),
             Self::On(rights, _) => (*rights, "{name}"),
             Self::Within(right) => (std::slice::from_ref(right), "{prefix}"),

@@ -27,7 +27,7 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TomlError, value};
 use super::read::{self, NEVER};
 use super::scope::Scope;
 use super::token::{Token, TokenHash};
-use crate::follow;
+use crate::file_watch;
 
 /// The first line of a new file.
 const PREAMBLE: &str =
@@ -63,7 +63,7 @@ pub struct TokenEntry {
 
 impl TokenEntry {
     /// Whether it has expired.
-    pub fn is_over(&self, now: Timestamp) -> bool {
+    pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)
     }
 }
@@ -189,7 +189,7 @@ fn read_text(path: &Path) -> Result<String> {
         let why = "other users can write to it: run `chmod 600` on it";
         return Err(unusable(path, why));
     }
-    let bytes = follow::read(path).map_err(unreadable)?;
+    let bytes = file_watch::read(path).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|_| unusable(path, "it is not UTF-8 text"))
 }
 

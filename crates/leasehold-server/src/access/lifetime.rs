@@ -36,16 +36,16 @@ impl Lifetime {
         self.ended.notify_waiters();
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.is_ended.load(Ordering::Acquire) || self.left().is_some_and(|left| left.is_zero())
     }
 
     /// Waits until it has ended.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn ended(&self) {
         loop {
             // Created before the check, so that an end between the two is not missed.
             let ended = self.ended.notified();
-            if self.is_over() {
+            if self.has_ended() {
                 return;
             }
             match self.left() {
@@ -78,25 +78,25 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let lifetime = Arc::clone(&lifetime);
-                tokio::spawn(async move { lifetime.over().await })
+                tokio::spawn(async move { lifetime.ended().await })
             })
             .collect();
         tokio::task::yield_now().await;
-        assert!(!lifetime.is_over() && waiting.iter().all(|task| !task.is_finished()));
+        assert!(!lifetime.has_ended() && waiting.iter().all(|task| !task.is_finished()));
         lifetime.end();
         for task in waiting {
             task.await.unwrap();
         }
-        lifetime.over().await;
-        assert!(lifetime.is_over());
+        lifetime.ended().await;
+        assert!(lifetime.has_ended());
     }
 
     #[tokio::test]
     async fn lifetime_ends_at_its_time() {
         let soon = Timestamp::now() + SignedDuration::from_millis(50);
         let lifetime = Lifetime::new(Some(soon));
-        assert!(!lifetime.is_over());
-        lifetime.over().await;
-        assert!(Timestamp::now() >= soon && lifetime.is_over());
+        assert!(!lifetime.has_ended());
+        lifetime.ended().await;
+        assert!(Timestamp::now() >= soon && lifetime.has_ended());
     }
 }

@@ -75,18 +75,18 @@ impl Meter {
     }
 
     /// Counts a waiting request until the permit is dropped. Returns `None` if too many wait.
-    pub(crate) fn wait(self: &Arc<Self>, limits: &Limits) -> Option<Waiting> {
+    pub(crate) fn wait(self: &Arc<Self>, limits: &Limits) -> Option<WaitPermit> {
         let before = self.waits.fetch_add(1, Ordering::Relaxed);
-        let permit = Waiting(Arc::clone(self));
+        let permit = WaitPermit(Arc::clone(self));
         (before < limits.waits).then_some(permit)
     }
 }
 
 /// Counts as one waiting request until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<Meter>);
+pub(crate) struct WaitPermit(Arc<Meter>);
 
-impl Drop for Waiting {
+impl Drop for WaitPermit {
     fn drop(&mut self) {
         self.0.waits.fetch_sub(1, Ordering::Relaxed);
     }

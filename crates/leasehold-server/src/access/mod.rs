@@ -23,7 +23,7 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use leasehold::Result;
 use leasehold::core::Text;
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
 pub use file::{AccessFile, CertificateEntry, TokenEntry};
 pub(crate) use lifetime::Lifetime;
@@ -31,8 +31,8 @@ pub use meter::Limits;
 pub use scope::{Right, Scope};
 pub use token::{Token, TokenHash};
 
-use crate::follow::{self, Followed};
-use crate::refused::Refused;
+use crate::file_watch::{self, WatchedFiles};
+use crate::rejection::Rejection;
 use crate::service::Peer;
 use caller::Caller;
 use credential::Credential;
@@ -46,14 +46,14 @@ pub struct Access {
 
 struct Inner {
     path: PathBuf,
-    followed: Followed,
+    followed: WatchedFiles,
     rights: RwLock<Arc<Rights>>,
 }
 
 impl Access {
     /// Reads an access file. Fails with [`Error::Denied`](leasehold::Error::Denied) if it cannot be used.
     pub fn open(path: &Path) -> Result<Self> {
-        let followed = Followed::new(vec![path.to_owned()]);
+        let followed = WatchedFiles::new(vec![path.to_owned()]);
         let rights = Rights::read(path, &Rights::default())?;
         Ok(Self {
             inner: Arc::new(Inner {
@@ -70,7 +70,7 @@ impl Access {
         headers: &HeaderMap,
         session: Option<&str>,
         peer: &Peer,
-    ) -> Result<Caller, Refused> {
+    ) -> Result<Caller, Rejection> {
         let address = peer.address.clone();
         if let Some(token) = bearer(headers)? {
             return self.sign_in(token, address);
@@ -87,7 +87,7 @@ impl Access {
                 None => "a token is required: send the header `Authorization: Bearer lh_…`",
             }));
         };
-        if certificate.lifetime.is_over() {
+        if certificate.lifetime.has_ended() {
             return Err(unauthorized(
                 "the certificate of this connection has expired: connect again with a new one",
             ));
@@ -101,7 +101,7 @@ impl Access {
     }
 
     /// Identifies the owner of a token.
-    pub(crate) fn sign_in(&self, token: &str, address: Text) -> Result<Caller, Refused> {
+    pub(crate) fn sign_in(&self, token: &str, address: Text) -> Result<Caller, Rejection> {
         let rights = self.rights();
         let token = rights.find_token(token).ok_or_else(unknown_token)?;
         Ok(Caller::new(token.credential.clone(), None, address))
@@ -109,7 +109,7 @@ impl Access {
 
     /// Opens a session for a caller that has sent its token. Returns the session's name: a secret that replaces the token
     /// until the session ends.
-    pub(crate) fn open_session(&self, caller: &Caller) -> Result<String, Refused> {
+    pub(crate) fn open_session(&self, caller: &Caller) -> Result<String, Rejection> {
         let rights = self.rights();
         let credential = caller.credential.as_deref();
         let id = credential.map(|credential| &*credential.id);
@@ -132,7 +132,7 @@ impl Access {
 
     /// Returns the caller with its present rights. Refuses it if its credential has ended, or belongs to another principal
     /// now.
-    pub(crate) fn renew(&self, caller: &Caller) -> Result<Caller, Refused> {
+    pub(crate) fn renew(&self, caller: &Caller) -> Result<Caller, Rejection> {
         let ended = || {
             unauthorized(
                 "the token, session or certificate ended during the request: nothing was granted",
@@ -145,7 +145,7 @@ impl Access {
             credential: Some(current.clone()),
             ..caller.clone()
         };
-        if renewed.is_over() || current.principal != before.principal {
+        if renewed.has_ended() || current.principal != before.principal {
             return Err(ended());
         }
         Ok(renewed)
@@ -153,7 +153,7 @@ impl Access {
 
     /// Reloads the file when it changes, while it is polled. An invalid file is logged and changes nothing.
     pub(crate) async fn keep_reading(self) {
-        follow::keep_looking(move || self.reload_if_changed()).await;
+        file_watch::run_periodically(move || self.reload_if_changed()).await;
     }
 
     fn reload_if_changed(&self) {
@@ -194,16 +194,16 @@ fn find_session(rights: &Rights, session: &str) -> Option<(Arc<Credential>, Arc<
     Some((token.credential.clone(), token.sessions.find(secret)?))
 }
 
-fn unauthorized(detail: &'static str) -> Refused {
-    Refused::new(Trouble::Unauthorized, detail)
+fn unauthorized(detail: &'static str) -> Rejection {
+    Rejection::new(ProblemType::Unauthorized, detail)
 }
 
-fn unknown_token() -> Refused {
+fn unknown_token() -> Rejection {
     unauthorized("this token is unknown or has expired: use a valid one")
 }
 
 /// Returns the token of the `Authorization` header, if there is one.
-fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Rejection> {
     let mut values = headers.get_all(AUTHORIZATION).into_iter();
     let Some(value) = values.next() else {
         return Ok(None);

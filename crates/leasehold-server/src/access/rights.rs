@@ -95,7 +95,7 @@ impl Rights {
     /// Returns the token with this id, unless it has expired.
     pub(super) fn find_id(&self, id: &str) -> Option<&KnownToken> {
         let token = self.tokens.get(id)?;
-        (!token.credential.lifetime.is_over()).then_some(token)
+        (!token.credential.lifetime.has_ended()).then_some(token)
     }
 
     /// Returns the credential of the first of these certificate names that has one.
@@ -151,9 +151,9 @@ mod tests {
         };
         let [stayed, ended, gone] =
             [&stays, &narrowed, &revoked].map(|token| before.tokens[token.id()].credential.clone());
-        assert!(!stayed.lifetime.is_over());
+        assert!(!stayed.lifetime.has_ended());
         assert!(Arc::ptr_eq(&stayed, &credential(&after, &stays).unwrap()));
-        assert!(ended.lifetime.is_over() && gone.lifetime.is_over());
+        assert!(ended.lifetime.has_ended() && gone.lifetime.has_ended());
         let renewed = credential(&after, &narrowed).unwrap();
         assert_eq!(renewed.scopes[0].to_string(), "read:ab");
         assert!(Arc::ptr_eq(&renewed.meter, &ended.meter));

@@ -38,7 +38,7 @@ impl Sessions {
             lifetime: Arc::new(Lifetime::new(Some(Timestamp::now() + LIFETIME))),
         };
         let mut open = self.lock();
-        open.retain(|session| !session.lifetime.is_over());
+        open.retain(|session| !session.lifetime.has_ended());
         while open.len() >= MAX_SESSIONS
             && let Some(oldest) = open.pop_front()
         {
@@ -53,7 +53,7 @@ impl Sessions {
         let hash = TokenHash::of(name);
         let open = self.lock();
         let found = open.iter().find(|session| session.hash.equals(&hash))?;
-        (!found.lifetime.is_over()).then(|| found.lifetime.clone())
+        (!found.lifetime.has_ended()).then(|| found.lifetime.clone())
     }
 
     /// Ends the session with this name.
@@ -87,7 +87,7 @@ mod tests {
         assert!(until > Timestamp::now() && until <= Timestamp::now() + LIFETIME);
         assert!(sessions.find(&one[1..]).is_none());
         sessions.close(&one);
-        assert!(lifetime.is_over() && sessions.find(&one).is_none());
+        assert!(lifetime.has_ended() && sessions.find(&one).is_none());
         assert!(sessions.find(&other).is_some());
     }
 

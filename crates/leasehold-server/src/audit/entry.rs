@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use leasehold::core::{Break, Fence, HolderRef, Name, Operation, Outcome};
 use leasehold::engine::Reply;
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use leasehold::{Error, Result};
 
 use super::{Audit, Line};
@@ -82,7 +82,7 @@ impl ChangeResult {
             Ok(_) => ("unchanged", false),
             Err(error) => {
                 let is_change = matches!(error, Error::Indeterminate(_));
-                (Trouble::from(error).as_str(), is_change)
+                (ProblemType::from(error).as_str(), is_change)
             }
         };
         let fence = match result {

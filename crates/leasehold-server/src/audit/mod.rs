@@ -20,14 +20,14 @@ use leasehold::core::{Fence, Name};
 use leasehold::health::Health;
 use leasehold::host::{Host as _, Machine};
 use leasehold::measure::Counter;
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use leasehold::{Error, Result};
 use serde::Serialize;
 
 use crate::access::caller::Caller;
-use crate::follow;
-use crate::metrics::Asked;
-use crate::refused::Refused;
+use crate::file_watch;
+use crate::metrics::RequestKind;
+use crate::rejection::Rejection;
 use crate::route::Route;
 pub(crate) use entry::{Change, Entry};
 use limit::Limit;
@@ -203,7 +203,7 @@ impl Audit {
 
     /// Reopens the file after it was moved away, and records how many lines are missing, while it is polled.
     pub(crate) async fn keep_open(self) {
-        follow::keep_looking(move || self.check_file()).await;
+        file_watch::run_periodically(move || self.check_file()).await;
     }
 
     fn check_file(&self) {
@@ -365,30 +365,33 @@ fn rotation(options: &AuditOptions) -> Option<Rotation> {
 }
 
 /// Records a request if it is refused for lack of a right.
-pub(crate) struct Witness<'a> {
+pub(crate) struct RefusalRecorder<'a> {
     audit: &'a Audit,
-    kind: Asked,
+    kind: RequestKind,
     name: Option<Name>,
     caller: Caller,
 }
 
-impl<'a> Witness<'a> {
+impl<'a> RefusalRecorder<'a> {
     pub(crate) fn new(audit: &'a Audit, route: &Route, caller: &Caller) -> Self {
         Self {
             audit,
-            kind: Asked::from(route),
+            kind: RequestKind::from(route),
             name: route.name().cloned(),
             caller: caller.clone(),
         }
     }
 
     /// Records a refusal of the service. Refusals by the core are recorded with their change.
-    pub(crate) fn tell(&self, refused: &Refused) {
-        if let Refused::Problem(problem) = refused
-            && matches!(problem.trouble, Trouble::Unauthorized | Trouble::Denied)
+    pub(crate) fn record_refusal(&self, refused: &Rejection) {
+        if let Rejection::Problem(problem) = refused
+            && matches!(
+                problem.problem_type,
+                ProblemType::Unauthorized | ProblemType::Denied
+            )
         {
             let (operation, name) = (self.kind.as_str(), self.name.as_ref());
-            let outcome = problem.trouble.as_str();
+            let outcome = problem.problem_type.as_str();
             self.audit.refused(&self.caller, operation, name, outcome);
         }
     }

@@ -12,7 +12,7 @@ use hyper::header::{
 use sha2::{Digest as _, Sha256};
 
 use crate::answer::{self, Answer};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// Allows only resources of this service, and no inline scripts or styles.
@@ -78,8 +78,8 @@ impl Service {
         &self,
         call: &Call<'_>,
         asset: &'static Asset,
-    ) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    ) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         let index = ASSETS.iter().position(|other| other.path == asset.path);
         let tag = index.map(|index| &TAGS[index]);
         let mut cached = call.headers.get_all(IF_NONE_MATCH).into_iter();

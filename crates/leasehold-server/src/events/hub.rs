@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use leasehold::engine::{Engine, Events, Happened, Missed};
+use leasehold::engine::{Engine, EngineEvent, Events, EventsMissed};
 use leasehold::measure::Counter;
-use leasehold::wire::Told;
+use leasehold::wire::EventMessage;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -216,12 +216,12 @@ async fn fill(hub: Weak<Hub>, new_event: Arc<Notify>, mut events: Events) {
         while let Some(event) = events.next().await {
             let Some(hub) = hub.upgrade() else { return };
             let (name, message) = match event {
-                Ok(Happened { name, event, at }) => {
+                Ok(EngineEvent { name, event, at }) => {
                     hub.history.record_event(&name, &event, at);
-                    let message = Told::new(&name, &event, at);
+                    let message = EventMessage::new(&name, &event, at);
                     (Some(name), message)
                 }
-                Err(Missed) => (None, Told::missed()),
+                Err(EventsMissed) => (None, EventMessage::missed()),
             };
             hub.state().ring.push(name, &message);
             hub.published.count();
@@ -247,7 +247,7 @@ async fn fill(hub: Weak<Hub>, new_event: Arc<Notify>, mut events: Events) {
 #[cfg(test)]
 mod tests {
     use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation};
-    use leasehold::engine::Patience;
+    use leasehold::engine::WaitLimit;
     use leasehold::store;
     use tokio::sync::mpsc;
     use tokio::task::JoinSet;
@@ -289,7 +289,7 @@ mod tests {
             floor: Fence::default(),
             in_state: None,
         });
-        let _granted = engine.perform(&name, acquire, Patience::NONE).await;
+        let _granted = engine.perform(&name, acquire, WaitLimit::NONE).await;
         received.recv().await.expect("the event");
         hub.close();
         tokio::time::timeout(Duration::from_secs(10), reading.join_all())

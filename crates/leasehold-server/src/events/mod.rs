@@ -19,14 +19,14 @@ pub(crate) use stream::Stream;
 
 use hyper::header::{HeaderName, HeaderValue};
 use leasehold::core::Name;
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 
 use crate::access::Right;
 use crate::access::caller::Caller;
-use crate::access::meter::Waiting;
+use crate::access::meter::WaitPermit;
 use crate::answer::{self, Answer};
 use crate::connections::Subscription;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// The only path whose answers have no end.
@@ -47,7 +47,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Returns a filter for the names with this prefix that the caller may read.
-    pub(crate) fn new(caller: Caller, prefix: &str) -> Result<Self, Refused> {
+    pub(crate) fn new(caller: Caller, prefix: &str) -> Result<Self, Rejection> {
         let prefixes = caller.narrow(Right::Read, prefix)?;
         Ok(Self { caller, prefixes })
     }
@@ -55,7 +55,7 @@ impl Filter {
     /// Waits until the caller's rights end or change: then it has to subscribe again.
     pub(crate) fn rights_ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let caller = self.caller.clone();
-        async move { caller.over().await }
+        async move { caller.ended().await }
     }
 
     /// Whether it admits every name.
@@ -73,12 +73,12 @@ impl Filter {
 #[derive(Default)]
 pub(crate) struct SubscriptionGuard {
     _by_address: Option<Subscription>,
-    _by_token: Option<Waiting>,
+    _by_token: Option<WaitPermit>,
 }
 
 impl Service {
-    pub(crate) fn events(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&["prefix"])?;
+    pub(crate) fn events(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["prefix"])?;
         let prefix = call.query.get("prefix").unwrap_or_default();
         let filter = Filter::new(call.caller.clone(), prefix)?;
         // An id that cannot be parsed is another service's: the subscriber is sent `missed`.
@@ -92,14 +92,14 @@ impl Service {
             heartbeat,
             self.count_subscriber(call)?,
         );
-        let mut answer = answer::streaming(stream);
+        let mut answer = answer::event_stream(stream);
         let no = HeaderValue::from_static("no");
         answer.headers.push((X_ACCEL_BUFFERING, no));
         Ok(answer)
     }
 
     /// Counts a subscriber by its address and by its token, because it keeps its connection for an unlimited time.
-    fn count_subscriber(&self, call: &Call<'_>) -> Result<SubscriptionGuard, Refused> {
+    fn count_subscriber(&self, call: &Call<'_>) -> Result<SubscriptionGuard, Rejection> {
         let by_token = call.caller.wait(&self.config.limits)?;
         match self.connections.subscribe(call.client_address) {
             Some(by_address) => Ok(SubscriptionGuard {
@@ -109,7 +109,7 @@ impl Service {
             None => {
                 let detail =
                     "too many subscribers of this service or this address: try again later";
-                let mut problem = Problem::new(Trouble::TooManyRequests, detail);
+                let mut problem = Problem::new(ProblemType::TooManyRequests, detail);
                 problem.retry_after = Some(RETRY_MILLIS.into());
                 Err(problem.into())
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hyper::body::Bytes;
 use leasehold::core::Name;
-use leasehold::wire::Told;
+use leasehold::wire::EventMessage;
 
 use super::Filter;
 
@@ -76,7 +76,7 @@ impl Ring {
         (epoch == self.epoch && (self.oldest..=self.next()).contains(&next)).then_some(next)
     }
 
-    pub(super) fn push(&mut self, name: Option<Name>, message: &Told) {
+    pub(super) fn push(&mut self, name: Option<Name>, message: &EventMessage) {
         let id = self.id_before(self.next() + 1);
         let text: Bytes = encode(&id, message).into();
         self.bytes += text.len();
@@ -131,7 +131,7 @@ impl Ring {
 }
 
 /// Encodes a message as a server-sent event.
-pub(super) fn encode(id: &str, message: &Told) -> String {
+pub(super) fn encode(id: &str, message: &EventMessage) -> String {
     let data = serde_json::to_string(message).expect("events have text keys and do not fail");
     let mut text = String::with_capacity(data.len() + 64);
     let event = message.event.as_str();
@@ -153,7 +153,7 @@ mod tests {
 
     fn push(ring: &mut Ring, name: &str) {
         let name = Name::lock(name).unwrap();
-        let message = Told::new(&name, &Event::Purged, Time::from_micros(1));
+        let message = EventMessage::new(&name, &Event::Purged, Time::from_micros(1));
         ring.push(Some(name), &message);
     }
 

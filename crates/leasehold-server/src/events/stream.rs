@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use leasehold::wire::Told;
+use leasehold::wire::EventMessage;
 use tokio::time::{Instant, Sleep};
 
 use super::ring::{ReadResult, encode};
@@ -45,7 +45,7 @@ impl Stream {
         let mut greeting = format!("retry: {RETRY_MILLIS}\n");
         greeting.push_str(&match position {
             Ok(_) => format!("id: {id}\n\n"),
-            Err(_) => encode(id, &Told::missed()),
+            Err(_) => encode(id, &EventMessage::missed()),
         });
         let rights_ended = Box::pin(filter.rights_ended());
         Self {
@@ -113,7 +113,7 @@ impl Stream {
                     ReadResult::Evicted => {
                         hub.count_missed();
                         *position = ring.next();
-                        return encode(&ring.id_before(*position), &Told::missed()).into();
+                        return encode(&ring.id_before(*position), &EventMessage::missed()).into();
                     }
                 }
             }

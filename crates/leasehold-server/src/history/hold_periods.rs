@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use leasehold::core::{Fence, LastHolder, Name, Time};
-use leasehold::wire::{EndedAs, Sharing, Tenure};
+use leasehold::wire::{EndKind, HoldPeriod, ModeKind};
 
 /// The maximum number of hold periods: five megabytes with typical names and owners, fifteen with the longest.
 const MAX_PERIODS: usize = 16_384;
@@ -16,32 +16,32 @@ const EVICTION_STEPS: usize = 8;
 /// The recent hold periods of many names. Names are evicted by the CLOCK algorithm: those without a recent change first.
 #[derive(Default)]
 pub(super) struct HoldPeriodCache {
-    names: IndexMap<Name, Tenures, RandomState>,
+    names: IndexMap<Name, HoldPeriods, RandomState>,
     /// The index of the name that the next eviction examines.
     hand: usize,
     count: usize,
 }
 
 /// The hold periods of one name.
-struct Tenures {
+struct HoldPeriods {
     /// In the order of their fences.
-    all: VecDeque<Tenure>,
+    all: VecDeque<HoldPeriod>,
     /// Whether they have changed since the hand was here.
     is_recent: bool,
 }
 
 impl HoldPeriodCache {
     /// Returns the hold periods of a name.
-    pub(super) fn of(&self, name: &Name) -> Vec<Tenure> {
+    pub(super) fn of(&self, name: &Name) -> Vec<HoldPeriod> {
         let periods = self.names.get(name);
         periods.map_or(Vec::new(), |periods| periods.all.iter().cloned().collect())
     }
 
     /// Adds a hold period, which may have ended. Idempotent. `last` is the holder before it, if the record contains it.
-    pub(super) fn add(&mut self, name: &Name, period: Tenure, last: Option<&LastHolder>) {
+    pub(super) fn add(&mut self, name: &Name, period: HoldPeriod, last: Option<&LastHolder>) {
         let index = match self.names.get_index_of(name) {
             Some(index) => index,
-            None => self.names.insert_full(name.clone(), Tenures::new()).0,
+            None => self.names.insert_full(name.clone(), HoldPeriods::new()).0,
         };
         let periods = &mut self.names[index];
         let before = periods.all.len();
@@ -56,7 +56,7 @@ impl HoldPeriodCache {
         name: &Name,
         fence: Option<Fence>,
         at: Time,
-        how: Option<EndedAs>,
+        how: Option<EndKind>,
     ) {
         if let Some(periods) = self.names.get_mut(name) {
             periods.is_recent = true;
@@ -97,7 +97,7 @@ impl HoldPeriodCache {
     }
 }
 
-impl Tenures {
+impl HoldPeriods {
     fn new() -> Self {
         Self {
             // Most names have one hold period for a long time, and the default capacity is four.
@@ -106,7 +106,7 @@ impl Tenures {
         }
     }
 
-    fn add(&mut self, mut period: Tenure, last: Option<&LastHolder>) {
+    fn add(&mut self, mut period: HoldPeriod, last: Option<&LastHolder>) {
         self.is_recent = true;
         let is_full = self.all.len() >= MAX_PERIODS_PER_NAME;
         let mut index = self.all.len();
@@ -143,7 +143,7 @@ impl Tenures {
     }
 
     /// Ends the hold periods before `index` that conflict with a new one.
-    fn end_before(&mut self, index: usize, new: &Tenure, last: Option<&LastHolder>) {
+    fn end_before(&mut self, index: usize, new: &HoldPeriod, last: Option<&LastHolder>) {
         for period in self.all.range_mut(..index).rev() {
             if period.until.is_none() && !can_coexist(period, new) {
                 let last = last.filter(|last| last.fence == period.fence);
@@ -151,20 +151,20 @@ impl Tenures {
                 period.how = last.map(|last| last.how.into());
             }
             // An exclusive one has ended all before it.
-            if period.mode == Sharing::Exclusive {
+            if period.mode == ModeKind::Exclusive {
                 return;
             }
         }
     }
 }
 
-fn can_coexist(one: &Tenure, other: &Tenure) -> bool {
-    one.mode == Sharing::Shared && other.mode == Sharing::Shared
+fn can_coexist(one: &HoldPeriod, other: &HoldPeriod) -> bool {
+    one.mode == ModeKind::Shared && other.mode == ModeKind::Shared
 }
 
 /// Sets the end of a hold period once, and the reason once it is known. The end is never before the beginning, although
 /// times are only known within an interval.
-fn end(period: &mut Tenure, at: Time, how: Option<EndedAs>) {
+fn end(period: &mut HoldPeriod, at: Time, how: Option<EndKind>) {
     if period.until.is_none() || (period.how.is_none() && how.is_some()) {
         period.until = Some(at.max(period.from));
         period.how = how;
@@ -189,8 +189,8 @@ mod tests {
         Time::from_micros(micros)
     }
 
-    fn period(number: u64, mode: Sharing) -> Tenure {
-        Tenure {
+    fn period(number: u64, mode: ModeKind) -> HoldPeriod {
+        HoldPeriod {
             fence: fence(number),
             owner: "web-1".into(),
             mode,
@@ -200,16 +200,16 @@ mod tests {
         }
     }
 
-    fn exclusive(number: u64) -> Tenure {
-        period(number, Sharing::Exclusive)
+    fn exclusive(number: u64) -> HoldPeriod {
+        period(number, ModeKind::Exclusive)
     }
 
-    fn shared(number: u64) -> Tenure {
-        period(number, Sharing::Shared)
+    fn shared(number: u64) -> HoldPeriod {
+        period(number, ModeKind::Shared)
     }
 
     /// Returns each hold period as its fence, its end, and the reason of its end.
-    fn ends(cache: &HoldPeriodCache, name: &Name) -> Vec<(u64, Option<u64>, Option<EndedAs>)> {
+    fn ends(cache: &HoldPeriodCache, name: &Name) -> Vec<(u64, Option<u64>, Option<EndKind>)> {
         let periods = cache.of(name).into_iter();
         let ends = periods.map(|period| {
             let until = period.until.map(Time::as_micros);
@@ -223,8 +223,8 @@ mod tests {
         let (mut cache, job) = (HoldPeriodCache::default(), name("job"));
         cache.add(&job, exclusive(1), None);
         cache.add(&job, exclusive(1), None);
-        cache.end(&job, Some(fence(1)), at(15), Some(EndedAs::Released));
-        cache.end(&job, Some(fence(1)), at(99), Some(EndedAs::Broken));
+        cache.end(&job, Some(fence(1)), at(15), Some(EndKind::Released));
+        cache.end(&job, Some(fence(1)), at(99), Some(EndKind::Broken));
         cache.add(&job, exclusive(2), None);
         let last = LastHolder {
             fence: fence(2),
@@ -235,14 +235,14 @@ mod tests {
         cache.add(&job, exclusive(3), Some(&last));
         cache.add(&job, exclusive(4), Some(&last));
         let mut expected = [
-            (1, Some(15), Some(EndedAs::Released)),
-            (2, Some(27), Some(EndedAs::Expired)),
+            (1, Some(15), Some(EndKind::Released)),
+            (2, Some(27), Some(EndKind::Expired)),
             (3, Some(40), None),
             (4, None, None),
         ];
         assert_eq!(ends(&cache, &job), expected);
-        cache.end(&job, Some(fence(3)), at(38), Some(EndedAs::Broken));
-        expected[2] = (3, Some(38), Some(EndedAs::Broken));
+        cache.end(&job, Some(fence(3)), at(38), Some(EndKind::Broken));
+        expected[2] = (3, Some(38), Some(EndKind::Broken));
         assert_eq!(ends(&cache, &job), expected);
     }
 
@@ -252,12 +252,12 @@ mod tests {
         for number in 1..=4 {
             cache.add(&job, shared(number), None);
         }
-        cache.end(&job, Some(fence(2)), at(45), Some(EndedAs::Released));
+        cache.end(&job, Some(fence(2)), at(45), Some(EndKind::Released));
         let open = |number| (number, None, None);
-        let released = (2, Some(45), Some(EndedAs::Released));
+        let released = (2, Some(45), Some(EndKind::Released));
         assert_eq!(ends(&cache, &job), [open(1), released, open(3), open(4)]);
-        cache.end(&job, None, at(50), Some(EndedAs::Broken));
-        let broken = |number| (number, Some(50), Some(EndedAs::Broken));
+        cache.end(&job, None, at(50), Some(EndKind::Broken));
+        let broken = |number| (number, Some(50), Some(EndKind::Broken));
         assert_eq!(
             ends(&cache, &job),
             [broken(1), released, broken(3), broken(4)]
@@ -272,16 +272,16 @@ mod tests {
         let (mut cache, job) = (HoldPeriodCache::default(), name("job"));
         cache.add(&job, exclusive(5), None);
         cache.add(&job, shared(2), None);
-        let ended = Tenure {
+        let ended = HoldPeriod {
             until: Some(at(45)),
-            how: Some(EndedAs::Expired),
+            how: Some(EndKind::Expired),
             ..exclusive(3)
         };
         cache.add(&job, ended.clone(), None);
         cache.add(&job, ended, None);
         let expected = [
             (2, Some(50), None),
-            (3, Some(45), Some(EndedAs::Expired)),
+            (3, Some(45), Some(EndKind::Expired)),
             (5, None, None),
         ];
         assert_eq!(ends(&cache, &job), expected);

@@ -22,12 +22,12 @@ use leasehold::core::{
 };
 use leasehold::engine::Engine;
 use leasehold::measure::Counter;
-use leasehold::wire::{self, EndedAs, Minute, Sharing, Tenure, Totals};
+use leasehold::wire::{self, EndKind, HoldPeriod, Minute, ModeKind, Totals};
 use tokio::time::Instant;
 
 use crate::answer::{self, Answer};
 use crate::metrics::Metrics;
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 use hold_periods::HoldPeriodCache;
 use last_hour::LastHour;
@@ -51,20 +51,20 @@ pub(crate) struct History {
 }
 
 /// The change of hold periods that an operation may make.
-pub(crate) enum Deed {
+pub(crate) enum HoldChange {
     /// Begins a hold period of this owner.
-    Take(Text, Sharing),
+    Take(Text, ModeKind),
     /// Ends the hold period with this fence, or all of them.
     End(Option<Fence>),
     /// None, or one of an unknown holder. The latter is recorded with the next grant or event.
     Unknown,
 }
 
-impl Deed {
+impl HoldChange {
     pub(crate) fn of(operation: &Operation) -> Self {
         match operation {
             Operation::Acquire(acquire) => {
-                Self::Take(acquire.owner.clone(), Sharing::split(acquire.mode).0)
+                Self::Take(acquire.owner.clone(), ModeKind::split(acquire.mode).0)
             }
             Operation::Release(release) | Operation::Break(Break::Own(release)) => {
                 match release.holder {
@@ -95,14 +95,14 @@ impl History {
     }
 
     /// Records the result of an operation.
-    pub(crate) fn note(&self, name: &Name, change: Deed, outcome: &Outcome) {
+    pub(crate) fn record(&self, name: &Name, change: HoldChange, outcome: &Outcome) {
         match (change, outcome) {
-            (Deed::Take(owner, mode), Outcome::Granted(grant)) => {
+            (HoldChange::Take(owner, mode), Outcome::Granted(grant)) => {
                 if grant.granted == GrantKind::Kept {
                     return;
                 }
                 self.grants.count();
-                let period = Tenure {
+                let period = HoldPeriod {
                     fence: grant.fence,
                     owner,
                     mode,
@@ -113,11 +113,11 @@ impl History {
                 let last = grant.last.as_ref();
                 self.hold_periods().add(name, period, last);
             }
-            (Deed::End(fence), outcome) => {
+            (HoldChange::End(fence), outcome) => {
                 let how = match outcome {
-                    Outcome::Released => EndedAs::Released,
-                    Outcome::Completed => EndedAs::Completed,
-                    Outcome::Broken { .. } => EndedAs::Broken,
+                    Outcome::Released => EndKind::Released,
+                    Outcome::Completed => EndKind::Completed,
+                    Outcome::Broken { .. } => EndKind::Broken,
                     _ => return,
                 };
                 let at = self.time(self.engine.host().boot_time());
@@ -131,10 +131,10 @@ impl History {
     pub(crate) fn record_event(&self, name: &Name, event: &Event, at: Time) {
         match event {
             Event::Granted(holder) => {
-                let period = Tenure {
+                let period = HoldPeriod {
                     fence: holder.fence,
                     owner: holder.owner.clone(),
-                    mode: Sharing::split(holder.mode).0,
+                    mode: ModeKind::split(holder.mode).0,
                     from: holder.acquired_at,
                     until: None,
                     how: None,
@@ -147,18 +147,18 @@ impl History {
                 since,
                 how,
             } => {
-                let ended = how.map(EndedAs::from);
+                let ended = how.map(EndKind::from);
                 let Some(from) = *since else {
                     return self.hold_periods().end(name, Some(*fence), at, ended);
                 };
-                let period = Tenure {
+                let period = HoldPeriod {
                     fence: *fence,
                     owner: owner.clone(),
                     // Only used if the grant was not recorded. A record does not contain how a shared holder ended, unless
                     // it was broken.
                     mode: match how {
-                        None | Some(EndReason::Broken) => Sharing::Shared,
-                        Some(_) => Sharing::Exclusive,
+                        None | Some(EndReason::Broken) => ModeKind::Shared,
+                        Some(_) => ModeKind::Exclusive,
                     },
                     from,
                     until: Some(at),
@@ -171,7 +171,7 @@ impl History {
     }
 
     /// Closes a minute every minute while it is polled.
-    pub(crate) async fn keep_counting(&self, metrics: &Metrics) {
+    pub(crate) async fn count_minutes(&self, metrics: &Metrics) {
         let mut minutes = tokio::time::interval_at(Instant::now() + MINUTE, MINUTE);
         loop {
             minutes.tick().await;
@@ -230,8 +230,8 @@ impl History {
 
 impl Service {
     /// Answers with the recent hold periods of a name.
-    pub(crate) fn history(&self, call: &Call<'_>, name: &Name) -> Result<Answer, Refused> {
-        call.query.only(&["name"])?;
+    pub(crate) fn history(&self, call: &Call<'_>, name: &Name) -> Result<Answer, Rejection> {
+        call.query.allow_only(&["name"])?;
         let history = &self.events.history;
         Ok(answer::ok(&wire::History {
             since: history.started,
@@ -241,8 +241,8 @@ impl Service {
     }
 
     /// Answers with the present load, and that of the last hour.
-    pub(crate) fn totals(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn totals(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         let history = &self.events.history;
         let counts = history.counts(&self.metrics);
         Ok(answer::ok(&Totals {

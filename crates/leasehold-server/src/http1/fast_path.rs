@@ -17,7 +17,7 @@ use super::read_ahead::{ReadAhead, until_hang_up};
 use super::write_timeout::WriteTimeout;
 use crate::answer::{Answer, AnswerBody, Date};
 use crate::body::Body;
-use crate::budget::UNCOUNTED_BYTES;
+use crate::budget::MAX_UNRESERVED_BYTES;
 use crate::events;
 use crate::serve::Client;
 use crate::service::Head;
@@ -204,7 +204,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
             host: request.host(received),
             headers: request.headers(),
         };
-        let body = Body::Here(request.body(received).to_vec());
+        let body = Body::Buffered(request.body(received).to_vec());
         let answering = service.answer(head, body, peer);
         let mut ahead = ReadAhead::default();
         let Self { stream, input, .. } = self;
@@ -216,7 +216,7 @@ impl<'c, 't, S: AsyncRead + AsyncWrite + Unpin> FastPath<'c, 't, S> {
 
     async fn send(&mut self, answer: Answer, keep_alive: bool) -> io::Result<()> {
         let (date, output) = (self.date.at(self.idle_since), &mut self.output);
-        let is_large = answer.body.length() > UNCOUNTED_BYTES;
+        let is_large = answer.body.length() > MAX_UNRESERVED_BYTES;
         match is_large {
             true => answer.write_head(date, keep_alive, output),
             false => answer.write(date, keep_alive, output),

@@ -70,10 +70,10 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     let is_last = client.connection.is_reserved();
     let body = if body.is_end_stream() {
         client.begin().await;
-        Body::Here(Vec::new())
+        Body::Buffered(Vec::new())
     } else {
         slot.mark_idle(client.service.engine.host().boot_time());
-        Body::Coming(body, slot.clone())
+        Body::Unread(body, slot.clone())
     };
     let answering = client.service.answer(head, body, &client.peer);
     let mut ahead = ReadAhead::default();
@@ -84,7 +84,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     });
     let (mut answer, answered) = { answered.await? }.ok_or(io::ErrorKind::ConnectionAborted)?;
     if let Some(counted) = client.count(&answer.body, answer.body.length())? {
-        answer.body.set_reserved(counted);
+        answer.body.set_permit(counted);
     }
     if !answer.body.is_stream() {
         slot.mark_idle(answered);

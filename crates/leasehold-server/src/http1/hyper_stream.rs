@@ -11,14 +11,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use leasehold::core::BootTime;
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::read_ahead::ReadAhead;
 use super::write_timeout::WriteTimeout;
 use crate::answer::{self, Date};
-use crate::metrics::{Asked, Metrics};
-use crate::refused::Refused;
+use crate::metrics::{Metrics, RequestKind};
+use crate::rejection::Rejection;
 
 /// The maximum size of an answer by hyper itself.
 const MAX_BARE_ANSWER: usize = 256;
@@ -182,25 +182,25 @@ fn bare_answer(bytes: &[u8]) -> Option<(usize, u16)> {
 fn document(status: u16, metrics: &Metrics) -> Vec<u8> {
     let (problem_type, detail) = match status {
         414 => (
-            Trouble::TooLarge,
+            ProblemType::TooLarge,
             "the target of the request is too long: send a shorter path and query",
         ),
         431 => (
-            Trouble::TooLarge,
+            ProblemType::TooLarge,
             "the head of the request is too large: send fewer or shorter headers",
         ),
         _ => (
-            Trouble::BadRequest,
+            ProblemType::BadRequest,
             "the request is not valid HTTP: check its first line, its headers and the length of its body",
         ),
     };
-    metrics.answered(Asked::Other, Some(problem_type), Duration::ZERO);
+    metrics.answered(RequestKind::Other, Some(problem_type), Duration::ZERO);
     let problem = Problem {
         status,
         ..Problem::new(problem_type, detail)
     };
     let mut bytes = Vec::new();
-    let answer = answer::problem(&Refused::from(problem));
+    let answer = answer::problem(&Rejection::from(problem));
     answer.write(Date::default().at(BootTime::default()), false, &mut bytes);
     bytes
 }

@@ -8,17 +8,17 @@ mod text;
 use std::time::Duration;
 
 use leasehold::measure::{Counter, Histogram};
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
 use crate::answer::{self, Answer};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::route::Route;
 use crate::service::{Call, Service};
 
 /// The kind of a request, for metrics, traces and the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Asked {
+pub(crate) enum RequestKind {
     Acquire,
     AcquireAll,
     Heartbeat,
@@ -37,7 +37,7 @@ pub(crate) enum Asked {
     Other,
 }
 
-impl Asked {
+impl RequestKind {
     const ALL: [Self; 15] = [
         Self::Acquire,
         Self::AcquireAll,
@@ -77,7 +77,7 @@ impl Asked {
     }
 }
 
-impl From<&Route> for Asked {
+impl From<&Route> for RequestKind {
     fn from(route: &Route) -> Self {
         match route {
             Route::Acquire(_) => Self::Acquire,
@@ -112,8 +112,8 @@ impl From<&Route> for Asked {
 /// Counters and histograms of requests and connections.
 pub(crate) struct Metrics {
     /// By request kind, then by outcome: success first, then each problem type.
-    answered: [[Counter; 1 + Trouble::ALL.len()]; Asked::ALL.len()],
-    durations: [Histogram; Asked::ALL.len()],
+    answered: [[Counter; 1 + ProblemType::ALL.len()]; RequestKind::ALL.len()],
+    durations: [Histogram; RequestKind::ALL.len()],
     /// Durations of requests with `wait=`.
     waits: Histogram,
     pub(crate) connected: Counter,
@@ -134,7 +134,12 @@ impl Metrics {
     }
 
     /// Counts an answered request.
-    pub(crate) fn answered(&self, kind: Asked, problem: Option<Trouble>, duration: Duration) {
+    pub(crate) fn answered(
+        &self,
+        kind: RequestKind,
+        problem: Option<ProblemType>,
+        duration: Duration,
+    ) {
         let outcome = problem.map_or(0, |problem| 1 + problem as usize);
         if let Some(count) = self.answered[kind as usize].get(outcome) {
             count.count();
@@ -144,12 +149,12 @@ impl Metrics {
 
     /// Returns how many requests were refused because the lease was held or the gate was shut.
     pub(crate) fn refusals(&self) -> u64 {
-        let refused = |problem: Trouble| -> u64 {
+        let refused = |problem: ProblemType| -> u64 {
             let outcomes = self.answered.iter();
             let counts = outcomes.filter_map(|counts| counts.get(1 + problem as usize));
             counts.map(Counter::get).sum()
         };
-        refused(Trouble::Held) + refused(Trouble::Throttled)
+        refused(ProblemType::Held) + refused(ProblemType::Throttled)
     }
 
     /// Returns how many requests with `wait=` were answered, and the sum of their durations.
@@ -165,8 +170,8 @@ impl Metrics {
 }
 
 impl Service {
-    pub(crate) fn metrics(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn metrics(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         Ok(answer::text(
             "text/plain; version=0.0.4; charset=utf-8",
             self.page(),

@@ -3,9 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use leasehold::engine::{ENDINGS, FAILURES};
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
-use super::Asked;
+use super::RequestKind;
 use super::text::{Page, Type};
 use crate::audit::Audit;
 use crate::service::Service;
@@ -28,8 +28,8 @@ impl Service {
         let store = &*self.config.store;
         let help = "Requests answered, by operation and outcome.";
         let mut answered = page.metric("leasehold_requests_total", Type::Counter, help);
-        for (kind, outcomes) in Asked::ALL.iter().zip(&metrics.answered) {
-            let problems = Trouble::ALL.iter().map(|problem| problem.as_str());
+        for (kind, outcomes) in RequestKind::ALL.iter().zip(&metrics.answered) {
+            let problems = ProblemType::ALL.iter().map(|problem| problem.as_str());
             for (outcome, count) in ["ok"].into_iter().chain(problems).zip(outcomes) {
                 // A success rate can be computed from the start; the many other series begin when they are needed.
                 if outcome == "ok" || count.get() > 0 {
@@ -40,7 +40,7 @@ impl Service {
         }
         let help = "How long requests took, including waits.";
         let mut took = page.metric("leasehold_request_duration_seconds", Type::Durations, help);
-        for (kind, durations) in Asked::ALL.iter().zip(&metrics.durations) {
+        for (kind, durations) in RequestKind::ALL.iter().zip(&metrics.durations) {
             let labels = [("store", store), ("operation", kind.as_str())];
             took.histogram(&labels, durations);
         }
@@ -51,7 +51,7 @@ impl Service {
 
     fn leases(&self, page: &mut Page) {
         let stats = self.engine.stats();
-        let measures = self.engine.measures();
+        let metrics = self.engine.metrics();
         let help = "Requests that wait for a lease now.";
         let mut waiters = page.metric("leasehold_waiters", Type::Gauge, help);
         waiters.value(&[], stats.waiters);
@@ -60,12 +60,12 @@ impl Service {
         held.value(&[], self.engine.held());
         let help = "How long leases were held, for leases whose end this service wrote, by how they ended.";
         let mut held = page.metric("leasehold_hold_duration_seconds", Type::Durations, help);
-        for (how, durations) in ENDINGS.iter().zip(&measures.held) {
+        for (how, durations) in ENDINGS.iter().zip(&metrics.held) {
             held.histogram(&[("how", how)], durations);
         }
         let help = "Leases that ended without a release by their holder: expired or broken.";
         let mut lost = page.metric("leasehold_lost_leases_total", Type::Counter, help);
-        for (how, durations) in ENDINGS.iter().zip(&measures.held) {
+        for (how, durations) in ENDINGS.iter().zip(&metrics.held) {
             if ["expired", "broken"].contains(how) {
                 lost.value(&[("how", how)], durations.read().1);
             }
@@ -80,7 +80,7 @@ impl Service {
 
     fn store(&self, page: &mut Page) {
         let stats = self.engine.stats();
-        let measures = self.engine.measures();
+        let metrics = self.engine.metrics();
         let store = &*self.config.store;
         let help = "How long store calls took.";
         let mut calls = page.metric(
@@ -89,16 +89,16 @@ impl Service {
             help,
         );
         let by_call = [
-            ("load", &measures.load),
-            ("swap", &measures.swap),
-            ("find", &measures.find),
+            ("load", &metrics.load),
+            ("swap", &metrics.swap),
+            ("find", &metrics.find),
         ];
         for (call, durations) in by_call {
             calls.histogram(&[("store", store), ("call", call)], durations);
         }
         let help = "How many records were written together.";
         let mut batches = page.metric("leasehold_batch_size", Type::Sizes, help);
-        batches.histogram(&[], &measures.batch);
+        batches.histogram(&[], &metrics.batch);
         let help = "Records written.";
         let mut writes = page.metric("leasehold_writes_total", Type::Counter, help);
         writes.value(&[], stats.writes);
@@ -107,12 +107,12 @@ impl Service {
         conflicts.value(&[], stats.conflicts);
         let help = "Store calls that failed, by kind of error.";
         let mut errors = page.metric("leasehold_store_errors_total", Type::Counter, help);
-        for (kind, count) in FAILURES.iter().zip(&measures.failures) {
+        for (kind, count) in FAILURES.iter().zip(&metrics.failures) {
             errors.value(&[("kind", kind)], count.get());
         }
         let help = "Whether the store answers, according to its last calls.";
         let mut up = page.metric("leasehold_store_up", Type::Gauge, help);
-        up.value(&[], u8::from(!measures.store.is_failing()));
+        up.value(&[], u8::from(!metrics.store.is_failing()));
     }
 
     fn audit(&self, page: &mut Page) {
@@ -143,7 +143,7 @@ impl Service {
         bounds.value(&[], bound);
         let help = "How often a step of the store's clock was noticed.";
         let mut steps = page.metric("leasehold_clock_steps_total", Type::Counter, help);
-        steps.value(&[], self.engine.measures().steps.get());
+        steps.value(&[], self.engine.metrics().steps.get());
     }
 
     fn clients(&self, page: &mut Page) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use serde_json::{Map, Value, json};
 
 use super::operations::{ALWAYS, Body, GUARDED, OPERATIONS, Operation, ResponseBody, SENT, STORED};
@@ -78,7 +78,7 @@ fn operation_object(operation: &Operation, method: &str, is_alias: bool) -> Valu
     let parameters = operation.parameters.iter();
     let parameters =
         parameters.map(|key| json!({"$ref": format!("#/components/parameters/{key}")}));
-    let scopes = route(method, operation.path).need().scopes();
+    let scopes = route(method, operation.path).requirement().scopes();
     let mut object = json!({
         "operationId": format!("{}{suffix}", operation.id),
         "summary": operation.summary,
@@ -132,11 +132,11 @@ fn responses(operation: &Operation, is_guarded: bool) -> Value {
     };
     let ok = json!({"description": "Success.", "content": content});
     responses.insert("200".into(), ok);
-    let mut by_status = BTreeMap::<u16, Vec<Trouble>>::new();
+    let mut by_status = BTreeMap::<u16, Vec<ProblemType>>::new();
     for problem in problem_types(operation, is_guarded) {
         by_status.entry(problem.status()).or_default().push(problem);
     }
-    let mut too_large = problem_response(&[Trouble::TooLarge]);
+    let mut too_large = problem_response(&[ProblemType::TooLarge]);
     let description =
         "The head of the request is larger than the limit, which is 16 KiB by default.";
     too_large["description"] = description.into();
@@ -148,7 +148,7 @@ fn responses(operation: &Operation, is_guarded: bool) -> Value {
 }
 
 /// Returns all problem types that an operation may answer with.
-fn problem_types(operation: &Operation, is_guarded: bool) -> Vec<Trouble> {
+fn problem_types(operation: &Operation, is_guarded: bool) -> Vec<ProblemType> {
     let mut problems = [ALWAYS, operation.problems].concat();
     if matches!(operation.tag, "locks" | "items" | "gates") {
         problems.extend(STORED);
@@ -158,7 +158,7 @@ fn problem_types(operation: &Operation, is_guarded: bool) -> Vec<Trouble> {
     }
     // Too many requests with a token, or too many connections.
     if is_guarded || !PROBES.contains(&operation.path) {
-        problems.push(Trouble::TooManyRequests);
+        problems.push(ProblemType::TooManyRequests);
     }
     if operation.methods != ["get"] && operation.methods != ["delete"] {
         problems.extend(SENT);
@@ -166,7 +166,7 @@ fn problem_types(operation: &Operation, is_guarded: bool) -> Vec<Trouble> {
     problems
 }
 
-fn problem_response(problems: &[Trouble]) -> Value {
+fn problem_response(problems: &[ProblemType]) -> Value {
     let titles: Vec<_> = problems.iter().map(|problem| problem.title()).collect();
     let types: Vec<_> = problems.iter().map(|problem| problem.as_str()).collect();
     let only = json!({"properties": {"type": {"enum": types}}});
@@ -177,10 +177,10 @@ fn problem_response(problems: &[Trouble]) -> Value {
         }},
     });
     let with_retry_after = [
-        Trouble::Held,
-        Trouble::Throttled,
-        Trouble::TooManyRequests,
-        Trouble::StoreUnavailable,
+        ProblemType::Held,
+        ProblemType::Throttled,
+        ProblemType::TooManyRequests,
+        ProblemType::StoreUnavailable,
     ];
     let mut problems = problems.iter();
     if problems.any(|problem| with_retry_after.contains(problem)) {

@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderValue};
 
 use crate::answer::{self, Answer};
-use crate::refused::Refused;
+use crate::rejection::Rejection;
 use crate::service::{Call, Service};
 
 /// Allows only resources of this service, and no inline scripts or styles.
@@ -43,13 +43,13 @@ pub(crate) enum Part {
 }
 
 impl Service {
-    pub(crate) fn openapi(&self, call: &Call<'_>) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn openapi(&self, call: &Call<'_>) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         Ok(answer::text("application/json", &**DOCUMENT))
     }
 
-    pub(crate) fn docs(&self, call: &Call<'_>, part: Part) -> Result<Answer, Refused> {
-        call.query.only(&[])?;
+    pub(crate) fn docs(&self, call: &Call<'_>, part: Part) -> Result<Answer, Rejection> {
+        call.query.allow_only(&[])?;
         let (kind, text) = match part {
             Part::Page => ("text/html; charset=utf-8", include_str!("page/docs.html")),
             Part::Script => (

@@ -1,6 +1,6 @@
 //! All routes, with their parameters and responses.
 
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 
 /// An operation of the API.
 pub(super) struct Operation {
@@ -16,7 +16,7 @@ pub(super) struct Operation {
     pub(super) body: Body,
     pub(super) response: ResponseBody,
     /// Problem types beyond those that are derived from the tag, the method and the required scopes.
-    pub(super) problems: &'static [Trouble],
+    pub(super) problems: &'static [ProblemType],
 }
 
 /// The body of a request.
@@ -39,17 +39,17 @@ pub(super) enum ResponseBody {
 }
 
 /// The problem types of all requests.
-pub(super) const ALWAYS: &[Trouble] = &[Trouble::BadRequest];
+pub(super) const ALWAYS: &[ProblemType] = &[ProblemType::BadRequest];
 /// The problem types of requests that use the store.
-pub(super) const STORED: &[Trouble] = &[
-    Trouble::StoreUnavailable,
-    Trouble::Indeterminate,
-    Trouble::Corrupt,
+pub(super) const STORED: &[ProblemType] = &[
+    ProblemType::StoreUnavailable,
+    ProblemType::Indeterminate,
+    ProblemType::Corrupt,
 ];
 /// The problem types of requests that require a token.
-pub(super) const GUARDED: &[Trouble] = &[Trouble::Unauthorized, Trouble::Denied];
+pub(super) const GUARDED: &[ProblemType] = &[ProblemType::Unauthorized, ProblemType::Denied];
 /// The problem types of requests that may have a body.
-pub(super) const SENT: &[Trouble] = &[Trouble::RequestTimeout, Trouble::TooLarge];
+pub(super) const SENT: &[ProblemType] = &[ProblemType::RequestTimeout, ProblemType::TooLarge];
 
 const WRITE: &[&str] = &["post", "put"];
 const READ: &[&str] = &["get"];
@@ -92,7 +92,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
             "own-fence",
         ],
         response: JsonResponse(&["Lease"]),
-        problems: &[Trouble::Held],
+        problems: &[ProblemType::Held],
         ..PLAIN
     },
     Operation {
@@ -104,7 +104,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &["names", "nonce", "Leasehold-Nonce", "ttl", "wait", "owner"],
         body: Json("Names"),
         response: JsonResponse(&["NamedLeases", "Lease"]),
-        problems: &[Trouble::Held],
+        problems: &[ProblemType::Held],
         ..PLAIN
     },
     Operation {
@@ -116,7 +116,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Renew a lease",
         parameters: &["name", "fence", "ttl"],
         response: JsonResponse(&["Lease"]),
-        problems: &[Trouble::Fenced, Trouble::Expired],
+        problems: &[ProblemType::Fenced, ProblemType::Expired],
         ..PLAIN
     },
     Operation {
@@ -150,7 +150,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &["name", "fence", "keep", "new-state", "release"],
         body: Text,
         response: JsonResponse(&["Lease", "Released"]),
-        problems: &[Trouble::Fenced, Trouble::Expired],
+        problems: &[ProblemType::Fenced, ProblemType::Expired],
     },
     Operation {
         id: "release",
@@ -192,7 +192,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ],
         body: Json("BreakHow"),
         response: JsonResponse(&["Broken"]),
-        problems: &[Trouble::Fenced, Trouble::Expired],
+        problems: &[ProblemType::Fenced, ProblemType::Expired],
     },
     Operation {
         id: "show",
@@ -202,7 +202,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Show a name",
         parameters: &["name"],
         response: JsonResponse(&["LockView"]),
-        problems: &[Trouble::NotFound],
+        problems: &[ProblemType::NotFound],
         ..PLAIN
     },
     Operation {
@@ -234,7 +234,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         parameters: &["name", "item-state", "empty", "nonce", "Leasehold-Nonce"],
         body: Text,
         response: JsonResponse(&["Stored"]),
-        problems: &[Trouble::Held],
+        problems: &[ProblemType::Held],
     },
     Operation {
         id: "removeItem",
@@ -245,7 +245,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Empty a work item",
         parameters: &["name"],
         response: JsonResponse(&["Removed"]),
-        problems: &[Trouble::Held],
+        problems: &[ProblemType::Held],
         ..PLAIN
     },
     Operation {
@@ -276,7 +276,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Pass a gate and shut it for a period",
         parameters: &["id", "every", "nonce", "Leasehold-Nonce", "owner", "wait"],
         response: JsonResponse(&["Lease"]),
-        problems: &[Trouble::Throttled],
+        problems: &[ProblemType::Throttled],
         ..PLAIN
     },
     Operation {
@@ -319,7 +319,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         ],
         body: Json("BreakHow"),
         response: JsonResponse(&["Broken"]),
-        problems: &[Trouble::Fenced, Trouble::Expired],
+        problems: &[ProblemType::Fenced, ProblemType::Expired],
     },
     Operation {
         id: "showGate",
@@ -329,7 +329,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         summary: "Show a gate",
         parameters: &["id"],
         response: JsonResponse(&["LockView"]),
-        problems: &[Trouble::NotFound],
+        problems: &[ProblemType::NotFound],
         ..PLAIN
     },
     Operation {
@@ -381,9 +381,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         body: Json("Login"),
         response: JsonResponse(&["Myself"]),
         problems: &[
-            Trouble::Unauthorized,
-            Trouble::Denied,
-            Trouble::TooManyRequests,
+            ProblemType::Unauthorized,
+            ProblemType::Denied,
+            ProblemType::TooManyRequests,
         ],
         ..PLAIN
     },
@@ -393,7 +393,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         path: "/logout",
         summary: "End the browser session",
         response: JsonResponse(&["Myself"]),
-        problems: &[Trouble::Denied],
+        problems: &[ProblemType::Denied],
         ..PLAIN
     },
     Operation {

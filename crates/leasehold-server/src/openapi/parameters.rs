@@ -263,7 +263,7 @@ pub(super) fn all() -> Vec<Parameter> {
             "items",
             "limit",
             "The maximum number of items, 10 by default. There may be fewer, so that the answer is at most 1 MiB.",
-            limit(ClaimRequest::MOST_ITEMS),
+            limit(ClaimRequest::MAX_ITEMS),
             json!(10),
         ),
         query(

@@ -155,12 +155,12 @@ fn schemas_match_the_wire_types() {
     check_schema::<wire::NamedLease>("NamedLease");
     check_schema::<wire::NamedLeases>("NamedLeases");
     check_schema::<wire::Items>("Items");
-    check_schema::<wire::Ending>("Ending");
-    check_schema::<wire::Released>("Released");
-    check_schema::<wire::Stored>("Stored");
-    check_schema::<wire::Removed>("Removed");
-    check_schema::<wire::Broken>("Broken");
-    check_schema::<wire::HeartbeatsAnswer>("HeartbeatsAnswer");
+    check_schema::<wire::LastHolderView>("Ending");
+    check_schema::<wire::ReleaseResponse>("Released");
+    check_schema::<wire::PutResponse>("Stored");
+    check_schema::<wire::RemoveResponse>("Removed");
+    check_schema::<wire::BreakResponse>("Broken");
+    check_schema::<wire::HeartbeatsResponse>("HeartbeatsAnswer");
     check_schema::<wire::LockView>("LockView");
     check_schema::<wire::HolderView>("HolderView");
     check_schema::<wire::Locks>("Locks");
@@ -169,14 +169,14 @@ fn schemas_match_the_wire_types() {
     check_schema::<wire::Heartbeats>("Heartbeats");
     check_schema::<wire::Heartbeat>("Heartbeat");
     check_schema::<wire::Requests<'static>>("Requests");
-    check_schema::<wire::Single<'static>>("Request");
+    check_schema::<wire::SingleRequest<'static>>("Request");
     check_schema::<wire::Answers>("Answers");
     check_schema::<wire::Answer>("Answer");
-    check_schema::<wire::BreakHow>("BreakHow");
+    check_schema::<wire::BreakOptions>("BreakHow");
     check_schema::<wire::Problem>("Problem");
-    check_schema::<wire::Told>("Event");
+    check_schema::<wire::EventMessage>("Event");
     check_schema::<wire::History>("History");
-    check_schema::<wire::Tenure>("HoldPeriod");
+    check_schema::<wire::HoldPeriod>("HoldPeriod");
     check_schema::<wire::Totals>("Totals");
     check_schema::<wire::Minute>("Minute");
 }

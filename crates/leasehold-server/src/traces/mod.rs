@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 use hyper::StatusCode;
 use hyper::http::Uri;
 use leasehold::core::{BootTime, Name};
-use leasehold::engine::Called;
-use leasehold::wire::Trouble;
+use leasehold::engine::CallTimes;
+use leasehold::wire::ProblemType;
 use leasehold::{Error, Result};
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{
@@ -29,7 +29,7 @@ use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::answer::Answer;
-use crate::metrics::Asked;
+use crate::metrics::RequestKind;
 use crate::route::Route;
 use crate::service::{Head, Service};
 
@@ -102,7 +102,7 @@ fn resource() -> Resource {
 
 /// The span of a request, which is only exported if the request is about leases. If it is dropped before
 /// [`answered`](Self::answered), the outcome is `gone`: the caller has left.
-pub(crate) struct Traced<'s> {
+pub(crate) struct RequestSpan<'s> {
     traces: &'s Traces,
     service: &'s Service,
     /// The caller's span.
@@ -111,11 +111,11 @@ pub(crate) struct Traced<'s> {
     arrival: BootTime,
     /// The arrival by the wall clock: spans have no other time.
     started: SystemTime,
-    kind: Asked,
+    kind: RequestKind,
     name: Option<Name>,
 }
 
-impl<'s> Traced<'s> {
+impl<'s> RequestSpan<'s> {
     pub(crate) fn new(
         traces: &'s Traces,
         service: &'s Service,
@@ -130,21 +130,21 @@ impl<'s> Traced<'s> {
             method: head.method.as_str(),
             arrival,
             started: SystemTime::now(),
-            kind: Asked::Other,
+            kind: RequestKind::Other,
             name: None,
         }
     }
 
     /// Sets the kind and the name of the request.
-    pub(crate) fn asks(&mut self, kind: Asked, route: &Route) {
+    pub(crate) fn set_request(&mut self, kind: RequestKind, route: &Route) {
         self.kind = kind;
         self.name = route.name().cloned();
     }
 
     /// Exports the span of an answered request.
-    pub(crate) fn answered(mut self, answer: &Answer, problem: Option<Trouble>) {
-        let outcome = problem.map_or("ok", Trouble::as_str);
-        self.export(outcome, Some(answer.status), answer.body.called());
+    pub(crate) fn answered(mut self, answer: &Answer, problem: Option<ProblemType>) {
+        let outcome = problem.map_or("ok", ProblemType::as_str);
+        self.export(outcome, Some(answer.status), answer.body.call_times());
     }
 
     /// Exports the span, once.
@@ -152,10 +152,10 @@ impl<'s> Traced<'s> {
         &mut self,
         outcome: &'static str,
         status: Option<StatusCode>,
-        store_call: Option<Called>,
+        store_call: Option<CallTimes>,
     ) {
-        let kind = std::mem::replace(&mut self.kind, Asked::Other);
-        if kind == Asked::Other {
+        let kind = std::mem::replace(&mut self.kind, RequestKind::Other);
+        if kind == RequestKind::Other {
             return;
         }
         let store = KeyValue::new("leasehold.store", self.service.config.store.clone());
@@ -182,7 +182,7 @@ impl<'s> Traced<'s> {
         if status.is_some_and(|status| status.is_server_error()) {
             request.set_status(Status::error(outcome));
         }
-        if let Some(Called { sent, received }) = store_call {
+        if let Some(CallTimes { sent, received }) = store_call {
             let parent = Context::new().with_remote_span_context(request.span_context().clone());
             let call = SpanBuilder::from_name("store")
                 .with_kind(SpanKind::Client)
@@ -202,7 +202,7 @@ impl<'s> Traced<'s> {
     }
 }
 
-impl Drop for Traced<'_> {
+impl Drop for RequestSpan<'_> {
     fn drop(&mut self) {
         self.export("gone", None, None);
     }

@@ -243,7 +243,7 @@ async fn remote_client_sends_its_token() {
     let client = Client::new(std::sync::Arc::new(anonymous));
     let refused = client.lease("jobs/a").acquire().await.unwrap_err();
     assert!(
-        refused.to_string().contains("a token is needed"),
+        refused.to_string().contains("a token is required"),
         "{refused}"
     );
 }

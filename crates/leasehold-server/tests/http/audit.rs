@@ -157,7 +157,7 @@ async fn change_whose_outcome_cannot_be_recorded_is_indeterminate_and_its_grant_
         holder: leasehold::core::HolderRef::Fence(leasehold::core::Fence::new(held).unwrap()),
         principal: None,
     });
-    let no_wait = leasehold::engine::Patience::NONE;
+    let no_wait = leasehold::engine::WaitLimit::NONE;
     let released = server.engine.perform(&name, release, no_wait).await;
     released.unwrap().take();
     crate::common::read_answer(waiter)

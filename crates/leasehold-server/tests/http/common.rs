@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation, Outcome};
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 use leasehold::{ListRequest, store};
 use leasehold_server::Config;
 use serde_json::Value;
@@ -185,7 +185,7 @@ impl Server {
             floor: Fence::default(),
             in_state: None,
         });
-        let reply = self.engine.perform(&name, acquire, Patience::NONE).await;
+        let reply = self.engine.perform(&name, acquire, WaitLimit::NONE).await;
         match reply.unwrap().take().0 {
             Outcome::Granted(grant) => grant.fence.get(),
             outcome => panic!("{name} is free: {outcome:?}"),

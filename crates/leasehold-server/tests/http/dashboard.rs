@@ -1,7 +1,7 @@
 //! The page at `/`, and the data that the service keeps for it: waiters, histories and totals.
 
 use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation};
-use leasehold::engine::Patience;
+use leasehold::engine::WaitLimit;
 use serde_json::{Value, json};
 
 use crate::common::Server;
@@ -138,7 +138,7 @@ async fn history_has_foreign_changes_and_expiries_while_events_are_subscribed() 
     });
     let reply = server
         .engine
-        .perform(&name, acquire, Patience::NONE)
+        .perform(&name, acquire, WaitLimit::NONE)
         .await
         .unwrap();
     let _ = reply.take();

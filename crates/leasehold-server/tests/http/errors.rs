@@ -11,7 +11,7 @@ mod situations;
 
 use std::fmt::Write as _;
 
-use leasehold::wire::Trouble;
+use leasehold::wire::ProblemType;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -270,7 +270,7 @@ fn difference(old: &str, new: &str) -> String {
 
 /// Checks that a snapshot has every problem type.
 fn check_problem_types(texts: &str) {
-    for kind in Trouble::ALL {
+    for kind in ProblemType::ALL {
         let (status, word, title) = (kind.status(), kind.as_str(), kind.title());
         let document = format!("{status} {word}: {title}");
         let is_there = texts.lines().any(|line| line.ends_with(&document));

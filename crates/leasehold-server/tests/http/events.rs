@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, Mode, Name, Nonce, Operation};
-use leasehold::engine::Patience;
+use leasehold::engine::WaitLimit;
 use leasehold::wire::EventKind;
 use leasehold::{Error, Remote};
 use leasehold_server::Config;
@@ -139,7 +139,7 @@ async fn subscriber_that_missed_events_first_receives_missed() {
             floor: Fence::default(),
             in_state: None,
         });
-        let reply = server.engine.perform(&name, operation, Patience::NONE);
+        let reply = server.engine.perform(&name, operation, WaitLimit::NONE);
         let _ = reply.await.unwrap().take();
         if turn % 100 == 0 {
             // No faster than events can be published: a lagging publisher is not the subject of this test.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::common::Server;
 use leasehold::core::{Fence, GrantKind, Mode, Name, Nonce};
 use leasehold::{
-    AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, ListRequest, Remote,
-    RenewRequest, UpdateRequest, Updated,
+    AcquireOutcome, AcquireRequest, BreakRequest, Error, HolderKey, Leases as _, ListRequest,
+    Remote, RenewRequest, UpdateOutcome, UpdateRequest,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -194,7 +194,7 @@ async fn only_repeatable_requests_are_retried() {
 
     let (remote, attempts) = start_dying().await;
     let released = remote
-        .release(&job(), Holding::Fence(Fence::new(1).unwrap()))
+        .release(&job(), HolderKey::Fence(Fence::new(1).unwrap()))
         .await;
     assert!(
         matches!(released, Err(Error::Indeterminate(_))),
@@ -247,7 +247,7 @@ pub(crate) async fn start_losing(address: SocketAddr, lost: u32) -> (Remote, Arc
 async fn requests_with_lost_answers_are_retried() {
     let server = Server::start().await;
     let (remote, connections) = start_losing(server.address, 2).await;
-    let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
+    let AcquireOutcome::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
         panic!("the lease is free");
     };
     assert_eq!(hold.grant.granted, GrantKind::Again);
@@ -263,12 +263,12 @@ async fn requests_with_lost_answers_are_retried() {
     let (remote, _) = start_losing(server.address, 1).await;
     assert_eq!(
         remote.update(update(fence, true)).await,
-        Ok(Updated::Completed)
+        Ok(UpdateOutcome::Completed)
     );
 
     let (remote, _) = start_losing(server.address, 1).await;
     let released = remote
-        .release(&job(), Holding::Fence(hold.grant.fence))
+        .release(&job(), HolderKey::Fence(hold.grant.fence))
         .await;
     assert_eq!(released, Ok(true));
 }
@@ -286,7 +286,7 @@ async fn update_that_may_have_been_written_is_not_reported_as_fenced() {
     assert!(
         matches!(
             updated,
-            Err(Error::Indeterminate(_)) | Ok(Updated::Completed)
+            Err(Error::Indeterminate(_)) | Ok(UpdateOutcome::Completed)
         ),
         "{updated:?}"
     );
@@ -322,7 +322,7 @@ async fn connection_closed_by_the_service_is_replaced() {
         }
     })
     .await;
-    let Acquired::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
+    let AcquireOutcome::Granted(hold) = remote.acquire(acquire()).await.unwrap() else {
         panic!("the lease is free");
     };
     while ended.load(Ordering::SeqCst) == 0 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::{Name, Operation, Put};
-use leasehold::engine::Patience;
+use leasehold::engine::WaitLimit;
 use leasehold_server::access::Limits;
 use leasehold_server::{Audit, Config};
 use serde_json::{Value, json};
@@ -233,7 +233,7 @@ async fn each_claimed_item_counts_towards_the_rate() {
             nonce: None,
         });
         let engine = &guarded.server.engine;
-        let stored = engine.perform(&name, put, Patience::NONE).await;
+        let stored = engine.perform(&name, put, WaitLimit::NONE).await;
         stored.unwrap().take();
     }
     let token = guarded.token("ci", &["admin:"]).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold::core::{Fence, GrantKind, Mode, Name, Nonce};
 use leasehold::{
-    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, ClaimRequest, Error, Holding,
-    Leases as _, PutRequest, Remote, RenewRequest, UpdateRequest,
+    AcquireAllOutcome, AcquireAllRequest, AcquireOutcome, AcquireRequest, ClaimRequest, Error,
+    HolderKey, Leases as _, PutRequest, Remote, RenewRequest, UpdateRequest,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -109,11 +109,11 @@ async fn requests_with_lost_answers_are_retried() {
     let (remote, _) = start_losing(server.address, 1).await;
     let passed = remote.acquire(pass()).await.unwrap();
     let again =
-        matches!(&passed, Acquired::Granted(hold) if hold.grant.granted == GrantKind::Again);
+        matches!(&passed, AcquireOutcome::Granted(hold) if hold.grant.granted == GrantKind::Again);
     assert!(again, "{passed:?}");
 
     let (remote, _) = start_losing(server.address, 1).await;
-    let AcquiredAll::Granted(all) = remote.acquire_all(both()).await.unwrap() else {
+    let AcquireAllOutcome::Granted(all) = remote.acquire_all(both()).await.unwrap() else {
         panic!("the leases are free");
     };
     let again = all
@@ -151,7 +151,10 @@ async fn lost_end_of_a_shared_lease_is_ambiguous() {
             };
             remote.update(update).await.map(drop)
         } else {
-            remote.release(&name, Holding::Fence(fence)).await.map(drop)
+            remote
+                .release(&name, HolderKey::Fence(fence))
+                .await
+                .map(drop)
         };
         // The lease has ended, but the record does not show how.
         assert!(matches!(answer, Err(Error::Indeterminate(_))), "{answer:?}");
@@ -217,7 +220,7 @@ async fn gate_is_not_accepted_as_a_lock_or_an_item() {
     let remote = Remote::connect(&server.url()).unwrap();
     server.acquire("/locks/gate?nonce=n").await;
     let before = server.everything().await;
-    let Acquired::Granted(hold) = remote.acquire(pass()).await.unwrap() else {
+    let AcquireOutcome::Granted(hold) = remote.acquire(pass()).await.unwrap() else {
         panic!("the gate is open");
     };
     let renewal = RenewRequest {

@@ -116,7 +116,7 @@ async fn concurrent_probes_share_one_check_per_second() {
     let before = store.calls();
     store.writes.send_replace(Writes::Hang);
     let probes = (0..20).map(|_| server.get("/readyz"));
-    let probes = leasehold::side_by_side(probes);
+    let probes = leasehold::join_all(probes);
     let released = async {
         while store.calls() == before {
             tokio::time::sleep(Duration::from_millis(2)).await;

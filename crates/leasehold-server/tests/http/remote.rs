@@ -6,8 +6,8 @@ use crate::common::Server;
 use leasehold::core::{EndReason, Fence, GrantKind, Hash, Mode, Name, Nonce, View};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Error, Hold, Holding, Leases, ListRequest,
-    Remote, RenewRequest, UpdateRequest, Updated,
+    AcquireOutcome, AcquireRequest, BreakOutcome, BreakRequest, Error, Hold, HolderKey, Leases,
+    ListRequest, Remote, RenewRequest, UpdateOutcome, UpdateRequest,
 };
 
 fn name(text: &str) -> Name {
@@ -42,8 +42,8 @@ fn update(text: &str, fence: Fence, body: &str) -> UpdateRequest {
 
 async fn granted(leases: &impl Leases, request: AcquireRequest) -> Hold {
     match leases.acquire(request).await.unwrap() {
-        Acquired::Granted(hold) => hold,
-        Acquired::Held(held) => panic!("{held:?}"),
+        AcquireOutcome::Granted(hold) => hold,
+        AcquireOutcome::Held(held) => panic!("{held:?}"),
     }
 }
 
@@ -75,12 +75,13 @@ async fn lease_is_acquired_updated_and_released_through_the_service() {
     assert!(hold.deadline <= Machine.boot_time() + Duration::from_secs(30));
     let fence = hold.grant.fence;
 
-    let Acquired::Held(held) = remote.acquire(acquire("job", "yours")).await.unwrap() else {
+    let AcquireOutcome::Held(held) = remote.acquire(acquire("job", "yours")).await.unwrap() else {
         panic!("one lease, two holders");
     };
     assert_eq!((&*held.owner, held.since), ("me", hold.grant.acquired_at));
 
-    let Updated::Renewed(renewed) = remote.update(update("job", fence, "half")).await.unwrap()
+    let UpdateOutcome::Renewed(renewed) =
+        remote.update(update("job", fence, "half")).await.unwrap()
     else {
         panic!("the update does not release");
     };
@@ -108,10 +109,13 @@ async fn lease_is_acquired_updated_and_released_through_the_service() {
         then_release: true,
         ..update("job", fence, "all")
     };
-    assert_eq!(remote.update(done.clone()).await, Ok(Updated::Completed));
-    assert_eq!(remote.update(done).await, Ok(Updated::Completed));
     assert_eq!(
-        remote.release(&name("job"), Holding::Fence(fence)).await,
+        remote.update(done.clone()).await,
+        Ok(UpdateOutcome::Completed)
+    );
+    assert_eq!(remote.update(done).await, Ok(UpdateOutcome::Completed));
+    assert_eq!(
+        remote.release(&name("job"), HolderKey::Fence(fence)).await,
         Ok(true)
     );
     let next = granted(&remote, acquire("job", "next")).await;
@@ -131,13 +135,13 @@ async fn lease_is_acquired_updated_and_released_through_the_service() {
     assert_eq!((&*view.record.body, view.record.state), ("all", None));
     assert_eq!(
         remote
-            .release(&name("job"), Holding::Nonce(nonce("next")))
+            .release(&name("job"), HolderKey::Nonce(nonce("next")))
             .await,
         Ok(true)
     );
     assert_eq!(
         remote
-            .release(&name("job"), Holding::Nonce(nonce("next")))
+            .release(&name("job"), HolderKey::Nonce(nonce("next")))
             .await,
         Ok(false)
     );
@@ -249,21 +253,24 @@ async fn leases_are_broken_through_the_service() {
     };
     let job = name("job");
     let other = remote
-        .break_lease(&job, own(Holding::Nonce(nonce("other"))))
+        .break_lease(&job, own(HolderKey::Nonce(nonce("other"))))
         .await;
     assert_eq!(other, Err(Error::Fenced));
     let broken = remote.break_lease(&job, force(false)).await;
-    assert_eq!(broken, Ok(Broke::Until(hold.grant.expires_at)));
-    assert_eq!(remote.break_lease(&job, force(true)).await, Ok(Broke::Free));
+    assert_eq!(broken, Ok(BreakOutcome::Until(hold.grant.expires_at)));
     assert_eq!(
         remote.break_lease(&job, force(true)).await,
-        Ok(Broke::NotHeld)
+        Ok(BreakOutcome::Free)
+    );
+    assert_eq!(
+        remote.break_lease(&job, force(true)).await,
+        Ok(BreakOutcome::NotHeld)
     );
     let hold = granted(&remote, acquire("job", "mine")).await;
     let mine = remote
-        .break_lease(&job, own(Holding::Fence(hold.grant.fence)))
+        .break_lease(&job, own(HolderKey::Fence(hold.grant.fence)))
         .await;
-    assert_eq!(mine, Ok(Broke::Free));
+    assert_eq!(mine, Ok(BreakOutcome::Free));
 }
 
 #[tokio::test]
@@ -289,10 +296,10 @@ async fn cancelled_waiter_leaves_the_queue_and_the_next_one_is_granted() {
     });
     server.wait_for_waiters("job", 1).await;
     remote
-        .release(&name("job"), Holding::Fence(hold.grant.fence))
+        .release(&name("job"), HolderKey::Fence(hold.grant.fence))
         .await
         .unwrap();
-    let Acquired::Granted(next) = task.await.unwrap().unwrap() else {
+    let AcquireOutcome::Granted(next) = task.await.unwrap().unwrap() else {
         panic!("it was released");
     };
     assert_eq!(next.grant.fence.get(), hold.grant.fence.get() + 1);

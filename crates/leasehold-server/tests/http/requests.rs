@@ -8,7 +8,7 @@ use leasehold::core::{Mode, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::store::memory::Memory;
 use leasehold::store::{Answer as StoreAnswer, Facts, Page, Query, Store, Stored, Swapped, Write};
-use leasehold::{AcquireRequest, Acquired, Holding, Leases as _, Remote, Result};
+use leasehold::{AcquireOutcome, AcquireRequest, HolderKey, Leases as _, Remote, Result};
 use leasehold_server::Config;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -192,7 +192,7 @@ async fn requests_of_concurrent_tasks_are_batched() {
     let server = Server::start_on_sqlite().await;
     let remote = Remote::connect(&server.url()).unwrap();
     let alone = remote.acquire(acquire("alone", "n")).await.unwrap();
-    assert!(matches!(alone, Acquired::Granted(_)));
+    assert!(matches!(alone, AcquireOutcome::Granted(_)));
     assert_eq!(
         request_count(&server, "requests").await,
         0,
@@ -202,14 +202,15 @@ async fn requests_of_concurrent_tasks_are_batched() {
         let remote = remote.clone();
         tokio::spawn(async move {
             let name = format!("job/{number}");
-            let Acquired::Granted(hold) = remote.acquire(acquire(&name, "it's \"mine\" é")).await?
+            let AcquireOutcome::Granted(hold) =
+                remote.acquire(acquire(&name, "it's \"mine\" é")).await?
             else {
                 panic!("{name} is free");
             };
             let name = Name::lock(&name)?;
             assert!(remote.show(&name).await?.is_some());
             remote
-                .release(&name, Holding::Fence(hold.grant.fence))
+                .release(&name, HolderKey::Fence(hold.grant.fence))
                 .await
         })
     });
@@ -285,7 +286,7 @@ impl Store for Gated {
 async fn start_stuck_acquisitions(
     server: &Server,
     remote: &Remote,
-) -> Vec<JoinHandle<Result<Acquired>>> {
+) -> Vec<JoinHandle<Result<AcquireOutcome>>> {
     let tasks = (0..8).map(|number| {
         let remote = remote.clone();
         tokio::spawn(async move { remote.acquire(acquire(&number.to_string(), "n")).await })

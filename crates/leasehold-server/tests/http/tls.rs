@@ -195,7 +195,12 @@ async fn only_clients_that_trust_the_authority_connect() {
         .expect("disconnected");
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     let again = take(&folder.url(&guarded, "ca.pem", None), None, "a").await;
-    assert!(again.unwrap_err().to_string().contains("a token is needed"));
+    assert!(
+        again
+            .unwrap_err()
+            .to_string()
+            .contains("a token is required")
+    );
 }
 
 #[tokio::test]
@@ -243,7 +248,7 @@ async fn certificates_are_reloaded_when_they_change() {
         let refused = take(&folder.url(&guarded, authority, None), None, "a")
             .await
             .unwrap_err();
-        refused.to_string().contains("a token is needed")
+        refused.to_string().contains("a token is required")
     };
     assert!(is_trusted("old.pem").await);
     // An unusable file changes nothing.

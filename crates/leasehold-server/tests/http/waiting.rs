@@ -8,7 +8,7 @@ use crate::common::{Server, TIMEOUT, read_answer};
 use async_trait::async_trait;
 use leasehold::Result;
 use leasehold::core::{Fence, HolderRef, Name, Operation, Release};
-use leasehold::engine::{self, Engine, Patience};
+use leasehold::engine::{self, Engine, WaitLimit};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::store::{
@@ -102,7 +102,7 @@ async fn waiter_that_disconnects_before_its_answer_is_skipped() {
         holder: HolderRef::Fence(fence),
         principal: None,
     });
-    let released = server.engine.perform(&job, release, Patience::NONE).await;
+    let released = server.engine.perform(&job, release, WaitLimit::NONE).await;
     assert_eq!(server.engine.waiters(&job), 0);
     drop(waiting);
     released.unwrap().take();

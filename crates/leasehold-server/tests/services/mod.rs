@@ -13,7 +13,7 @@ use crate::subscriber::Subscriber;
 #[path = "../../../leasehold/tests/outages/rarely_polled.rs"]
 mod rarely_polled;
 
-use rarely_polled::{POLL, RarelyPolled};
+use rarely_polled::{POLL, RarelyPolledStore};
 
 const HAND_OFFS: usize = 21;
 /// Enough time for a waiter to read the store once. If it has not, it is served all the same.
@@ -31,8 +31,8 @@ pub(crate) async fn hand_off(scheme: &str) {
     let database = Database::start(scheme).await.expect("installed");
     let url = database.url();
     let hinted = Pair {
-        here: Server::start_with(RarelyPolled::engine(&url).await, Config::default()).await,
-        there: Server::start_with(RarelyPolled::engine(&url).await, Config::default()).await,
+        here: Server::start_with(RarelyPolledStore::engine(&url).await, Config::default()).await,
+        there: Server::start_with(RarelyPolledStore::engine(&url).await, Config::default()).await,
     };
     let url = url + "?changes=off";
     let polled = Pair {

@@ -34,7 +34,7 @@ impl<'c> Attempts<'c> {
 
     /// Returns how long the next call may wait.
     pub(super) fn next_wait(&mut self) -> Duration {
-        let (left, limit) = (self.time_left(), self.client.leases().longest_wait());
+        let (left, limit) = (self.time_left(), self.client.leases().max_wait());
         self.was_limited = limit < left;
         left.min(limit)
     }

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::attempts::Attempts;
 use super::{Client, Lease};
-use crate::{AcquireRequest, Acquired, Error, Holding, Result};
+use crate::{AcquireOutcome, AcquireRequest, Error, HolderKey, Result};
 
 /// Options for acquiring a lease. Nothing happens until [`acquire`](Self::acquire) or [`run`](Self::run).
 #[derive(Clone, Debug)]
@@ -110,18 +110,18 @@ impl LeaseBuilder {
             request.wait = attempts.next_wait();
             match self.client.leases().acquire(request.clone()).await? {
                 // No await between the grant and its guard: a caller that is cancelled now drops the guard.
-                Acquired::Granted(hold) if self.client.now() < hold.deadline => {
+                AcquireOutcome::Granted(hold) if self.client.now() < hold.deadline => {
                     return Ok(Lease::new(self.client.clone(), request.name, hold, runtime));
                 }
-                Acquired::Granted(hold) => {
+                AcquireOutcome::Granted(hold) => {
                     if let Err(too_short) = attempts.count_late_grant() {
-                        let holder = Holding::Fence(hold.grant.fence);
+                        let holder = HolderKey::Fence(hold.grant.fence);
                         let _ = self.client.leases().release(&request.name, holder).await;
                         return Err(too_short);
                     }
                 }
-                Acquired::Held(_) if attempts.can_wait_longer() => {}
-                Acquired::Held(held) => return Err(Error::Held(held)),
+                AcquireOutcome::Held(_) if attempts.can_wait_longer() => {}
+                AcquireOutcome::Held(held) => return Err(Error::Held(held)),
             }
         }
     }

@@ -6,7 +6,7 @@ use leasehold_core::Text;
 
 use super::Lease;
 use super::lease_state::End;
-use crate::{Error, Result, UpdateRequest, Updated};
+use crate::{Error, Result, UpdateOutcome, UpdateRequest};
 
 /// Changes to the body and the state of a lease, in one write. Nothing happens until [`save`](Self::save).
 ///
@@ -68,8 +68,8 @@ impl<'l> Edit<'l> {
     pub async fn save(self) -> Result<()> {
         let (keeper, lease) = (self.lease.keeper(), self.lease);
         let response = match self.send(false).await {
-            Ok(Updated::Renewed(renewed)) => Ok(renewed),
-            Ok(Updated::Completed) => Err(Error::Corrupt(
+            Ok(UpdateOutcome::Renewed(renewed)) => Ok(renewed),
+            Ok(UpdateOutcome::Completed) => Err(Error::Corrupt(
                 "invalid response to an update: the lease was released, not renewed".into(),
             )),
             Err(error) => Err(error),
@@ -104,7 +104,7 @@ impl<'l> Edit<'l> {
         response.map(drop)
     }
 
-    async fn send(&self, then_release: bool) -> Result<Updated> {
+    async fn send(&self, then_release: bool) -> Result<UpdateOutcome> {
         let lease = self.lease;
         lease.check()?;
         let request = UpdateRequest {

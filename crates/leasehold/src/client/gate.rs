@@ -8,7 +8,7 @@ use leasehold_core::{Fence, Mode, Name, Text, Time};
 
 use super::Client;
 use super::throttle_cache::{Lookup, PendingRequest};
-use crate::{AcquireRequest, Acquired, Error, Hold, Holding, Result};
+use crate::{AcquireOutcome, AcquireRequest, Error, Hold, HolderKey, Result};
 
 /// A gate whose period is not set yet: see [`every`](Self::every).
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct Throttle {
 
 /// The outcome of a call at a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gated<T> {
+pub enum GateOutcome<T> {
     /// The call passed, with this result.
     Passed(T),
     /// The call was refused: another one passed within the period.
@@ -65,7 +65,7 @@ pub enum Gated<T> {
     },
 }
 
-impl<T> Gated<T> {
+impl<T> GateOutcome<T> {
     /// Returns the result of the call, if it passed.
     pub fn passed(self) -> Option<T> {
         match self {
@@ -137,18 +137,20 @@ impl Throttle {
     /// assert_eq!(again.passed(), None);
     /// # Ok(()) }
     /// ```
-    pub async fn run<T, E, F, Action>(self, action: F) -> Result<Gated<T>, E>
+    pub async fn run<T, E, F, Action>(self, action: F) -> Result<GateOutcome<T>, E>
     where
         F: FnOnce() -> Action,
         Action: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
         let pass = match self.pass().await? {
-            Gated::Passed(pass) => pass,
-            Gated::Throttled { retry_after } => return Ok(Gated::Throttled { retry_after }),
+            GateOutcome::Passed(pass) => pass,
+            GateOutcome::Throttled { retry_after } => {
+                return Ok(GateOutcome::Throttled { retry_after });
+            }
         };
         match catch_panic(async move { action().await }).await {
-            Ok(Ok(result)) => Ok(Gated::Passed(result)),
+            Ok(Ok(result)) => Ok(GateOutcome::Passed(result)),
             Ok(Err(error)) => {
                 pass.try_open_again().await;
                 Err(error)
@@ -167,7 +169,7 @@ impl Throttle {
     ///
     /// # Errors
     /// After [`Error::Indeterminate`] the gate may be shut.
-    pub async fn pass(self) -> Result<Gated<Pass>> {
+    pub async fn pass(self) -> Result<GateOutcome<Pass>> {
         let name = Name::gate(&self.id)?;
         let cache = self.client.throttle_cache();
         let shut_until = loop {
@@ -183,13 +185,17 @@ impl Throttle {
                 Lookup::Miss(pending) => return self.pass_in_store(&name, pending).await,
             }
         };
-        Ok(Gated::Throttled {
+        Ok(GateOutcome::Throttled {
             retry_after: shut_until.since(self.client.now()),
         })
     }
 
     /// Passes the gate in the store, and completes the calls that wait for the same response.
-    async fn pass_in_store(&self, name: &Name, pending: PendingRequest<'_>) -> Result<Gated<Pass>> {
+    async fn pass_in_store(
+        &self,
+        name: &Name,
+        pending: PendingRequest<'_>,
+    ) -> Result<GateOutcome<Pass>> {
         let request = AcquireRequest {
             name: name.clone(),
             nonce: self.client.new_nonce()?,
@@ -202,17 +208,17 @@ impl Throttle {
         // Cached from the send of the request, so that the entry never outlasts the period.
         let sent = self.client.now();
         match self.client.leases().acquire(request).await {
-            Ok(Acquired::Granted(hold)) => {
+            Ok(AcquireOutcome::Granted(hold)) => {
                 pending.complete_shut(sent, sent + self.period);
-                Ok(Gated::Passed(Pass::new(
+                Ok(GateOutcome::Passed(Pass::new(
                     self.client.clone(),
                     name.clone(),
                     hold,
                 )))
             }
-            Ok(Acquired::Held(held)) => {
+            Ok(AcquireOutcome::Held(held)) => {
                 pending.complete_shut(sent, sent + held.retry_after);
-                Ok(Gated::Throttled {
+                Ok(GateOutcome::Throttled {
                     retry_after: held.retry_after,
                 })
             }
@@ -284,7 +290,7 @@ impl Pass {
     /// Opens the gate before the end of the period. Returns whether it was still shut by this pass: if another call has
     /// passed since, the gate stays shut for the period of that call.
     pub async fn open_again(self) -> Result<bool> {
-        let holder = Holding::Fence(self.fence);
+        let holder = HolderKey::Fence(self.fence);
         let released = self.client.leases().release(&self.name, holder).await;
         self.client.throttle_cache().reopened(&self.name);
         released

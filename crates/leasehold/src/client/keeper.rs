@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::lease_state::{End, LeaseState};
 use super::table::{Id, Table};
 use crate::host::{Host, sleep_until};
-use crate::{Error, Holding, Leases, RenewRequest, Renewed, Result};
+use crate::{Error, HolderKey, Leases, RenewRequest, RenewedHold, Result};
 
 /// The timeout of one attempt to renew, however long the ttl: connections can die silently.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ impl Keeper {
         &self,
         id: Id,
         lease: &LeaseState,
-        response: Result<Renewed>,
+        response: Result<RenewedHold>,
     ) -> Result<()> {
         let mut table = self.table();
         // A lease that was given up meanwhile stays lost.
@@ -172,7 +172,7 @@ impl Keeper {
         table: &mut Table,
         id: Id,
         lease: &LeaseState,
-        response: Result<Renewed>,
+        response: Result<RenewedHold>,
     ) -> Result<()> {
         let result = match response {
             // The lease is lost once its old deadline has passed, even if the renewal succeeded.
@@ -192,7 +192,7 @@ impl Keeper {
     }
 
     /// Applies the response to an update, which also renews the lease.
-    pub(super) fn apply_update(&self, id: Id, lease: &LeaseState, response: Result<Renewed>) {
+    pub(super) fn apply_update(&self, id: Id, lease: &LeaseState, response: Result<RenewedHold>) {
         let mut table = self.table();
         if table.get_mut(id).is_some() {
             let is_renewed = self.apply(&mut table, id, lease, response).is_ok();
@@ -247,7 +247,7 @@ impl Keeper {
         lease.set_end(End::Released);
         self.join(id, lease).await;
         self.remove(id, lease, End::Released);
-        let holder = Holding::Fence(lease.fence);
+        let holder = HolderKey::Fence(lease.fence);
         self.leases.release(&lease.name, holder).await
     }
 

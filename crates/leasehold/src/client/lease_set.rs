@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::attempts::Attempts;
 use super::{Client, Lease};
-use crate::{AcquireAllRequest, AcquiredAll, Claimed, Error, Holding, Result};
+use crate::{AcquireAllOutcome, AcquireAllRequest, Error, HolderKey, NamedHold, Result};
 
 /// Options for acquiring several leases, all or none. Nothing happens until [`acquire`](Self::acquire).
 ///
@@ -91,22 +91,22 @@ impl LeaseSetBuilder {
         loop {
             request.wait = attempts.next_wait();
             let granted = match self.client.leases().acquire_all(request.clone()).await? {
-                AcquiredAll::Granted(granted) => granted,
-                AcquiredAll::Held(..) if attempts.can_wait_longer() => continue,
-                AcquiredAll::Held(_, held) => return Err(Error::Held(held)),
+                AcquireAllOutcome::Granted(granted) => granted,
+                AcquireAllOutcome::Held(..) if attempts.can_wait_longer() => continue,
+                AcquireAllOutcome::Held(_, held) => return Err(Error::Held(held)),
             };
             let now = self.client.now();
             if granted.iter().all(|lease| now < lease.hold.deadline) {
                 // No await between the grants and their guards: a caller that is cancelled now drops the guards.
-                let guard = |Claimed { name, hold }| {
+                let guard = |NamedHold { name, hold }| {
                     Lease::new(self.client.clone(), name, hold, runtime.clone())
                 };
                 let leases = granted.into_iter().map(guard).collect();
                 return Ok(LeaseSet { leases });
             }
             if let Err(too_short) = attempts.count_late_grant() {
-                for Claimed { name, hold } in granted {
-                    let holder = Holding::Fence(hold.grant.fence);
+                for NamedHold { name, hold } in granted {
+                    let holder = HolderKey::Fence(hold.grant.fence);
                     let _ = self.client.leases().release(&name, holder).await;
                 }
                 return Err(too_short);

@@ -29,7 +29,7 @@ pub use builder::LeaseBuilder;
 pub use claim::{ClaimBuilder, Claims, PutBuilder};
 pub use edit::{Completion, Edit};
 pub use election::{Campaign, Change, Election, Leader};
-pub use gate::{Gate, Gated, Pass, Throttle};
+pub use gate::{Gate, GateOutcome, Pass, Throttle};
 pub use lease::Lease;
 pub use lease_set::{LeaseSet, LeaseSetBuilder};
 pub use rw_lock::RwLock;

@@ -10,8 +10,8 @@ use leasehold_core::{
 use super::context::TIMEOUT;
 use crate::engine::refusal;
 use crate::{
-    AcquireRequest, Acquired, BreakRequest, Broke, Error, Holding, Leases, RenewRequest, Result,
-    UpdateRequest, Updated,
+    AcquireOutcome, AcquireRequest, BreakOutcome, BreakRequest, Error, HolderKey, Leases,
+    RenewRequest, Result, UpdateOutcome, UpdateRequest,
 };
 
 /// A call that both can perform.
@@ -20,7 +20,7 @@ pub(super) enum Call {
     Acquire(AcquireRequest),
     Renew(RenewRequest),
     Update(UpdateRequest),
-    Release(Holding),
+    Release(HolderKey),
     Break(BreakRequest),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum CallOutcome {
     Renewed(Fence, Duration, String),
     Completed,
     Released(bool),
-    Broke(&'static str),
+    BreakOutcome(&'static str),
     Refused(&'static str),
 }
 
@@ -68,25 +68,25 @@ impl Call {
         let outcome: Result<CallOutcome> = async {
             Ok(match self {
                 Self::Acquire(request) => match leases.acquire(request).await? {
-                    Acquired::Granted(hold) => CallOutcome::granted(&hold.grant),
-                    Acquired::Held(held) => CallOutcome::Held(held.owner.to_string()),
+                    AcquireOutcome::Granted(hold) => CallOutcome::granted(&hold.grant),
+                    AcquireOutcome::Held(held) => CallOutcome::Held(held.owner.to_string()),
                 },
                 Self::Renew(request) => {
                     let mut answers = leases.renew(vec![request], TIMEOUT).await;
                     CallOutcome::renewed(&answers.remove(0)?.renewal)
                 }
                 Self::Update(request) => match leases.update(request).await? {
-                    Updated::Renewed(renewed) => CallOutcome::renewed(&renewed.renewal),
-                    Updated::Completed => CallOutcome::Completed,
+                    UpdateOutcome::Renewed(renewed) => CallOutcome::renewed(&renewed.renewal),
+                    UpdateOutcome::Completed => CallOutcome::Completed,
                 },
                 Self::Release(holding) => {
                     CallOutcome::Released(leases.release(name, holding).await?)
                 }
                 Self::Break(request) => {
-                    CallOutcome::Broke(match leases.break_lease(name, request).await? {
-                        Broke::Free => "free",
-                        Broke::Until(_) => "blocked until expiry",
-                        Broke::NotHeld => "not held",
+                    CallOutcome::BreakOutcome(match leases.break_lease(name, request).await? {
+                        BreakOutcome::Free => "free",
+                        BreakOutcome::Until(_) => "blocked until expiry",
+                        BreakOutcome::NotHeld => "not held",
                     })
                 }
             })
@@ -106,9 +106,9 @@ impl CallOutcome {
             (_, Outcome::Completed) => Self::Completed,
             (Call::Release(_), Outcome::Released) => Self::Released(true),
             (Call::Release(_), Outcome::NotHeld) => Self::Released(false),
-            (_, Outcome::Released | Outcome::Broken { until: None }) => Self::Broke("free"),
-            (_, Outcome::Broken { until: Some(_) }) => Self::Broke("blocked until expiry"),
-            (_, Outcome::NotHeld) => Self::Broke("not held"),
+            (_, Outcome::Released | Outcome::Broken { until: None }) => Self::BreakOutcome("free"),
+            (_, Outcome::Broken { until: Some(_) }) => Self::BreakOutcome("blocked until expiry"),
+            (_, Outcome::NotHeld) => Self::BreakOutcome("not held"),
             (_, other) => Self::refused(&refusal(other)),
         }
     }

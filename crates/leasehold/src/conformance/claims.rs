@@ -8,8 +8,10 @@ use leasehold_core::{Name, Text, View};
 use super::context::{
     LONG_TTL, TIMEOUT, TestContext, acquire, complete, nonce, release, run_concurrently, show,
 };
-use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, Leases, PutRequest};
-use crate::{Error, ListRequest, UpdateRequest, Updated};
+use crate::leases::{
+    AcquireAllOutcome, AcquireAllRequest, ClaimRequest, Leases, NamedHold, PutRequest,
+};
+use crate::{Error, ListRequest, UpdateOutcome, UpdateRequest};
 
 super::define_cases!(Leases:
     oldest_items_are_claimed_first,
@@ -52,11 +54,11 @@ pub(super) async fn put(leases: &dyn Leases, name: &Name, state: &Text, body: &s
     leases.put(request).await.expect("the item is free");
 }
 
-pub(super) async fn claim_now(leases: &dyn Leases, request: ClaimRequest) -> Vec<Claimed> {
+pub(super) async fn claim_now(leases: &dyn Leases, request: ClaimRequest) -> Vec<NamedHold> {
     leases.claim(request).await.expect("the store answers")
 }
 
-fn names_of(claimed: &[Claimed]) -> Vec<Name> {
+fn names_of(claimed: &[NamedHold]) -> Vec<Name> {
     claimed.iter().map(|item| item.name.clone()).collect()
 }
 
@@ -170,7 +172,7 @@ async fn claimed_item_changes_state_in_one_write(context: TestContext) {
         then_release: true,
     };
     let updated = leases.update(finish.clone()).await;
-    assert_eq!(updated, Ok(Updated::Completed));
+    assert_eq!(updated, Ok(UpdateOutcome::Completed));
     assert_eq!(claim_now(&*leases, claim_request(&new, 1)).await, []);
     let next = claim_now(&*leases, claim_request(&done, 1)).await;
     assert_eq!(&*next[0].hold.grant.body, "result");
@@ -358,7 +360,7 @@ async fn several_leases_are_acquired_all_or_none(context: TestContext) {
     let held = acquire(&b, "ada").expect_granted(&*leases).await;
     let refused = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &a])).await;
     assert!(
-        matches!(&refused, AcquiredAll::Held(name, held) if *name == b && &*held.owner == "ada"),
+        matches!(&refused, AcquireAllOutcome::Held(name, held) if *name == b && &*held.owner == "ada"),
         "{refused:?}"
     );
     // The failed call has released it: another service can acquire it.
@@ -367,7 +369,7 @@ async fn several_leases_are_acquired_all_or_none(context: TestContext) {
         .await;
     assert!(release(&*leases, &b, held.grant.fence).await);
     let granted = acquire_all_now(&*leases, acquire_all_request(&[&c, &b, &c])).await;
-    let AcquiredAll::Granted(granted) = granted else {
+    let AcquireAllOutcome::Granted(granted) = granted else {
         panic!("both are free: {granted:?}");
     };
     assert_eq!(
@@ -390,7 +392,7 @@ async fn several_leases_are_acquired_all_or_none(context: TestContext) {
 pub(super) async fn acquire_all_now(
     leases: &dyn Leases,
     request: AcquireAllRequest,
-) -> AcquiredAll {
+) -> AcquireAllOutcome {
     leases
         .acquire_all(request)
         .await

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use leasehold_core::{BootTime, Fence, Hash, Held, Kind, Mode, Name, Nonce, Text, View};
 
-use super::Place;
+use super::TestBackend;
 use crate::engine::Engine;
 use crate::host::{Host, Machine};
 use crate::store::Store;
 use crate::{
-    AcquireRequest, Acquired, Hold, Holding, Leases, RenewRequest, Renewed, Result, UpdateRequest,
-    Updated,
+    AcquireOutcome, AcquireRequest, Hold, HolderKey, Leases, RenewRequest, RenewedHold, Result,
+    UpdateOutcome, UpdateRequest,
 };
 
 /// A ttl that never expires during a case.
@@ -23,12 +23,12 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// The backend under test, and a name prefix that no other case uses.
 #[derive(Clone)]
 pub(super) struct TestContext {
-    backend: Arc<dyn Place>,
+    backend: Arc<dyn TestBackend>,
     prefix: String,
 }
 
 impl TestContext {
-    pub(super) fn new(backend: Arc<dyn Place>) -> Self {
+    pub(super) fn new(backend: Arc<dyn TestBackend>) -> Self {
         let prefix = format!("case-{:016x}/", Machine.random() as u64);
         Self { backend, prefix }
     }
@@ -71,7 +71,11 @@ impl TestContext {
     /// commit may take most of a second.
     pub(super) async fn short_ttl(&self) -> Duration {
         let store = self.store().await;
-        let work_millis = if store.is_dear() { 1_500 } else { 300 };
+        let work_millis = if store.has_expensive_commits() {
+            1_500
+        } else {
+            300
+        };
         store.facts().margin * 5 + Duration::from_millis(work_millis)
     }
 }
@@ -133,7 +137,7 @@ impl AcquireBuilder {
         self
     }
 
-    pub(super) async fn send(self, leases: &dyn Leases) -> Result<Acquired> {
+    pub(super) async fn send(self, leases: &dyn Leases) -> Result<AcquireOutcome> {
         leases.acquire(self.0).await
     }
 
@@ -143,7 +147,7 @@ impl AcquireBuilder {
         let (caller, name) = (std::panic::Location::caller(), self.0.name.clone());
         async move {
             match self.send(leases).await {
-                Ok(Acquired::Granted(hold)) => hold,
+                Ok(AcquireOutcome::Granted(hold)) => hold,
                 other => panic!("{caller}: {name} was not granted: {other:?}"),
             }
         }
@@ -155,14 +159,14 @@ impl AcquireBuilder {
         let (caller, name) = (std::panic::Location::caller(), self.0.name.clone());
         async move {
             match self.send(leases).await {
-                Ok(Acquired::Held(held)) => held,
+                Ok(AcquireOutcome::Held(held)) => held,
                 other => panic!("{caller}: {name} was not refused: {other:?}"),
             }
         }
     }
 }
 
-pub(super) async fn renew(leases: &dyn Leases, name: &Name, fence: Fence) -> Result<Renewed> {
+pub(super) async fn renew(leases: &dyn Leases, name: &Name, fence: Fence) -> Result<RenewedHold> {
     renew_for(leases, name, fence, None).await
 }
 
@@ -171,7 +175,7 @@ pub(super) async fn renew_for(
     name: &Name,
     fence: Fence,
     ttl: Option<Duration>,
-) -> Result<Renewed> {
+) -> Result<RenewedHold> {
     let request = RenewRequest {
         name: name.clone(),
         fence,
@@ -198,7 +202,7 @@ pub(super) async fn complete(
     name: &Name,
     fence: Fence,
     body: &str,
-) -> Result<Updated> {
+) -> Result<UpdateOutcome> {
     let mut request = update(name, fence, body);
     request.then_release = true;
     leases.update(request).await
@@ -207,7 +211,7 @@ pub(super) async fn complete(
 /// Releases the lease. Returns whether it was held.
 pub(super) async fn release(leases: &dyn Leases, name: &Name, fence: Fence) -> bool {
     leases
-        .release(name, Holding::Fence(fence))
+        .release(name, HolderKey::Fence(fence))
         .await
         .expect("the store answers")
 }

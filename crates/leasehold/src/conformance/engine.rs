@@ -9,7 +9,7 @@ use leasehold_core::{
 
 use super::context::{LONG_TTL, TIMEOUT, TestContext, nonce_hash};
 use super::store_helpers::{load, put, record};
-use crate::engine::{Engine, Patience};
+use crate::engine::{Engine, WaitLimit};
 use crate::{Error, ListRequest};
 
 super::define_cases!(Engine:
@@ -25,7 +25,7 @@ super::define_cases!(Engine:
 
 /// Performs an operation without waiting, and returns its outcome.
 pub(super) async fn perform(engine: &Engine, name: &Name, operation: Operation) -> Outcome {
-    let reply = engine.perform(name, operation, Patience::NONE).await;
+    let reply = engine.perform(name, operation, WaitLimit::NONE).await;
     reply.expect("the store answers").take().0
 }
 
@@ -129,7 +129,7 @@ async fn gate_can_stay_shut_for_years(context: TestContext) {
     assert!(held.retry_after > limits::MAX_PERIOD / 2);
     granted(&engine, &lock).await;
     let answer = engine
-        .perform(&lock, years(nonce_hash()), Patience::NONE)
+        .perform(&lock, years(nonce_hash()), WaitLimit::NONE)
         .await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }
@@ -138,12 +138,12 @@ async fn undelivered_fresh_grant_is_released(context: TestContext) {
     let (engine, name) = (context.engine().await, context.name("one"));
     let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let reply = engine
-        .perform(&name, operation, Patience::NONE)
+        .perform(&name, operation, WaitLimit::NONE)
         .await
         .expect("the store answers");
     assert!(matches!(reply.outcome(), Outcome::Granted(_)));
     drop(reply);
-    let wait_limit = Patience {
+    let wait_limit = WaitLimit {
         wait: TIMEOUT,
         within: None,
     };
@@ -163,7 +163,7 @@ async fn undelivered_repeated_grant_is_kept(context: TestContext) {
     perform(&engine, &name, operation.clone()).await;
     drop(
         engine
-            .perform(&name, operation, Patience::NONE)
+            .perform(&name, operation, WaitLimit::NONE)
             .await
             .expect("the store answers"),
     );
@@ -223,7 +223,7 @@ async fn closed_engine_answers_its_waiters(context: TestContext) {
     granted(&engine, &name).await;
     let (waiting, awaited) = (engine.clone(), name.clone());
     let waiter = tokio::spawn(async move {
-        let wait_limit = Patience {
+        let wait_limit = WaitLimit {
             wait: TIMEOUT * 3,
             within: None,
         };
@@ -244,7 +244,7 @@ async fn closed_engine_answers_its_waiters(context: TestContext) {
 
 async fn probe_writes_and_leaves_no_record(context: TestContext) {
     let engine = context.engine().await;
-    let written = || engine.measures().swap.read().1;
+    let written = || engine.metrics().swap.read().1;
     let before = written();
     for _ in 0..2 {
         engine.probe().await.expect("the store accepts writes");

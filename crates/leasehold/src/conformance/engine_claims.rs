@@ -7,7 +7,7 @@ use super::claims::{
 };
 use super::context::{TIMEOUT, TestContext, acquire, release, renew};
 use super::engine_waiting::wait_for_waiters;
-use crate::leases::{AcquireAllRequest, AcquiredAll};
+use crate::leases::{AcquireAllOutcome, AcquireAllRequest};
 
 super::define_cases!(Engine:
     claim_takes_one_search_and_one_batch,
@@ -50,7 +50,7 @@ async fn acquiring_several_keeps_the_first_while_waiting_for_the_last(context: T
     acquire(&a, "eve").expect_refused(&other).await;
     assert!(release(&leases, &b, held.grant.fence).await);
     let granted = taking.await.expect("the task does not panic");
-    let AcquiredAll::Granted(granted) = granted else {
+    let AcquireAllOutcome::Granted(granted) = granted else {
         panic!("both are free: {granted:?}");
     };
     for item in granted {

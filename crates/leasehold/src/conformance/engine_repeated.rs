@@ -46,12 +46,12 @@ impl Store for DuplicatingStore {
         self.0.blocks()
     }
 
-    fn is_dear(&self) -> bool {
-        self.0.is_dear()
+    fn has_expensive_commits(&self) -> bool {
+        self.0.has_expensive_commits()
     }
 
-    fn is_near(&self) -> bool {
-        self.0.is_near()
+    fn is_in_process(&self) -> bool {
+        self.0.is_in_process()
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 
 use super::context::{TIMEOUT, TestContext, boot_time, nonce_hash, run_concurrently};
 use super::engine::{acquire_with, perform, release_operation};
-use crate::engine::{Engine, Patience};
+use crate::engine::{Engine, WaitLimit};
 
 super::define_cases!(Engine:
     waiters_are_served_in_arrival_order,
@@ -18,7 +18,7 @@ super::define_cases!(Engine:
     two_engines_exclude_each_other,
 );
 
-const LONG_WAIT: Patience = Patience {
+const LONG_WAIT: WaitLimit = WaitLimit {
     wait: TIMEOUT,
     within: None,
 };
@@ -36,7 +36,7 @@ pub(super) async fn wait_for_waiters(engine: &Engine, name: &Name, count: usize)
     }
 }
 
-async fn granted(engine: &Engine, name: &Name, wait_limit: Patience) -> Fence {
+async fn granted(engine: &Engine, name: &Name, wait_limit: WaitLimit) -> Fence {
     let operation = Operation::Acquire(acquire_with(nonce_hash()));
     let reply = engine
         .perform(name, operation, wait_limit)
@@ -50,7 +50,7 @@ async fn granted(engine: &Engine, name: &Name, wait_limit: Patience) -> Fence {
 
 async fn waiters_are_served_in_arrival_order(context: TestContext) {
     let (engine, name) = (context.engine().await, context.name("one"));
-    let first = granted(&engine, &name, Patience::NONE).await;
+    let first = granted(&engine, &name, WaitLimit::NONE).await;
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for arrival in 0..8 {
@@ -75,7 +75,7 @@ async fn waiters_are_served_in_arrival_order(context: TestContext) {
 
 async fn cancelled_waiter_leaves_the_queue(context: TestContext) {
     let (engine, name) = (context.engine().await, context.name("one"));
-    let first = granted(&engine, &name, Patience::NONE).await;
+    let first = granted(&engine, &name, WaitLimit::NONE).await;
     let mut waiters = Vec::new();
     for arrival in 0..3 {
         let (engine_here, name_here) = (engine.clone(), name.clone());
@@ -95,7 +95,7 @@ async fn cancelled_waiter_leaves_the_queue(context: TestContext) {
 
 async fn reservation_keeps_others_out(context: TestContext) {
     let (engine, name, waiter) = (context.engine().await, context.name("one"), nonce_hash());
-    let fence = granted(&engine, &name, Patience::NONE).await;
+    let fence = granted(&engine, &name, WaitLimit::NONE).await;
     let reserve = Operation::Reserve(Reserve {
         nonce: waiter,
         mode: Mode::Exclusive,
@@ -124,7 +124,7 @@ async fn reservation_keeps_others_out(context: TestContext) {
 
 async fn reservation_can_be_withdrawn(context: TestContext) {
     let (engine, name, waiter) = (context.engine().await, context.name("one"), nonce_hash());
-    let fence = granted(&engine, &name, Patience::NONE).await;
+    let fence = granted(&engine, &name, WaitLimit::NONE).await;
     for span in [Duration::from_secs(5), Duration::ZERO] {
         let reserve = Operation::Reserve(Reserve {
             nonce: waiter,
@@ -134,7 +134,7 @@ async fn reservation_can_be_withdrawn(context: TestContext) {
         perform(&engine, &name, reserve).await;
     }
     perform(&engine, &name, release_operation(fence)).await;
-    granted(&engine, &name, Patience::NONE).await;
+    granted(&engine, &name, WaitLimit::NONE).await;
 }
 
 async fn two_engines_exclude_each_other(context: TestContext) {
@@ -150,7 +150,7 @@ async fn two_engines_exclude_each_other(context: TestContext) {
         } else {
             (&other, &one)
         };
-        let fence = granted(holder, &name, Patience::NONE).await;
+        let fence = granted(holder, &name, WaitLimit::NONE).await;
         assert!(fence > highest);
         highest = fence;
         let other_acquire = Operation::Acquire(Acquire {

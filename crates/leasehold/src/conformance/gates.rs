@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Kind;
 
 use super::context::{LONG_TTL, TestContext, acquire, nonce, release, run_concurrently, show};
-use crate::{Acquired, ListRequest};
+use crate::{AcquireOutcome, ListRequest};
 
 super::define_cases!(Leases:
     gate_is_passed_once_per_period,
@@ -27,7 +27,7 @@ async fn gate_is_passed_once_per_period(context: TestContext) {
         .await;
     let passed_again = loop {
         let again = acquire(&gate, "bob").ttl(LONG_TTL).send(&*leases).await;
-        if let Ok(Acquired::Granted(hold)) = again {
+        if let Ok(AcquireOutcome::Granted(hold)) = again {
             break hold;
         }
         tokio::time::sleep(period).await;
@@ -91,6 +91,6 @@ async fn one_of_many_callers_passes_a_gate(context: TestContext) {
     let answers = run_concurrently(callers).await;
     let passed = answers
         .iter()
-        .filter(|answer| matches!(answer, Acquired::Granted(_)));
+        .filter(|answer| matches!(answer, AcquireOutcome::Granted(_)));
     assert_eq!(passed.count(), 1, "{answers:?}");
 }

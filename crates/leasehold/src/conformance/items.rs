@@ -8,7 +8,7 @@ use super::context::{TestContext, nonce_hash};
 use super::engine::{granted, perform, release_operation, stored};
 use super::store_helpers::{delete, fence, load, put, record, swap};
 use crate::Error;
-use crate::engine::{Patience, Purged};
+use crate::engine::{PurgeProgress, WaitLimit};
 use crate::store::Swapped;
 
 super::define_cases!(Engine:
@@ -119,7 +119,7 @@ async fn purge_deletes_only_old_records(context: TestContext) {
             .await;
         }
     }
-    let mut progress = Purged::default();
+    let mut progress = PurgeProgress::default();
     let purged = engine
         .purge(context.prefix(), limits::MIN_RETENTION, |so_far| {
             progress = so_far
@@ -165,7 +165,7 @@ async fn records_in_use_are_not_purged(context: TestContext) {
         retention: Duration::from_secs(1),
     };
     let answer = engine
-        .perform(&context.name("x"), too_short, Patience::NONE)
+        .perform(&context.name("x"), too_short, WaitLimit::NONE)
         .await;
     assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
 }

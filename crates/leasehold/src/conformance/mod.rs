@@ -1,6 +1,6 @@
 //! The conformance suite that every store passes, also for stores outside this repository.
 //!
-//! A [`Place`] opens the store under test. Each [`Case`] runs on any backend, uses unique names, and panics if the
+//! A [`TestBackend`] opens the store under test. Each [`Case`] runs on any backend, uses unique names, and panics if the
 //! store breaks its contract. So cases run in parallel, also on a store that is in use, and require no cleanup.
 //!
 //! ```
@@ -68,7 +68,7 @@ pub use random_numbers::Random;
 
 /// A backend under test.
 #[async_trait]
-pub trait Place: Send + Sync + 'static {
+pub trait TestBackend: Send + Sync + 'static {
     /// Opens the store. All stores of a backend share their records. Where the database allows it, each has its own
     /// connection.
     async fn store(&self) -> Result<Arc<dyn Store>>;
@@ -85,7 +85,7 @@ pub trait Place: Send + Sync + 'static {
 }
 
 /// Starts an engine on a new store of the backend.
-async fn start(backend: &(impl Place + ?Sized)) -> Result<Engine> {
+async fn start(backend: &(impl TestBackend + ?Sized)) -> Result<Engine> {
     Engine::start_with(backend.store().await?, Machine::shared(), backend.config()).await
 }
 
@@ -96,7 +96,7 @@ pub enum Layer {
     Store,
     /// An [`Engine`] on the store, with features that [`Leases`] lacks.
     Engine,
-    /// The [`Leases`] of [`Place::leases`]: an engine, or a service over HTTP.
+    /// The [`Leases`] of [`TestBackend::leases`]: an engine, or a service over HTTP.
     Leases,
 }
 
@@ -120,7 +120,7 @@ impl Case {
     ///
     /// # Panics
     /// If the property does not hold, or the case takes more than three minutes.
-    pub async fn run(&self, backend: Arc<dyn Place>) {
+    pub async fn run(&self, backend: Arc<dyn TestBackend>) {
         let running = (self.run)(TestContext::new(backend));
         if tokio::time::timeout(CASE_TIMEOUT, running).await.is_err() {
             panic!("`{}` did not end within {CASE_TIMEOUT:?}", self.name);

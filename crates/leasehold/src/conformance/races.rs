@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use super::context::{
     LONG_TTL, TIMEOUT, TestContext, acquire, body, boot_time, complete, release, run_concurrently,
 };
-use crate::{Acquired, Leases, Updated};
+use crate::{AcquireOutcome, Leases, UpdateOutcome};
 
 super::define_cases!(Leases:
     lease_protects_a_counter,
@@ -93,7 +93,7 @@ async fn no_increment_of_a_body_is_lost(context: TestContext) {
                 let count: u64 = grant.body.parse().unwrap_or(0);
                 let next = (count + 1).to_string();
                 let done = complete(&*leases, &name, grant.fence, &next).await;
-                assert_eq!(done, Ok(Updated::Completed));
+                assert_eq!(done, Ok(UpdateOutcome::Completed));
             }
         }
     });
@@ -174,7 +174,7 @@ async fn one_of_many_contenders_is_granted(context: TestContext) {
         let answers = run_concurrently(tasks).await;
         let granted = answers
             .iter()
-            .filter(|answer| matches!(answer, Acquired::Granted(_)));
+            .filter(|answer| matches!(answer, AcquireOutcome::Granted(_)));
         assert_eq!(granted.count(), 1, "in round {round}");
     }
 }

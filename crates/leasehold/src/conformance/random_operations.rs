@@ -11,7 +11,7 @@ use leasehold_core::{
 use super::Random;
 use super::calls::{Call, CallOutcome, summary_of};
 use super::context::{LONG_TTL, TIMEOUT, TestContext, boot_time, nonce, show};
-use crate::{AcquireRequest, BreakRequest, Holding, Leases, RenewRequest, UpdateRequest};
+use crate::{AcquireRequest, BreakRequest, HolderKey, Leases, RenewRequest, UpdateRequest};
 
 super::define_cases!(Leases: leases_agree_with_the_core);
 
@@ -125,11 +125,11 @@ impl RandomRun {
         }
     }
 
-    fn holding(&mut self, fence: Fence) -> Holding {
+    fn holding(&mut self, fence: Fence) -> HolderKey {
         if self.random.percent(50) {
-            return Holding::Fence(fence);
+            return HolderKey::Fence(fence);
         }
-        Holding::Nonce(self.random.pick(&self.nonces).clone())
+        HolderKey::Nonce(self.random.pick(&self.nonces).clone())
     }
 
     fn break_request(&mut self, fence: Fence) -> BreakRequest {

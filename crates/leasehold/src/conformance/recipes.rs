@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::context::{TIMEOUT, TestContext, boot_time, run_concurrently};
-use crate::{Client, Error, Gated};
+use crate::{Client, Error, GateOutcome};
 
 super::define_cases!(Leases:
     passes_of_a_gate_are_one_period_apart,
@@ -29,8 +29,10 @@ async fn passes_of_a_gate_are_one_period_apart(context: TestContext) {
                 loop {
                     let sent = boot_time();
                     match gate.clone().pass().await.expect("the store answers") {
-                        Gated::Passed(pass) => return (pass.fence(), sent, boot_time()),
-                        Gated::Throttled { retry_after } => tokio::time::sleep(retry_after).await,
+                        GateOutcome::Passed(pass) => return (pass.fence(), sent, boot_time()),
+                        GateOutcome::Throttled { retry_after } => {
+                            tokio::time::sleep(retry_after).await
+                        }
                     }
                 }
             });
@@ -59,7 +61,7 @@ async fn failed_action_opens_its_gate(context: TestContext) {
         "the error is passed on"
     );
     let printed = gate(&there).run(async || Ok::<_, Error>("printed")).await;
-    assert_eq!(printed, Ok(Gated::Passed("printed")));
+    assert_eq!(printed, Ok(GateOutcome::Passed("printed")));
     let again = gate(&here).run(async || Ok::<_, Error>("printed twice"));
     let again = again.await.expect("the store answers");
     let retry_after = again.retry_after().expect("the gate is shut");

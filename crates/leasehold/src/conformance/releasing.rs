@@ -3,7 +3,7 @@
 use leasehold_core::{EndReason, Fence};
 
 use super::context::{LONG_TTL, TestContext, acquire, body, nonce, release, renew, show, update};
-use crate::{BreakRequest, Broke, Error, Holding, Leases};
+use crate::{BreakOutcome, BreakRequest, Error, HolderKey, Leases};
 use leasehold_core::Name;
 
 super::define_cases!(Leases:
@@ -18,7 +18,7 @@ super::define_cases!(Leases:
     forced_break_requires_a_reason,
 );
 
-async fn force(leases: &dyn Leases, name: &Name, fence: Option<Fence>, now: bool) -> Broke {
+async fn force(leases: &dyn Leases, name: &Name, fence: Option<Fence>, now: bool) -> BreakOutcome {
     let how = BreakRequest::Force {
         fence,
         reason: "it hung".into(),
@@ -59,12 +59,12 @@ async fn release_by_nonce_requires_no_fence(context: TestContext) {
         .expect_granted(&*leases)
         .await;
     assert_eq!(
-        leases.release(&name, Holding::Nonce(nonce())).await,
+        leases.release(&name, HolderKey::Nonce(nonce())).await,
         Ok(false)
     );
     acquire(&name, "bob").expect_refused(&*leases).await;
     assert_eq!(
-        leases.release(&name, Holding::Nonce(own_nonce)).await,
+        leases.release(&name, HolderKey::Nonce(own_nonce)).await,
         Ok(true)
     );
     acquire(&name, "bob").expect_granted(&*leases).await;
@@ -76,7 +76,7 @@ async fn releasing_a_free_name_is_no_error(context: TestContext) {
         assert!(!release(&*leases, &name, fence).await);
     }
     assert_eq!(
-        leases.release(&name, Holding::Nonce(nonce())).await,
+        leases.release(&name, HolderKey::Nonce(nonce())).await,
         Ok(false)
     );
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
@@ -84,10 +84,10 @@ async fn releasing_a_free_name_is_no_error(context: TestContext) {
 
 async fn breaking_an_own_lease_releases_it(context: TestContext) {
     let (leases, name, own_nonce) = (context.leases().await, context.name("one"), nonce());
-    let by_nonce = BreakRequest::Own(Holding::Nonce(own_nonce.clone()));
+    let by_nonce = BreakRequest::Own(HolderKey::Nonce(own_nonce.clone()));
     assert_eq!(
         leases.break_lease(&name, by_nonce.clone()).await,
-        Ok(Broke::NotHeld)
+        Ok(BreakOutcome::NotHeld)
     );
     let first = acquire(&name, "ada")
         .nonce(&own_nonce)
@@ -95,8 +95,11 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
         .await
         .grant
         .fence;
-    let by_fence = BreakRequest::Own(Holding::Fence(first));
-    assert_eq!(leases.break_lease(&name, by_fence).await, Ok(Broke::Free));
+    let by_fence = BreakRequest::Own(HolderKey::Fence(first));
+    assert_eq!(
+        leases.break_lease(&name, by_fence).await,
+        Ok(BreakOutcome::Free)
+    );
     let second = acquire(&name, "ada")
         .nonce(&own_nonce)
         .expect_granted(&*leases)
@@ -104,7 +107,10 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
         .grant
         .fence;
     assert!(second > first);
-    assert_eq!(leases.break_lease(&name, by_nonce).await, Ok(Broke::Free));
+    assert_eq!(
+        leases.break_lease(&name, by_nonce).await,
+        Ok(BreakOutcome::Free)
+    );
     acquire(&name, "bob").expect_granted(&*leases).await;
 }
 
@@ -115,7 +121,7 @@ async fn breaking_the_lease_of_another_holder_is_refused(context: TestContext) {
         .await
         .grant
         .fence;
-    for holding in [Holding::Nonce(nonce()), Holding::Fence(Fence::MAX)] {
+    for holding in [HolderKey::Nonce(nonce()), HolderKey::Fence(Fence::MAX)] {
         let answer = leases.break_lease(&name, BreakRequest::Own(holding)).await;
         assert_eq!(answer, Err(Error::Fenced));
     }
@@ -124,7 +130,10 @@ async fn breaking_the_lease_of_another_holder_is_refused(context: TestContext) {
 
 async fn forced_break_stops_the_holder_but_blocks_until_expiry(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    assert_eq!(force(&*leases, &name, None, false).await, Broke::NotHeld);
+    assert_eq!(
+        force(&*leases, &name, None, false).await,
+        BreakOutcome::NotHeld
+    );
     let hold = acquire(&name, "ada").expect_granted(&*leases).await;
     let fence = hold.grant.fence;
     leases
@@ -132,7 +141,7 @@ async fn forced_break_stops_the_holder_but_blocks_until_expiry(context: TestCont
         .await
         .expect("the lease is held");
     let broke = force(&*leases, &name, None, false).await;
-    let Broke::Until(until) = broke else {
+    let BreakOutcome::Until(until) = broke else {
         panic!("it blocks until it expires: {broke:?}");
     };
     assert!(until >= hold.grant.expires_at);
@@ -151,13 +160,16 @@ async fn forced_break_stops_the_holder_but_blocks_until_expiry(context: TestCont
 
 async fn immediate_forced_break_frees_the_name(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    assert_eq!(force(&*leases, &name, None, true).await, Broke::NotHeld);
+    assert_eq!(
+        force(&*leases, &name, None, true).await,
+        BreakOutcome::NotHeld
+    );
     let fence = acquire(&name, "ada")
         .expect_granted(&*leases)
         .await
         .grant
         .fence;
-    assert_eq!(force(&*leases, &name, None, true).await, Broke::Free);
+    assert_eq!(force(&*leases, &name, None, true).await, BreakOutcome::Free);
     assert_eq!(renew(&*leases, &name, fence).await, Err(Error::Fenced));
     let next = acquire(&name, "bob").expect_granted(&*leases).await.grant;
     assert!(next.fence > fence);
@@ -181,7 +193,7 @@ async fn forced_break_can_target_one_holder(context: TestContext) {
         .fence;
     assert_eq!(
         force(&*leases, &name, Some(Fence::MAX), true).await,
-        Broke::NotHeld
+        BreakOutcome::NotHeld
     );
     force(&*leases, &name, Some(one), true).await;
     assert_eq!(renew(&*leases, &name, one).await, Err(Error::Fenced));

@@ -9,7 +9,7 @@ use super::context::{
     renew_for, show, update,
 };
 use crate::host::{Machine, sleep_until};
-use crate::{Acquired, Error, Leases};
+use crate::{AcquireOutcome, Error, Leases};
 use leasehold_core::Name;
 
 super::define_cases!(Leases:
@@ -250,7 +250,10 @@ async fn ttl_below_the_clock_margin_is_refused(context: TestContext) {
     if margin.is_zero() {
         let shortest = leasehold_core::limits::MIN_TTL;
         let answer = acquire(&name, "ada").ttl(shortest).send(&*leases).await;
-        assert!(matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
+        assert!(
+            matches!(answer, Ok(AcquireOutcome::Granted(_))),
+            "{answer:?}"
+        );
         return;
     }
     let least = margin * 4;
@@ -264,5 +267,8 @@ async fn ttl_below_the_clock_margin_is_refused(context: TestContext) {
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
     // The ttl that the refusal suggests is accepted.
     let answer = acquire(&name, "ada").ttl(least).send(&*leases).await;
-    assert!(matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(AcquireOutcome::Granted(_))),
+        "{answer:?}"
+    );
 }

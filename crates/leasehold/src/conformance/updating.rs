@@ -7,7 +7,7 @@ use leasehold_core::{EndReason, Fence, limits};
 use super::context::{
     AcquireBuilder, TestContext, acquire, body, complete, release, renew, show, update,
 };
-use crate::{Error, Updated};
+use crate::{Error, UpdateOutcome};
 
 super::define_cases!(Leases:
     next_holder_resumes_from_the_body,
@@ -23,7 +23,7 @@ async fn next_holder_resumes_from_the_body(context: TestContext) {
     let first = acquire(&name, "ada").expect_granted(&*leases).await.grant;
     for step in ["step 1", "step 2"] {
         let updated = leases.update(update(&name, first.fence, step)).await;
-        let Ok(Updated::Renewed(renewed)) = updated else {
+        let Ok(UpdateOutcome::Renewed(renewed)) = updated else {
             panic!("not updated: {updated:?}");
         };
         assert_eq!(
@@ -74,12 +74,12 @@ async fn update_can_release_in_the_same_write(context: TestContext) {
         .fence;
     assert_eq!(
         complete(&*leases, &name, fence, "result").await,
-        Ok(Updated::Completed)
+        Ok(UpdateOutcome::Completed)
     );
     // The same update can be repeated. A different one is too late.
     assert_eq!(
         complete(&*leases, &name, fence, "result").await,
-        Ok(Updated::Completed)
+        Ok(UpdateOutcome::Completed)
     );
     assert_eq!(
         complete(&*leases, &name, fence, "other").await,

@@ -184,8 +184,8 @@ async fn readers_do_not_starve_a_writer(context: TestContext) {
             .shared(None)
             .wait(Duration::from_millis(20));
         let next = match request.send(&*leases).await {
-            Ok(crate::Acquired::Granted(hold)) => Some(hold.grant.fence),
-            Ok(crate::Acquired::Held(_)) => None,
+            Ok(crate::AcquireOutcome::Granted(hold)) => Some(hold.grant.fence),
+            Ok(crate::AcquireOutcome::Held(_)) => None,
             Err(error) => panic!("{error}"),
         };
         if let Some(fence) = std::mem::replace(&mut reading, next) {

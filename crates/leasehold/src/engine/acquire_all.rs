@@ -2,14 +2,14 @@
 
 use leasehold_core::{Acquire, BootTime, Fence, Held, Mode, Name, Operation, Outcome, Renew, Text};
 
-use super::{Engine, Patience, Reply, refusal};
+use super::{Engine, Reply, WaitLimit, refusal};
 use crate::leases::AcquireAllRequest;
 use crate::{Error, Result};
 
 /// The outcome of an acquisition of several leases.
 #[derive(Debug)]
 #[must_use = "fresh grants that are not taken are released"]
-pub enum Several {
+pub enum AcquireAllReply {
     /// All are granted, in the order of their names.
     Granted(Vec<(Name, Reply)>),
     /// None is granted, because this one is held, also after waiting.
@@ -29,7 +29,7 @@ impl Engine {
         &self,
         request: AcquireAllRequest,
         principal: Option<Text>,
-    ) -> Result<Several> {
+    ) -> Result<AcquireAllReply> {
         let names = sorted_names(request.names.clone())?;
         let wait_until = self.inner.host.boot_time() + request.wait;
         let mut can_retry = true;
@@ -60,7 +60,7 @@ impl Engine {
         request: &AcquireAllRequest,
         principal: &Option<Text>,
         wait_until: BootTime,
-    ) -> Result<Several> {
+    ) -> Result<AcquireAllReply> {
         let (started, third) = (self.inner.host.boot_time(), request.ttl / 3);
         let end = wait_until + self.inner.config.timeout;
         let mut granted = Vec::with_capacity(names.len());
@@ -88,7 +88,7 @@ impl Engine {
                         granted.push((name.clone(), reply));
                         continue;
                     }
-                    Outcome::Held(held) => Ok(Several::Held(name.clone(), held.clone())),
+                    Outcome::Held(held) => Ok(AcquireAllReply::Held(name.clone(), held.clone())),
                     _ => Err(refusal(reply.take().0)),
                 },
                 Err(error) => Err(error),
@@ -102,7 +102,7 @@ impl Engine {
             self.roll_back(granted).await?;
             return Err(lost);
         }
-        Ok(Several::Granted(granted))
+        Ok(AcquireAllReply::Granted(granted))
     }
 
     /// Acquires one of several leases. Waits for it until `wait_until`, and returns by `end`.
@@ -119,7 +119,7 @@ impl Engine {
                 "cannot acquire all of the leases: the store was too slow: retry".into(),
             ));
         }
-        let wait_limit = Patience {
+        let wait_limit = WaitLimit {
             wait: wait_until.since(now),
             within: Some(end.since(wait_until.max(now))),
         };
@@ -178,11 +178,11 @@ impl Engine {
 fn sorted_names(mut names: Vec<Name>) -> Result<Vec<Name>> {
     names.sort();
     names.dedup();
-    if !(1..=AcquireAllRequest::MOST_NAMES).contains(&names.len()) {
+    if !(1..=AcquireAllRequest::MAX_NAMES).contains(&names.len()) {
         return Err(Error::invalid(format!(
             "the request has {} names: it must have from 1 to {}",
             names.len(),
-            AcquireAllRequest::MOST_NAMES
+            AcquireAllRequest::MAX_NAMES
         )));
     }
     Ok(names)

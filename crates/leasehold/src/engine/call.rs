@@ -284,7 +284,7 @@ impl Inner {
                 self.runtime.spawn(async move {
                     let swap = tokio::time::timeout(timeout, swap);
                     let result = match is_only_call {
-                        true => inner.spin.look_for(swap).await,
+                        true => inner.spin.wait_for(swap).await,
                         false => swap.await,
                     };
                     let timed_out = |_| Err(Error::Indeterminate(no_answer_message(timeout)));
@@ -312,7 +312,7 @@ impl Inner {
             let is_only_call = self.is_only_call(count);
             self.runtime.spawn(async move {
                 match is_only_call {
-                    true => inner.spin.look_for(load).await,
+                    true => inner.spin.wait_for(load).await,
                     false => load.await,
                 }
                 inner.drive();

@@ -38,7 +38,7 @@ const OBSERVATIONS_PER_TTL: u32 = 4;
 
 impl Engine {
     /// Claims up to `limit` free items of a state, oldest first, as long as they fit into
-    /// [`MOST_BYTES`](ClaimRequest::MOST_BYTES). If there is none, waits for up to the `wait` of the request: claims
+    /// [`MAX_BYTES`](ClaimRequest::MAX_BYTES). If there is none, waits for up to the `wait` of the request: claims
     /// for the same state and prefix are served in arrival order. Returns an empty list if there is still none. Returns
     /// within the engine's timeout after the wait.
     ///
@@ -110,11 +110,11 @@ impl Engine {
         request: &ClaimRequest,
         principal: Option<Text>,
     ) -> Result<Operation> {
-        if !(1..=ClaimRequest::MOST_ITEMS).contains(&request.limit) {
+        if !(1..=ClaimRequest::MAX_ITEMS).contains(&request.limit) {
             return Err(Error::invalid(format!(
                 "the limit is {}: it must be from 1 to {}",
                 request.limit,
-                ClaimRequest::MOST_ITEMS
+                ClaimRequest::MAX_ITEMS
             )));
         }
         let operation = Operation::Acquire(Acquire {
@@ -143,7 +143,7 @@ impl Engine {
         observes: bool,
     ) -> Result<Vec<(Name, Reply)>> {
         let mut claimed = Vec::new();
-        let mut bytes = ClaimRequest::MOST_BYTES;
+        let mut bytes = ClaimRequest::MAX_BYTES;
         for round in 0..MAX_ROUNDS {
             if round > 0 && self.is_late(end) {
                 break;

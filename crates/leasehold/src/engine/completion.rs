@@ -11,7 +11,7 @@ use super::ambiguous::lost_answer;
 use super::call::{CallInfo, SentWrite};
 use super::pending::PendingOperation;
 use super::plan::PlannedOperation;
-use super::reply::{Called, Confirmation, Reply, undo};
+use super::reply::{CallTimes, Confirmation, Reply, undo};
 use super::table::Table;
 use super::watch::RecordSource;
 use super::{Inner, jittered, store_thread};
@@ -244,7 +244,7 @@ impl Inner {
     ) -> Confirmation {
         let until = |ttl, expires_at| deadline(sent, ttl, expires_at, stamp, self.facts.margin);
         Confirmation {
-            called: Called { sent, received },
+            call_times: CallTimes { sent, received },
             deadline: match outcome {
                 Outcome::Granted(grant) => Some(until(grant.ttl, grant.expires_at)),
                 Outcome::Renewed(renewal) => Some(until(renewal.ttl, renewal.expires_at)),

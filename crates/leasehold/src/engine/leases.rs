@@ -8,15 +8,15 @@ use leasehold_core::{
     Update, View,
 };
 
-use super::{Engine, Patience, Reply, Several};
+use super::{AcquireAllReply, Engine, Reply, WaitLimit};
 use crate::leases::{
-    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
-    Claimed, Hold, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
-    UpdateRequest, Updated,
+    AcquireAllOutcome, AcquireAllRequest, AcquireOutcome, AcquireRequest, BreakOutcome,
+    BreakRequest, ClaimRequest, Hold, HolderKey, Leases, ListRequest, Listing, NamedHold,
+    PutRequest, RenewRequest, RenewedHold, UpdateOutcome, UpdateRequest,
 };
 use crate::{Error, Result};
 
-impl Holding {
+impl HolderKey {
     /// Converts it to the reference that the core compares with the holders under this name.
     pub fn into_holder_ref(self, name: &Name) -> HolderRef {
         match self {
@@ -92,9 +92,9 @@ fn hold(reply: Reply) -> Result<Hold> {
     }
 }
 
-fn claimed(granted: Vec<(Name, Reply)>) -> Result<Vec<Claimed>> {
+fn claimed(granted: Vec<(Name, Reply)>) -> Result<Vec<NamedHold>> {
     let claimed = granted.into_iter().map(|(name, reply)| {
-        Ok(Claimed {
+        Ok(NamedHold {
             name,
             hold: hold(reply)?,
         })
@@ -102,19 +102,19 @@ fn claimed(granted: Vec<(Name, Reply)>) -> Result<Vec<Claimed>> {
     claimed.collect()
 }
 
-fn renewed(outcome: Outcome, deadline: Option<BootTime>) -> Result<Renewed> {
+fn renewed(outcome: Outcome, deadline: Option<BootTime>) -> Result<RenewedHold> {
     match (outcome, deadline) {
-        (Outcome::Renewed(renewal), Some(deadline)) => Ok(Renewed { renewal, deadline }),
+        (Outcome::Renewed(renewal), Some(deadline)) => Ok(RenewedHold { renewal, deadline }),
         (other, _) => Err(refusal(other)),
     }
 }
 
 #[async_trait]
 impl Leases for Engine {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireOutcome> {
         let (name, wait_limit) = (
             request.name.clone(),
-            Patience {
+            WaitLimit {
                 wait: request.wait,
                 within: None,
             },
@@ -123,20 +123,20 @@ impl Leases for Engine {
             .perform(&name, Operation::Acquire(request.into()), wait_limit)
             .await?;
         match hold(reply) {
-            Ok(hold) => Ok(Acquired::Granted(hold)),
-            Err(Error::Held(held)) => Ok(Acquired::Held(held)),
+            Ok(hold) => Ok(AcquireOutcome::Granted(hold)),
+            Err(Error::Held(held)) => Ok(AcquireOutcome::Held(held)),
             Err(error) => Err(error),
         }
     }
 
-    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquireAllOutcome> {
         match Engine::acquire_all(self, request, None).await? {
-            Several::Granted(granted) => claimed(granted).map(AcquiredAll::Granted),
-            Several::Held(name, held) => Ok(AcquiredAll::Held(name, held)),
+            AcquireAllReply::Granted(granted) => claimed(granted).map(AcquireAllOutcome::Granted),
+            AcquireAllReply::Held(name, held) => Ok(AcquireAllOutcome::Held(name, held)),
         }
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<NamedHold>> {
         claimed(Engine::claim(self, request, None).await?)
     }
 
@@ -146,7 +146,7 @@ impl Leases for Engine {
             state: request.state,
             body: request.body,
         });
-        let reply = self.perform(&request.name, operation, Patience::NONE);
+        let reply = self.perform(&request.name, operation, WaitLimit::NONE);
         match reply.await?.take().0 {
             Outcome::Put => Ok(()),
             other => Err(refusal(other)),
@@ -154,14 +154,18 @@ impl Leases for Engine {
     }
 
     async fn remove(&self, name: &Name) -> Result<()> {
-        let reply = self.perform(name, Operation::Remove, Patience::NONE);
+        let reply = self.perform(name, Operation::Remove, WaitLimit::NONE);
         match reply.await?.take().0 {
             Outcome::Removed => Ok(()),
             other => Err(refusal(other)),
         }
     }
 
-    async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>> {
+    async fn renew(
+        &self,
+        requests: Vec<RenewRequest>,
+        within: Duration,
+    ) -> Vec<Result<RenewedHold>> {
         let renewals = requests.into_iter().map(|request| {
             let renew = Operation::Renew(Renew {
                 fence: request.fence,
@@ -178,7 +182,7 @@ impl Leases for Engine {
         answers.collect()
     }
 
-    async fn update(&self, request: UpdateRequest) -> Result<Updated> {
+    async fn update(&self, request: UpdateRequest) -> Result<UpdateOutcome> {
         let operation = Operation::Update(Update {
             fence: request.fence,
             principal: None,
@@ -187,22 +191,22 @@ impl Leases for Engine {
             then_release: request.then_release,
         });
         match self
-            .perform(&request.name, operation, Patience::NONE)
+            .perform(&request.name, operation, WaitLimit::NONE)
             .await?
             .take()
         {
-            (Outcome::Completed, _) => Ok(Updated::Completed),
-            (outcome, deadline) => renewed(outcome, deadline).map(Updated::Renewed),
+            (Outcome::Completed, _) => Ok(UpdateOutcome::Completed),
+            (outcome, deadline) => renewed(outcome, deadline).map(UpdateOutcome::Renewed),
         }
     }
 
-    async fn release(&self, name: &Name, who: Holding) -> Result<bool> {
+    async fn release(&self, name: &Name, who: HolderKey) -> Result<bool> {
         let operation = Operation::Release(Release {
             holder: who.into_holder_ref(name),
             principal: None,
         });
         match self
-            .perform(name, operation, Patience::NONE)
+            .perform(name, operation, WaitLimit::NONE)
             .await?
             .take()
             .0
@@ -213,16 +217,20 @@ impl Leases for Engine {
         }
     }
 
-    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<Broke> {
+    async fn break_lease(&self, name: &Name, how: BreakRequest) -> Result<BreakOutcome> {
         match self
-            .perform(name, Operation::Break(how.into_break(name)), Patience::NONE)
+            .perform(
+                name,
+                Operation::Break(how.into_break(name)),
+                WaitLimit::NONE,
+            )
             .await?
             .take()
             .0
         {
-            Outcome::Released | Outcome::Broken { until: None } => Ok(Broke::Free),
-            Outcome::Broken { until: Some(until) } => Ok(Broke::Until(until)),
-            Outcome::NotHeld => Ok(Broke::NotHeld),
+            Outcome::Released | Outcome::Broken { until: None } => Ok(BreakOutcome::Free),
+            Outcome::Broken { until: Some(until) } => Ok(BreakOutcome::Until(until)),
+            Outcome::NotHeld => Ok(BreakOutcome::NotHeld),
             other => Err(refusal(other)),
         }
     }

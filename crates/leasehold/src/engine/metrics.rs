@@ -115,7 +115,7 @@ impl Metrics {
 
 impl Engine {
     /// Returns its measurements.
-    pub fn measures(&self) -> &Metrics {
+    pub fn metrics(&self) -> &Metrics {
         &self.inner.metrics
     }
 

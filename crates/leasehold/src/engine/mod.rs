@@ -60,23 +60,23 @@ use std::time::Duration;
 use leasehold_core::{BootTime, Clock, Kind, Name, Operation, Outcome, Time, min_ttl};
 use tokio::sync::{Notify, Semaphore, broadcast, oneshot};
 
-use crate::awake::Worth;
 use crate::host::{Host, Machine};
+use crate::spin::AdaptiveSpin;
 use crate::store::{Facts, Store};
-use crate::{Error, Result, side_by_side};
+use crate::{Error, Result, join_all};
 
-pub use acquire_all::Several;
+pub use acquire_all::AcquireAllReply;
 pub use leases::refusal;
 pub use metrics::{ENDINGS, FAILURES, Metrics};
 use pending::PendingOperation;
-pub use purge::Purged;
-pub use reply::{Called, Reply};
+pub use purge::PurgeProgress;
+pub use reply::{CallTimes, Reply};
 pub use search::SEARCH_PAGE;
 use store_call::with_timeout;
 use store_thread::StoreThread;
 use table::Table;
 use timeouts::Timeouts;
-pub use watch::{Events, Happened, Missed};
+pub use watch::{EngineEvent, Events, EventsMissed};
 
 /// Limits of an engine. Each resource has one.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ pub use watch::{Events, Happened, Missed};
 pub struct Config {
     /// How long an operation may take before it fails, without its time in a wait queue.
     pub timeout: Duration,
-    /// The maximum number of cached records. If the [store is in memory](Store::is_near), few free ones are cached.
+    /// The maximum number of cached records. If the [store is in memory](Store::is_in_process), few free ones are cached.
     pub cache: usize,
     /// The maximum number of bytes of cached bodies.
     pub cache_bytes: usize,
@@ -111,14 +111,14 @@ impl Default for Config {
 
 /// The time limits of an operation.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct WaitLimit {
     /// How long an acquisition may wait in the queue while the lease is held.
     pub wait: Duration,
     /// How long the operation itself may take. `None` for the timeout of the engine's [`Config`].
     pub within: Option<Duration>,
 }
 
-impl Patience {
+impl WaitLimit {
     /// No time in the wait queue, and the engine's timeout.
     pub const NONE: Self = Self {
         wait: Duration::ZERO,
@@ -172,12 +172,12 @@ struct Inner {
     store_blocks: bool,
     /// The thread that calls a store with expensive commits. A lone operation is sent on its caller's thread.
     store_thread: StoreThread,
-    events: broadcast::Sender<Result<Happened, Missed>>,
+    events: broadcast::Sender<Result<EngineEvent, EventsMissed>>,
     /// Notified when a timer earlier than all others was set, and when the engine is dropped.
     timer: Arc<Notify>,
     timeouts: Arc<Timeouts>,
     /// Adaptive polling for the answer to a lone store call.
-    spin: Worth,
+    spin: AdaptiveSpin,
     /// Notified when the last store call of a closing engine is complete.
     idle: Notify,
     /// Notified when a work item may have become free.
@@ -243,7 +243,7 @@ impl Engine {
             events: broadcast::channel(config.events).0,
             timer,
             timeouts: Timeouts::start(config.timeout, &tokio::runtime::Handle::current()),
-            spin: Worth::default(),
+            spin: AdaptiveSpin::default(),
             idle: Notify::new(),
             item_freed: Notify::new(),
             claim_queues: claim::ClaimQueues::default(),
@@ -252,7 +252,7 @@ impl Engine {
             config,
         });
         timer::start(&inner, changes);
-        if inner.store.is_dear() {
+        if inner.store.has_expensive_commits() {
             store_thread::start(&inner);
         }
         Ok(Self { inner })
@@ -267,7 +267,7 @@ impl Engine {
         &self,
         name: &Name,
         operation: Operation,
-        wait_limit: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Reply> {
         // Lets other tasks run even if a caller loops on a store that answers immediately.
         tokio::task::consume_budget().await;
@@ -286,7 +286,7 @@ impl Engine {
         operations: Vec<(Name, Operation)>,
         within: Option<Duration>,
     ) -> Vec<Result<Reply>> {
-        let wait_limit = Patience {
+        let wait_limit = WaitLimit {
             wait: Duration::ZERO,
             within,
         };
@@ -304,11 +304,11 @@ impl Engine {
                 Err(refused) => Err(refused),
             }
         });
-        side_by_side(answers).await
+        join_all(answers).await
     }
 
     /// Waits for the answer to an operation.
-    async fn answer(&self, submission: Submission<'_>, wait_limit: Patience) -> Result<Reply> {
+    async fn answer(&self, submission: Submission<'_>, wait_limit: WaitLimit) -> Result<Reply> {
         let (mut ticket, mut receiver) = submission;
         if let Ok(result) = receiver.try_recv() {
             ticket.done = true;
@@ -335,7 +335,7 @@ impl Engine {
         &self,
         mut ticket: Ticket<'_>,
         mut receiver: oneshot::Receiver<Result<Reply>>,
-        wait_limit: Patience,
+        wait_limit: WaitLimit,
     ) -> Result<Reply> {
         tokio::select! {
             biased;

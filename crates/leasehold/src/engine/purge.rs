@@ -10,7 +10,7 @@ use crate::store::{Availability, Query};
 
 /// The progress of a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeProgress {
     /// Records that were checked.
     pub seen: u64,
     /// Records that were deleted.
@@ -25,11 +25,11 @@ impl Engine {
         &self,
         prefix: &str,
         retention: Duration,
-        mut progress: impl FnMut(Purged),
-    ) -> Result<Purged> {
+        mut progress: impl FnMut(PurgeProgress),
+    ) -> Result<PurgeProgress> {
         let operation = Operation::Purge { retention };
         operation.check(Kind::Lock)?;
-        let mut purged = Purged::default();
+        let mut purged = PurgeProgress::default();
         for kind in [Kind::Lock, Kind::Gate] {
             let mut query = Query {
                 prefix: prefix.to_owned(),

@@ -26,13 +26,13 @@ struct ReplyContent {
 /// The store call that confirmed an outcome, and the deadline of a holder.
 #[derive(Clone, Copy)]
 pub(super) struct Confirmation {
-    pub(super) called: Called,
+    pub(super) call_times: CallTimes,
     pub(super) deadline: Option<BootTime>,
 }
 
 /// When a store call was sent and answered, by this machine's boot clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct CallTimes {
     /// When the call was sent.
     pub sent: BootTime,
     /// When the answer arrived.
@@ -86,8 +86,8 @@ impl Reply {
     }
 
     /// Returns the times of the store call that wrote the outcome; `None` if no write was needed.
-    pub fn called(&self) -> Option<Called> {
-        Some(self.content.confirmation?.called)
+    pub fn call_times(&self) -> Option<CallTimes> {
+        Some(self.content.confirmation?.call_times)
     }
 
     /// Updates a grant with its renewal.

@@ -32,7 +32,7 @@ impl StoreThread {
 
 impl Engine {
     /// Returns whether the engine's store thread is in a call, and may need a processor. A hint.
-    pub fn calls_apart(&self) -> bool {
+    pub fn is_store_thread_busy(&self) -> bool {
         self.inner.store_thread.busy.load(Ordering::Relaxed)
     }
 }

@@ -28,7 +28,7 @@ const MAX_LOADS: usize = 500;
 
 /// An event under a name, as this engine observed it.
 #[derive(Clone, Debug)]
-pub struct Happened {
+pub struct EngineEvent {
     /// The name.
     pub name: Name,
     /// The event.
@@ -39,20 +39,20 @@ pub struct Happened {
 
 /// Some events were missed. A subscriber that needs the present state has to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missed;
+pub struct EventsMissed;
 
 /// A subscription to events. Ends with the engine.
 #[derive(Debug)]
 pub struct Events {
-    receiver: broadcast::Receiver<Result<Happened, Missed>>,
+    receiver: broadcast::Receiver<Result<EngineEvent, EventsMissed>>,
 }
 
 impl Events {
     /// Waits for the next event. Returns `None` once the engine has been dropped.
-    pub async fn next(&mut self) -> Option<Result<Happened, Missed>> {
+    pub async fn next(&mut self) -> Option<Result<EngineEvent, EventsMissed>> {
         match self.receiver.recv().await {
             Ok(event) => Some(event),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Err(Missed)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Err(EventsMissed)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -98,7 +98,7 @@ pub(super) enum RecordSource {
 
 impl Engine {
     /// Subscribes to all events from now on: changes by this engine, and changes by others if the store hints at them.
-    /// A subscriber that lags behind gets [`Missed`].
+    /// A subscriber that lags behind gets [`EventsMissed`].
     ///
     /// For a name that was unknown to this engine, only the [last](latest) event is published.
     pub fn subscribe(&self) -> Events {
@@ -115,13 +115,13 @@ impl Engine {
     }
 
     /// Returns whether the store hints at changes by others, so that they are published.
-    pub fn is_hinted(&self) -> bool {
+    pub fn has_change_hints(&self) -> bool {
         self.inner.has_change_hints
     }
 
     /// Reads all names that start with `prefix`, and publishes what has changed since this engine last read them. For
     /// stores that give no hints. The `first` time, unknown names are cached without an event.
-    pub async fn look_over(&self, prefix: &str, first: bool) -> Result<()> {
+    pub async fn scan_for_changes(&self, prefix: &str, first: bool) -> Result<()> {
         for kind in leasehold_core::Kind::ALL {
             let mut query = Query {
                 prefix: prefix.to_owned(),
@@ -304,7 +304,7 @@ impl EventPublisher {
 
     fn publish(&mut self, change: VersionChange, inner: &Inner) {
         if self.missed.swap(false, Ordering::AcqRel) {
-            let _ = inner.events.send(Err(Missed));
+            let _ = inner.events.send(Err(EventsMissed));
         }
         let mut held = self.held.remove(&change.name).unwrap_or_default();
         if let Some(at) = held.check_at.take() {
@@ -338,7 +338,7 @@ impl EventPublisher {
         held.check_at = remaining.map(|remaining| change.received + remaining + EXPIRY_GRACE);
         for event in events {
             let (name, at) = (change.name.clone(), change.at);
-            let _ = inner.events.send(Ok(Happened { name, event, at }));
+            let _ = inner.events.send(Ok(EngineEvent { name, event, at }));
         }
         if !holders.is_empty() && self.held.len() < self.max_held {
             let timer = held.check_at.map(|at| (at, change.name.clone()));

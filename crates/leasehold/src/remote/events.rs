@@ -7,7 +7,7 @@ use hyper::{Method, StatusCode};
 
 use super::connection::{Connection, ExchangeError, Streaming};
 use super::{ANSWER_TIMEOUT, Remote, ServiceCall, ServiceResponse};
-use crate::wire::Told;
+use crate::wire::EventMessage;
 use crate::{Error, Result};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -55,7 +55,7 @@ impl Remote {
 impl RemoteEvents {
     /// Returns the next event. After [`Error::Unavailable`], which reports a lost or failed connection, the next call
     /// reconnects.
-    pub async fn next(&mut self) -> Result<Told> {
+    pub async fn next(&mut self) -> Result<EventMessage> {
         loop {
             if let Some(event) = self.take_event()? {
                 match event {
@@ -142,7 +142,7 @@ impl RemoteEvents {
     }
 
     /// Takes the next complete block out of the unread bytes. Returns `Some(None)` if it is not an event.
-    fn take_event(&mut self) -> Result<Option<Option<Told>>> {
+    fn take_event(&mut self) -> Result<Option<Option<EventMessage>>> {
         let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") else {
             if self.unread.len() > MAX_EVENT_BYTES {
                 self.stream = None;

@@ -8,12 +8,17 @@ use leasehold_core::{Kind, Name};
 
 use super::leases::json;
 use super::{ANSWER_TIMEOUT, Remote, RetryPolicy, ServiceCall, ServiceResponse, remaining_wait};
-use crate::leases::{AcquireAllRequest, AcquiredAll, ClaimRequest, Claimed, PutRequest};
-use crate::wire::{Items, MAX_WAIT, NamedLease, NamedLeases, Names, Removed, Stored, Trouble};
+use crate::leases::{AcquireAllOutcome, AcquireAllRequest, ClaimRequest, NamedHold, PutRequest};
+use crate::wire::{
+    Items, MAX_WAIT, NamedLease, NamedLeases, Names, ProblemType, PutResponse, RemoveResponse,
+};
 use crate::{Error, Result, duration};
 
 impl Remote {
-    pub(super) async fn acquire_several(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+    pub(super) async fn acquire_several(
+        &self,
+        request: AcquireAllRequest,
+    ) -> Result<AcquireAllOutcome> {
         require_locks(&request.names)?;
         let wait = request.wait.min(MAX_WAIT);
         let names = request.names.iter().map(|name| name.as_str().into());
@@ -38,22 +43,22 @@ impl Remote {
             })
             .await?;
         if let Ok(problem) = response.problem(&self.inner.url)
-            && problem.trouble == Trouble::Held
+            && problem.problem_type == ProblemType::Held
             && let Some(name) = &problem.name
         {
             let name = Name::lock(name)?;
             if let Error::Held(held) = problem.into() {
-                return Ok(AcquiredAll::Held(name, held));
+                return Ok(AcquireAllOutcome::Held(name, held));
             }
         }
         let granted: NamedLeases = self.parse(&response)?;
         self.to_claimed(granted.leases, &response)
-            .map(AcquiredAll::Granted)
+            .map(AcquireAllOutcome::Granted)
     }
 
     /// Claims items. Never retried, because the items of a lost answer are unknown. They can be claimed again after
     /// their ttl.
-    pub(super) async fn claim_items(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    pub(super) async fn claim_items(&self, request: ClaimRequest) -> Result<Vec<NamedHold>> {
         let wait = request.wait.min(MAX_WAIT);
         let response = self
             .perform(RetryPolicy::Never, wait + ANSWER_TIMEOUT, |elapsed| {
@@ -84,7 +89,7 @@ impl Remote {
                 }
             })
             .await?;
-        self.parse::<Stored>(&response).map(drop)
+        self.parse::<PutResponse>(&response).map(drop)
     }
 
     pub(super) async fn remove_item(&self, name: &Name) -> Result<()> {
@@ -94,7 +99,7 @@ impl Remote {
                 ServiceCall::batchable(Method::DELETE, self.inner.url.item(name))
             })
             .await?;
-        self.parse::<Removed>(&response).map(drop)
+        self.parse::<RemoveResponse>(&response).map(drop)
     }
 
     fn claim_call(&self, request: &ClaimRequest, wait: Duration) -> ServiceCall {
@@ -122,7 +127,7 @@ impl Remote {
         &self,
         leases: Vec<NamedLease>,
         response: &ServiceResponse,
-    ) -> Result<Vec<Claimed>> {
+    ) -> Result<Vec<NamedHold>> {
         let claimed = leases
             .into_iter()
             .map(|lease| lease.into_claimed(response.sent));

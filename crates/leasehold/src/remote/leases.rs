@@ -10,19 +10,19 @@ use leasehold_core::{Kind, Mode, Name, View};
 use super::items::require_locks;
 use super::{ANSWER_TIMEOUT, Remote, RetryPolicy, ServiceCall, ServiceResponse, remaining_wait};
 use crate::leases::{
-    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
-    Claimed, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
-    UpdateRequest, Updated,
+    AcquireAllOutcome, AcquireAllRequest, AcquireOutcome, AcquireRequest, BreakOutcome,
+    BreakRequest, ClaimRequest, HolderKey, Leases, ListRequest, Listing, NamedHold, PutRequest,
+    RenewRequest, RenewedHold, UpdateOutcome, UpdateRequest,
 };
 use crate::wire::{
-    BreakHow, Broken, Gates, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease,
-    LockView, Locks, MAX_HEARTBEATS, MAX_PAGE, MAX_WAIT, Released, Trouble,
+    BreakOptions, BreakResponse, Gates, Heartbeat, HeartbeatResult, Heartbeats, HeartbeatsResponse,
+    Lease, LockView, Locks, MAX_HEARTBEATS, MAX_PAGE, MAX_WAIT, ProblemType, ReleaseResponse,
 };
 use crate::{Error, Result, duration};
 
 #[async_trait]
 impl Leases for Remote {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireOutcome> {
         let wait = request.wait.min(MAX_WAIT);
         let response = self
             .perform(RetryPolicy::Idempotent, wait + ANSWER_TIMEOUT, |elapsed| {
@@ -32,18 +32,18 @@ impl Leases for Remote {
         match self.parse::<Lease>(&response) {
             Ok(lease) => lease
                 .into_hold(response.sent)
-                .map(Acquired::Granted)
+                .map(AcquireOutcome::Granted)
                 .ok_or_else(|| response.not_a_service(&self.inner.url)),
-            Err(Error::Held(held)) => Ok(Acquired::Held(held)),
+            Err(Error::Held(held)) => Ok(AcquireOutcome::Held(held)),
             Err(error) => Err(error),
         }
     }
 
-    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquireAllOutcome> {
         self.acquire_several(request).await
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<NamedHold>> {
         self.claim_items(request).await
     }
 
@@ -55,11 +55,15 @@ impl Leases for Remote {
         self.remove_item(name).await
     }
 
-    fn longest_wait(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         MAX_WAIT
     }
 
-    async fn renew(&self, requests: Vec<RenewRequest>, within: Duration) -> Vec<Result<Renewed>> {
+    async fn renew(
+        &self,
+        requests: Vec<RenewRequest>,
+        within: Duration,
+    ) -> Vec<Result<RenewedHold>> {
         let started = std::time::Instant::now();
         // Return before the time limit, not at it.
         let within = within - within / 10;
@@ -74,7 +78,7 @@ impl Leases for Remote {
         renewed
     }
 
-    async fn update(&self, request: UpdateRequest) -> Result<Updated> {
+    async fn update(&self, request: UpdateRequest) -> Result<UpdateOutcome> {
         // In a URL, an empty state means none: the service would clear the state instead of refusing it.
         if matches!(&request.state, Some(Some(label)) if label.is_empty()) {
             return Err(Error::invalid("the state is empty: give a short label"));
@@ -89,11 +93,11 @@ impl Leases for Remote {
             .perform(retry, ANSWER_TIMEOUT, |_| self.update_call(&request))
             .await?;
         let updated = if request.then_release {
-            self.parse::<Released>(&response)
-                .map(|_| Updated::Completed)
+            self.parse::<ReleaseResponse>(&response)
+                .map(|_| UpdateOutcome::Completed)
         } else {
             self.parse::<Lease>(&response)
-                .map(|lease| Updated::Renewed(lease.into_renewed(response.sent)))
+                .map(|lease| UpdateOutcome::Renewed(lease.into_renewed(response.sent)))
         };
         match updated {
             Err(Error::Fenced | Error::Expired) if response.repeated => Err(Error::Indeterminate(
@@ -103,10 +107,10 @@ impl Leases for Remote {
         }
     }
 
-    async fn release(&self, name: &Name, holding: Holding) -> Result<bool> {
+    async fn release(&self, name: &Name, holding: HolderKey) -> Result<bool> {
         let (suffix, nonce) = match holding {
-            Holding::Fence(fence) => (format!("/{fence}"), None),
-            Holding::Nonce(nonce) => (String::new(), Some(nonce)),
+            HolderKey::Fence(fence) => (format!("/{fence}"), None),
+            HolderKey::Nonce(nonce) => (String::new(), Some(nonce)),
         };
         let response = self
             .perform(RetryPolicy::Idempotent, ANSWER_TIMEOUT, |_| ServiceCall {
@@ -114,7 +118,7 @@ impl Leases for Remote {
                 ..ServiceCall::batchable(Method::DELETE, self.inner.url.lease(name, &suffix))
             })
             .await?;
-        match self.parse::<Released>(&response)?.released {
+        match self.parse::<ReleaseResponse>(&response)?.released {
             // A record keeps how its last exclusive hold ended, and nothing of other holds.
             false if response.repeated => Err(Error::Indeterminate(
                 "the first answer was lost, and the lease is not held: it was either released or lost before".into(),
@@ -123,20 +127,20 @@ impl Leases for Remote {
         }
     }
 
-    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke> {
-        let body = json(&BreakHow::from(request));
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<BreakOutcome> {
+        let body = json(&BreakOptions::from(request));
         let response = self
             .perform(RetryPolicy::Never, ANSWER_TIMEOUT, |_| ServiceCall {
                 body: body.clone(),
                 ..ServiceCall::new(Method::POST, self.inner.url.lease(name, "/break"))
             })
             .await?;
-        Ok(match self.parse::<Broken>(&response)? {
-            Broken { broken: false, .. } => Broke::NotHeld,
-            Broken { until: None, .. } => Broke::Free,
-            Broken {
+        Ok(match self.parse::<BreakResponse>(&response)? {
+            BreakResponse { broken: false, .. } => BreakOutcome::NotHeld,
+            BreakResponse { until: None, .. } => BreakOutcome::Free,
+            BreakResponse {
                 until: Some(until), ..
-            } => Broke::Until(until),
+            } => BreakOutcome::Until(until),
         })
     }
 
@@ -147,7 +151,7 @@ impl Leases for Remote {
             })
             .await?;
         if let Ok(problem) = response.problem(&self.inner.url)
-            && problem.trouble == Trouble::NotFound
+            && problem.problem_type == ProblemType::NotFound
             && problem.name.is_some()
         {
             return Ok(None);
@@ -263,7 +267,7 @@ impl Remote {
         &self,
         requests: &[RenewRequest],
         within: Duration,
-    ) -> Result<Vec<Result<Renewed>>> {
+    ) -> Result<Vec<Result<RenewedHold>>> {
         require_locks(requests.iter().map(|request| &request.name))?;
         let leases = requests.iter().map(|request| Heartbeat {
             name: request.name.as_str().into(),
@@ -287,13 +291,13 @@ impl Remote {
                 }
             })
             .await?;
-        let answers: HeartbeatsAnswer = self.parse(&response)?;
+        let answers: HeartbeatsResponse = self.parse(&response)?;
         if answers.leases.len() != requests.len() {
             return Err(response.not_a_service(&self.inner.url));
         }
         let renewed = answers.leases.into_iter().map(|answer| match answer {
-            HeartbeatAnswer::Lease(lease) => Ok(lease.into_renewed(response.sent)),
-            HeartbeatAnswer::Problem(problem) => Err(problem.into()),
+            HeartbeatResult::Lease(lease) => Ok(lease.into_renewed(response.sent)),
+            HeartbeatResult::Problem(problem) => Err(problem.into()),
         });
         Ok(renewed.collect())
     }

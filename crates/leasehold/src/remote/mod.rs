@@ -17,12 +17,12 @@ use hyper::{Method, Request, StatusCode};
 use leasehold_core::{BootTime, Name, Nonce};
 use serde::de::DeserializeOwned;
 
-use crate::awake::Worth;
 use crate::host::{Host, Machine};
+use crate::spin::AdaptiveSpin;
 use crate::wire::{NONCE_HEADER, Problem};
 use crate::{Error, Result, tls};
 use connection::{Connection, ExchangeError, Pool};
-use request_batcher::{Dispatch, Together};
+use request_batcher::{Dispatch, RequestBatcher};
 use url::{ServiceUrl, Target};
 
 pub use events::RemoteEvents;
@@ -61,9 +61,9 @@ struct Inner {
     url: ServiceUrl,
     host: Arc<dyn Host>,
     pool: Pool,
-    batcher: Together,
+    batcher: RequestBatcher,
     /// Whether to poll for the answer when only one request is in flight.
-    spin: Worth,
+    spin: AdaptiveSpin,
     /// The `Authorization` header.
     token: Option<HeaderValue>,
 }
@@ -143,8 +143,8 @@ impl Remote {
                 url,
                 host,
                 pool: Pool::new(tls),
-                batcher: Together::default(),
-                spin: Worth::default(),
+                batcher: RequestBatcher::default(),
+                spin: AdaptiveSpin::default(),
                 token: None,
             }),
         })
@@ -166,8 +166,8 @@ impl Remote {
                 url: url.clone(),
                 host: host.clone(),
                 pool: pool.with_same_tls(),
-                batcher: Together::default(),
-                spin: Worth::default(),
+                batcher: RequestBatcher::default(),
+                spin: AdaptiveSpin::default(),
                 token: Some(header),
             }),
         })
@@ -224,11 +224,11 @@ impl Remote {
         within: Duration,
     ) -> Result<ServiceResponse, ExchangeError> {
         match self.dispatch(call) {
-            Dispatch::Single(call, Some(in_flight)) if in_flight.is_only_one() => {
+            Dispatch::SingleRequest(call, Some(in_flight)) if in_flight.is_only_one() => {
                 let answer = self.send_single(call, within);
-                self.inner.spin.look_for(answer).await
+                self.inner.spin.wait_for(answer).await
             }
-            Dispatch::Single(call, _in_flight) => self.send_single(call, within).await,
+            Dispatch::SingleRequest(call, _in_flight) => self.send_single(call, within).await,
             Dispatch::Batched(answer, _in_flight) => {
                 let url = &self.inner.url;
                 match tokio::time::timeout(within, answer).await {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::connection::ExchangeError;
 use super::leases::json;
 use super::{ANSWER_TIMEOUT, Remote, ServiceCall, ServiceResponse};
-use crate::wire::{Answers, GrantedAs, Lease, MAX_REQUESTS, Requests, Single};
+use crate::wire::{Answers, GrantKind, Lease, MAX_REQUESTS, Requests, SingleRequest};
 
 /// The maximum number of requests in flight for a request to be sent directly.
 const MAX_SINGLE: usize = 4;
@@ -31,7 +31,7 @@ const MAX_BATCH_BYTES: usize = 512 * 1024;
 
 /// The queue of requests to batch.
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct RequestBatcher {
     state: Mutex<State>,
 }
 
@@ -70,7 +70,7 @@ impl QueuedRequest {
 /// How a request is sent.
 pub(super) enum Dispatch<'a> {
     /// Directly, by the caller.
-    Single(ServiceCall, Option<InFlight<'a>>),
+    SingleRequest(ServiceCall, Option<InFlight<'a>>),
     /// In a batch. The receiver gets the answer.
     Batched(
         oneshot::Receiver<Result<ServiceResponse, ExchangeError>>,
@@ -79,7 +79,7 @@ pub(super) enum Dispatch<'a> {
 }
 
 /// Counts a request that is in flight.
-pub(super) struct InFlight<'a>(&'a Together);
+pub(super) struct InFlight<'a>(&'a RequestBatcher);
 
 impl InFlight<'_> {
     /// Returns whether no other request is in flight.
@@ -94,7 +94,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-impl Together {
+impl RequestBatcher {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,14 +129,14 @@ impl Remote {
     /// Decides how a request is sent, and queues it if it is batched.
     pub(super) fn dispatch(&self, call: ServiceCall) -> Dispatch<'_> {
         if !call.batchable || call.body.len() > MAX_BATCHED_BODY {
-            return Dispatch::Single(call, None);
+            return Dispatch::SingleRequest(call, None);
         }
         let batcher = &self.inner.batcher;
         let mut state = batcher.state();
         state.in_flight += 1;
         let in_flight = InFlight(batcher);
         if state.in_flight <= MAX_SINGLE {
-            return Dispatch::Single(call, Some(in_flight));
+            return Dispatch::SingleRequest(call, Some(in_flight));
         }
         let (reply, answer) = oneshot::channel();
         let reply = Some(reply);
@@ -200,7 +200,7 @@ impl Remote {
         if let Err(Ok(undelivered)) = reply.send(answer)
             && let Some(name) = queued.call.acquires
             && let Ok(lease) = self.parse::<Lease>(&undelivered)
-            && lease.granted == Some(GrantedAs::Fresh)
+            && lease.granted == Some(GrantKind::Fresh)
         {
             // Otherwise it would block contenders until its ttl ends.
             let target = self.inner.url.lease(&name, &format!("/{}", lease.fence));
@@ -214,7 +214,7 @@ impl Remote {
 
 impl ServiceCall {
     /// Returns the call as a part of a batch.
-    fn single(&self) -> Single<'_> {
+    fn single(&self) -> SingleRequest<'_> {
         let target = match &self.nonce {
             Some(nonce) => self
                 .target
@@ -225,7 +225,7 @@ impl ServiceCall {
                 .into(),
             None => self.target.without_base().into(),
         };
-        Single {
+        SingleRequest {
             method: self.method.as_str().into(),
             target,
             body: std::str::from_utf8(&self.body).unwrap_or_default().into(),
@@ -322,7 +322,7 @@ impl Drop for BatchSender {
 }
 
 /// Counts the requests of a batch that is being sent.
-struct InBatch<'a>(&'a Together, usize);
+struct InBatch<'a>(&'a RequestBatcher, usize);
 
 impl Drop for InBatch<'_> {
     fn drop(&mut self) {

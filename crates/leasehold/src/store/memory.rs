@@ -133,7 +133,7 @@ impl Store for Memory {
         true
     }
 
-    fn is_near(&self) -> bool {
+    fn is_in_process(&self) -> bool {
         true
     }
 

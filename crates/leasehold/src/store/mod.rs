@@ -113,13 +113,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns whether commits are expensive enough (such as those to a local disk) that renewals should be batched,
     /// and that batches should run on a dedicated thread of the engine.
-    fn is_dear(&self) -> bool {
+    fn has_expensive_commits(&self) -> bool {
         false
     }
 
     /// Returns whether records are in this process's memory. An engine then caches few free records, because loading
     /// them again is cheap.
-    fn is_near(&self) -> bool {
+    fn is_in_process(&self) -> bool {
         false
     }
 

@@ -254,7 +254,7 @@ impl Store for Sqlite {
         true
     }
 
-    fn is_dear(&self) -> bool {
+    fn has_expensive_commits(&self) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 use leasehold_core::{EndReason, Event, Fence, Holder, Kind, Name, Text, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{Sharing, millis, rfc3339};
+use super::{ModeKind, millis, rfc3339};
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub enum EventKind {
     /// The record was deleted.
     Purged,
     /// Events were missed: the subscriber must load the list again.
-    Missed,
+    EventsMissed,
 }
 
 impl EventKind {
@@ -44,7 +44,7 @@ impl EventKind {
         Self::Ended,
         Self::Updated,
         Self::Purged,
-        Self::Missed,
+        Self::EventsMissed,
     ];
 
     /// Returns the name of the kind, as in JSON.
@@ -59,7 +59,7 @@ impl EventKind {
             Self::Ended => "ended",
             Self::Updated => "updated",
             Self::Purged => "purged",
-            Self::Missed => "missed",
+            Self::EventsMissed => "missed",
         }
     }
 }
@@ -67,7 +67,7 @@ impl EventKind {
 /// One event: the data of a server-sent event, and a line of `leasehold watch --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct EventMessage {
     /// The kind of the event.
     pub event: EventKind,
     /// The name; absent if events were missed.
@@ -91,7 +91,7 @@ pub struct Told {
     pub owner: Option<Text>,
     /// Exclusive or shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Sharing>,
+    pub mode: Option<ModeKind>,
     /// The maximum number of shared holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u16>,
@@ -117,7 +117,7 @@ pub struct Told {
     pub state: Option<Text>,
 }
 
-impl Told {
+impl EventMessage {
     /// Converts an event of the core.
     pub fn new(name: &Name, event: &Event, at: Time) -> Self {
         let message = |event| Self {
@@ -150,7 +150,7 @@ impl Told {
 
     /// Returns the message that events were missed.
     pub fn missed() -> Self {
-        Self::empty(EventKind::Missed)
+        Self::empty(EventKind::EventsMissed)
     }
 
     /// Returns the name together with its kind; `None` if it is absent or invalid.
@@ -177,7 +177,7 @@ impl Told {
     }
 
     fn with_holder(self, holder: &Holder) -> Self {
-        let (mode, limit) = Sharing::split(holder.mode);
+        let (mode, limit) = ModeKind::split(holder.mode);
         Self {
             fence: Some(holder.fence),
             owner: Some(holder.owner.clone()),

@@ -3,7 +3,7 @@
 use leasehold_core::{Fence, Text, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{EndedAs, Sharing, rfc3339};
+use super::{EndKind, ModeKind, rfc3339};
 
 /// The holders of a name, as far as a service has observed them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,18 +15,18 @@ pub struct History {
     #[serde(with = "rfc3339")]
     pub time: Time,
     /// The hold periods, ordered by fence. The oldest ones are dropped.
-    pub tenures: Vec<Tenure>,
+    pub tenures: Vec<HoldPeriod>,
 }
 
 /// The time for which one holder held a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tenure {
+pub struct HoldPeriod {
     /// The fencing token.
     pub fence: Fence,
     /// The owner.
     pub owner: Text,
     /// Exclusive or shared.
-    pub mode: Sharing,
+    pub mode: ModeKind,
     /// When the period began.
     #[serde(with = "rfc3339")]
     pub from: Time,
@@ -39,7 +39,7 @@ pub struct Tenure {
     pub until: Option<Time>,
     /// How the period ended; absent if the record does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub how: Option<EndedAs>,
+    pub how: Option<EndKind>,
 }
 
 /// The present load of a service, and its load in the last hour.

@@ -7,8 +7,8 @@ use leasehold_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Ending, GrantedAs, Problem, millis, rfc3339};
-use crate::{BreakRequest, Hold, Holding, Renewed};
+use super::{GrantKind, LastHolderView, Problem, millis, rfc3339};
+use crate::{BreakRequest, Hold, HolderKey, RenewedHold};
 
 /// A lease that the caller holds: the response to an acquisition, a heartbeat and an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub struct Lease {
     pub ttl: u64,
     /// How it was granted; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted: Option<GrantedAs>,
+    pub granted: Option<GrantKind>,
     /// The work item's state; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Text>,
@@ -47,7 +47,7 @@ pub struct Lease {
     pub state_since: Option<Time>,
     /// The last exclusive holder that ended; only in the response to an acquisition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Ending>,
+    pub last: Option<LastHolderView>,
 }
 
 impl Lease {
@@ -64,7 +64,7 @@ impl Lease {
             granted: Some(grant.granted.into()),
             state: grant.state.as_ref().map(|state| state.label.clone()),
             state_since: grant.state.as_ref().map(|state| state.since),
-            last: grant.last.as_ref().map(Ending::from),
+            last: grant.last.as_ref().map(LastHolderView::from),
         }
     }
 
@@ -113,8 +113,8 @@ impl Lease {
     }
 
     /// Converts the response to a heartbeat or an update that was sent at `sent`.
-    pub fn into_renewed(self, sent: BootTime) -> Renewed {
-        Renewed {
+    pub fn into_renewed(self, sent: BootTime) -> RenewedHold {
+        RenewedHold {
             deadline: self.deadline(sent),
             renewal: Renewal {
                 fence: self.fence,
@@ -133,7 +133,7 @@ impl Lease {
 
 /// The response to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Released {
+pub struct ReleaseResponse {
     /// Whether the lease was released, by this request or by an earlier delivery of it.
     pub released: bool,
 }
@@ -142,7 +142,7 @@ pub struct Released {
 /// secret.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct BreakHow {
+pub struct BreakOptions {
     /// The caller's own fence. With `force`, the fence of the holder to break; absent for all holders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
@@ -158,14 +158,14 @@ pub struct BreakHow {
     pub now: bool,
 }
 
-impl From<BreakRequest> for BreakHow {
+impl From<BreakRequest> for BreakOptions {
     fn from(request: BreakRequest) -> Self {
         match request {
-            BreakRequest::Own(Holding::Fence(fence)) => Self {
+            BreakRequest::Own(HolderKey::Fence(fence)) => Self {
                 fence: Some(fence),
                 ..Self::default()
             },
-            BreakRequest::Own(Holding::Nonce(nonce)) => Self {
+            BreakRequest::Own(HolderKey::Nonce(nonce)) => Self {
                 nonce: Some(nonce.expose().to_owned()),
                 ..Self::default()
             },
@@ -180,10 +180,10 @@ impl From<BreakRequest> for BreakHow {
     }
 }
 
-impl TryFrom<BreakHow> for BreakRequest {
+impl TryFrom<BreakOptions> for BreakRequest {
     type Error = Invalid;
 
-    fn try_from(options: BreakHow) -> Result<Self, Invalid> {
+    fn try_from(options: BreakOptions) -> Result<Self, Invalid> {
         if options.fence.is_some_and(|fence| fence > Fence::MAX) {
             return Err(Invalid::new(
                 "invalid fence: it is above the maximum: give the fence of the lease",
@@ -197,8 +197,8 @@ impl TryFrom<BreakHow> for BreakRequest {
                     now: options.now,
                 });
             }
-            (false, Some(fence), None) => Holding::Fence(fence),
-            (false, None, Some(nonce)) => Holding::Nonce(Nonce::new(nonce)?),
+            (false, Some(fence), None) => HolderKey::Fence(fence),
+            (false, None, Some(nonce)) => HolderKey::Nonce(Nonce::new(nonce)?),
             (true, _, Some(_)) => {
                 return Err(Invalid::new(
                     "cannot break by force with a nonce: give the fence of one holder, or neither for all holders",
@@ -226,7 +226,7 @@ impl TryFrom<BreakHow> for BreakRequest {
 
 /// The response to a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
+pub struct BreakResponse {
     /// Whether a holder was broken.
     pub broken: bool,
     /// When the broken holder stops blocking others; absent if the name is free.
@@ -261,15 +261,15 @@ pub struct Heartbeat {
 
 /// The results of a batch of renewals.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HeartbeatsAnswer {
+pub struct HeartbeatsResponse {
     /// The results, in the order of the renewals.
-    pub leases: Vec<HeartbeatAnswer>,
+    pub leases: Vec<HeartbeatResult>,
 }
 
 /// The result of one renewal of a batch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum HeartbeatAnswer {
+pub enum HeartbeatResult {
     /// The lease was renewed.
     Lease(Lease),
     /// The renewal failed.

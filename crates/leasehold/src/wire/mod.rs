@@ -7,19 +7,20 @@ mod history;
 mod lease;
 mod problem;
 mod requests;
-mod several;
 mod view;
+mod work;
 mod write;
 
-pub use event::{EventKind, Told};
-pub use history::{History, Minute, Tenure, Totals};
+pub use event::{EventKind, EventMessage};
+pub use history::{History, HoldPeriod, Minute, Totals};
 pub use lease::{
-    BreakHow, Broken, Heartbeat, HeartbeatAnswer, Heartbeats, HeartbeatsAnswer, Lease, Released,
+    BreakOptions, BreakResponse, Heartbeat, HeartbeatResult, Heartbeats, HeartbeatsResponse, Lease,
+    ReleaseResponse,
 };
-pub use problem::{Problem, Trouble};
-pub use requests::{Answer, Answers, Requests, Single};
-pub use several::{Items, NamedLease, NamedLeases, Names, Removed, Stored};
-pub use view::{EndedAs, Ending, Gates, HolderView, LockView, Locks};
+pub use problem::{Problem, ProblemType};
+pub use requests::{Answer, Answers, Requests, SingleRequest};
+pub use view::{EndKind, Gates, HolderView, LastHolderView, LockView, Locks};
+pub use work::{Items, NamedLease, NamedLeases, Names, PutResponse, RemoveResponse};
 
 use std::time::Duration;
 
@@ -56,14 +57,14 @@ pub fn millis(span: Duration) -> u64 {
 /// How a lease is held, without the limit of shared holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sharing {
+pub enum ModeKind {
     /// No other holder of any mode.
     Exclusive,
     /// No exclusive holder.
     Shared,
 }
 
-impl Sharing {
+impl ModeKind {
     /// Splits a mode into its kind and its limit.
     pub fn split(mode: Mode) -> (Self, Option<u16>) {
         match mode {
@@ -84,7 +85,7 @@ impl Sharing {
 /// How a lease was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum GrantedAs {
+pub enum GrantKind {
     /// The lease was free.
     Fresh,
     /// The caller already held the lease by the same nonce. Its older fence is now refused.
@@ -93,7 +94,7 @@ pub enum GrantedAs {
     Kept,
 }
 
-impl From<leasehold_core::GrantKind> for GrantedAs {
+impl From<leasehold_core::GrantKind> for GrantKind {
     fn from(granted: leasehold_core::GrantKind) -> Self {
         match granted {
             leasehold_core::GrantKind::Fresh => Self::Fresh,
@@ -103,12 +104,12 @@ impl From<leasehold_core::GrantKind> for GrantedAs {
     }
 }
 
-impl From<GrantedAs> for leasehold_core::GrantKind {
-    fn from(granted: GrantedAs) -> Self {
+impl From<GrantKind> for leasehold_core::GrantKind {
+    fn from(granted: GrantKind) -> Self {
         match granted {
-            GrantedAs::Fresh => Self::Fresh,
-            GrantedAs::Again => Self::Again,
-            GrantedAs::Kept => Self::Kept,
+            GrantKind::Fresh => Self::Fresh,
+            GrantKind::Again => Self::Again,
+            GrantKind::Kept => Self::Kept,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum ProblemType {
     /// Another client holds the lease.
     Held,
     /// The gate is shut: another call passed within the period.
@@ -46,7 +46,7 @@ pub enum Trouble {
     Corrupt,
 }
 
-impl Trouble {
+impl ProblemType {
     /// All kinds, in their order.
     pub const ALL: [Self; 15] = [
         Self::Held,
@@ -132,7 +132,7 @@ impl Trouble {
 pub struct Problem {
     /// The kind of the problem, which is stable.
     #[serde(rename = "type")]
-    pub trouble: Trouble,
+    pub problem_type: ProblemType,
     /// The title of the kind, for people.
     pub title: Cow<'static, str>,
     /// The HTTP status.
@@ -159,11 +159,11 @@ pub struct Problem {
 
 impl Problem {
     /// Creates a problem of this kind.
-    pub fn new(trouble: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(problem_type: ProblemType, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            trouble,
-            title: trouble.title().into(),
-            status: trouble.status(),
+            problem_type,
+            title: problem_type.title().into(),
+            status: problem_type.status(),
             detail: detail.into(),
             name: None,
             owner: None,
@@ -174,13 +174,13 @@ impl Problem {
 
     /// Creates the problem that there is no record of this name.
     pub fn unknown(name: &Name) -> Self {
-        Self::new(Trouble::NotFound, "there is no record of this name").about(name)
+        Self::new(ProblemType::NotFound, "there is no record of this name").about(name)
     }
 
     /// Creates the problem that a gate is shut.
     pub fn throttled(held: &Held) -> Self {
         let detail = format!("the gate is shut for another {:?}", held.retry_after);
-        Self::new(Trouble::Throttled, detail).with_holder(held)
+        Self::new(ProblemType::Throttled, detail).with_holder(held)
     }
 
     /// Adds the name that the problem concerns.
@@ -200,7 +200,7 @@ impl Problem {
     }
 }
 
-impl From<&Error> for Trouble {
+impl From<&Error> for ProblemType {
     fn from(error: &Error) -> Self {
         match error {
             Error::Held(_) => Self::Held,
@@ -228,24 +228,24 @@ impl From<&Error> for Problem {
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
         let detail = problem.detail.into_owned();
-        match problem.trouble {
-            Trouble::Held | Trouble::Throttled => Self::Held(Held {
+        match problem.problem_type {
+            ProblemType::Held | ProblemType::Throttled => Self::Held(Held {
                 owner: problem.owner.unwrap_or_default(),
                 since: problem.since.unwrap_or_default(),
                 retry_after: Duration::from_millis(problem.retry_after.unwrap_or_default()),
             }),
-            Trouble::Fenced => Self::Fenced,
-            Trouble::Expired => Self::Expired,
-            Trouble::BadRequest
-            | Trouble::NotFound
-            | Trouble::MethodNotAllowed
-            | Trouble::TooLarge => Self::invalid(detail),
-            Trouble::Unauthorized | Trouble::Denied => Self::Denied(detail),
-            Trouble::StoreUnavailable | Trouble::RequestTimeout | Trouble::TooManyRequests => {
-                Self::Unavailable(detail)
-            }
-            Trouble::Indeterminate => Self::Indeterminate(detail),
-            Trouble::Corrupt => Self::Corrupt(detail),
+            ProblemType::Fenced => Self::Fenced,
+            ProblemType::Expired => Self::Expired,
+            ProblemType::BadRequest
+            | ProblemType::NotFound
+            | ProblemType::MethodNotAllowed
+            | ProblemType::TooLarge => Self::invalid(detail),
+            ProblemType::Unauthorized | ProblemType::Denied => Self::Denied(detail),
+            ProblemType::StoreUnavailable
+            | ProblemType::RequestTimeout
+            | ProblemType::TooManyRequests => Self::Unavailable(detail),
+            ProblemType::Indeterminate => Self::Indeterminate(detail),
+            ProblemType::Corrupt => Self::Corrupt(detail),
         }
     }
 }
@@ -284,7 +284,7 @@ mod tests {
             (problem.status, &*problem.detail),
             (503, "run `leasehold init`")
         );
-        let missing_right = Problem::new(Trouble::Denied, "not yours");
+        let missing_right = Problem::new(ProblemType::Denied, "not yours");
         assert_eq!(
             Error::from(missing_right),
             Error::Denied("not yours".into())
@@ -293,10 +293,10 @@ mod tests {
 
     #[test]
     fn every_kind_is_listed_with_its_json_name() {
-        for (index, trouble) in Trouble::ALL.into_iter().enumerate() {
-            assert_eq!(trouble as usize, index);
-            let name = serde_json::to_value(trouble).unwrap();
-            assert_eq!(name, trouble.as_str());
+        for (index, problem_type) in ProblemType::ALL.into_iter().enumerate() {
+            assert_eq!(problem_type as usize, index);
+            let name = serde_json::to_value(problem_type).unwrap();
+            assert_eq!(name, problem_type.as_str());
         }
     }
 

@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 pub struct Requests<'a> {
     /// The requests. They are performed concurrently, in no particular order.
     #[serde(borrow)]
-    pub requests: Vec<Single<'a>>,
+    pub requests: Vec<SingleRequest<'a>>,
 }
 
 /// One request of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Single<'a> {
+pub struct SingleRequest<'a> {
     /// The HTTP method.
     #[serde(borrow)]
     pub method: Cow<'a, str>,

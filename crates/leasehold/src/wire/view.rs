@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Sharing, millis, rfc3339};
+use super::{ModeKind, millis, rfc3339};
 
 /// The state of a name: the response to `show`, and an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct LockView {
     pub holders: Vec<HolderView>,
     /// The last exclusive holder that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Ending>,
+    pub last: Option<LastHolderView>,
     /// The number of waiters in the queue of the service that responds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waiters: u64,
@@ -62,7 +62,7 @@ pub struct HolderView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Text>,
     /// Exclusive or shared.
-    pub mode: Sharing,
+    pub mode: ModeKind,
     /// The maximum number of shared holders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u16>,
@@ -86,13 +86,13 @@ pub struct HolderView {
 
 /// A holder that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct LastHolderView {
     /// Its fence.
     pub fence: Fence,
     /// Its owner.
     pub owner: Text,
     /// How it ended.
-    pub how: EndedAs,
+    pub how: EndKind,
     /// When it ended.
     #[serde(with = "rfc3339")]
     pub at: Time,
@@ -101,7 +101,7 @@ pub struct Ending {
 /// How a holder ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum EndedAs {
+pub enum EndKind {
     /// It released the lease.
     Released,
     /// It wrote its result and released the lease.
@@ -154,7 +154,7 @@ impl LockView {
                 .zip(&view.remaining)
                 .map(|(holder, left)| HolderView::new(holder, *left))
                 .collect(),
-            last: record.last.as_ref().map(Ending::from),
+            last: record.last.as_ref().map(LastHolderView::from),
             waiters: 0,
         }
     }
@@ -193,7 +193,7 @@ impl From<LockView> for View {
 
 impl HolderView {
     fn new(holder: &Holder, left: Duration) -> Self {
-        let (mode, limit) = Sharing::split(holder.mode);
+        let (mode, limit) = ModeKind::split(holder.mode);
         Self {
             fence: holder.fence,
             owner: holder.owner.clone(),
@@ -227,7 +227,7 @@ impl From<HolderView> for Holder {
     }
 }
 
-impl From<&LastHolder> for Ending {
+impl From<&LastHolder> for LastHolderView {
     fn from(ended: &LastHolder) -> Self {
         Self {
             fence: ended.fence,
@@ -238,7 +238,7 @@ impl From<&LastHolder> for Ending {
     }
 }
 
-impl From<EndReason> for EndedAs {
+impl From<EndReason> for EndKind {
     fn from(how: EndReason) -> Self {
         match how {
             EndReason::Released => Self::Released,
@@ -249,16 +249,16 @@ impl From<EndReason> for EndedAs {
     }
 }
 
-impl From<Ending> for LastHolder {
-    fn from(ending: Ending) -> Self {
+impl From<LastHolderView> for LastHolder {
+    fn from(ending: LastHolderView) -> Self {
         Self {
             fence: ending.fence,
             owner: ending.owner,
             how: match ending.how {
-                EndedAs::Released => EndReason::Released,
-                EndedAs::Completed => EndReason::Completed(placeholder_hash()),
-                EndedAs::Expired => EndReason::Expired,
-                EndedAs::Broken => EndReason::Broken,
+                EndKind::Released => EndReason::Released,
+                EndKind::Completed => EndReason::Completed(placeholder_hash()),
+                EndKind::Expired => EndReason::Expired,
+                EndKind::Broken => EndReason::Broken,
             },
             at: ending.at,
         }

@@ -3,7 +3,7 @@
 
 use leasehold_core::Time;
 
-use super::{EndedAs, GrantedAs, Lease, Released, rfc3339};
+use super::{EndKind, GrantKind, Lease, ReleaseResponse, rfc3339};
 
 /// The length of a lease in JSON without its body, unless its state or the previous owner is long.
 const LEASE_BYTES: usize = 384;
@@ -37,9 +37,9 @@ impl Lease {
         number(",\"ttl\":", *ttl, to);
         if let Some(granted) = granted {
             let name = match granted {
-                GrantedAs::Fresh => "fresh",
-                GrantedAs::Again => "again",
-                GrantedAs::Kept => "kept",
+                GrantKind::Fresh => "fresh",
+                GrantKind::Again => "again",
+                GrantKind::Kept => "kept",
             };
             text(",\"granted\":", name, to);
         }
@@ -53,10 +53,10 @@ impl Lease {
             number(",\"last\":{\"fence\":", last.fence.get(), to);
             text(",\"owner\":", &last.owner, to);
             let how = match last.how {
-                EndedAs::Released => "released",
-                EndedAs::Completed => "completed",
-                EndedAs::Expired => "expired",
-                EndedAs::Broken => "broken",
+                EndKind::Released => "released",
+                EndKind::Completed => "completed",
+                EndKind::Expired => "expired",
+                EndKind::Broken => "broken",
             };
             text(",\"how\":", how, to);
             time(",\"at\":", last.at, to);
@@ -67,7 +67,7 @@ impl Lease {
     }
 }
 
-impl Released {
+impl ReleaseResponse {
     /// Serializes to JSON.
     pub fn to_json(self) -> &'static [u8] {
         match self.released {
@@ -107,7 +107,7 @@ mod tests {
     use leasehold_core::Fence;
 
     use super::*;
-    use crate::wire::Ending;
+    use crate::wire::LastHolderView;
 
     #[track_caller]
     fn assert_same_as_serde(lease: &Lease) {
@@ -126,10 +126,10 @@ mod tests {
             "é🔒\u{7f}\u{2028}",
         ];
         let ends = [
-            EndedAs::Released,
-            EndedAs::Completed,
-            EndedAs::Expired,
-            EndedAs::Broken,
+            EndKind::Released,
+            EndKind::Completed,
+            EndKind::Expired,
+            EndKind::Broken,
         ];
         let mut lease = Lease {
             acquire_time: Time::from_micros(1_794_776_033_865_881),
@@ -151,7 +151,7 @@ mod tests {
         }
         lease.body_bytes = Some(65_536);
         assert_same_as_serde(&lease);
-        for granted in [GrantedAs::Fresh, GrantedAs::Again, GrantedAs::Kept] {
+        for granted in [GrantKind::Fresh, GrantKind::Again, GrantKind::Kept] {
             lease.granted = Some(granted);
             assert_same_as_serde(&lease);
         }
@@ -160,7 +160,7 @@ mod tests {
             assert_same_as_serde(&lease);
         }
         for (how, owner) in ends.iter().cycle().zip(texts) {
-            lease.last = Some(Ending {
+            lease.last = Some(LastHolderView {
                 fence: Fence::new(13).unwrap(),
                 owner: owner.into(),
                 how: *how,
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn releases_are_serialized_as_by_serde() {
         for released in [true, false] {
-            let released = Released { released };
+            let released = ReleaseResponse { released };
             assert_eq!(released.to_json(), serde_json::to_vec(&released).unwrap());
         }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::{Name, View};
 use leasehold::{
-    AcquireAllRequest, AcquireRequest, Acquired, AcquiredAll, BreakRequest, Broke, ClaimRequest,
-    Claimed, Error, Holding, Leases, ListRequest, Listing, PutRequest, RenewRequest, Renewed,
-    Result, UpdateRequest, Updated,
+    AcquireAllOutcome, AcquireAllRequest, AcquireOutcome, AcquireRequest, BreakOutcome,
+    BreakRequest, ClaimRequest, Error, HolderKey, Leases, ListRequest, Listing, NamedHold,
+    PutRequest, RenewRequest, RenewedHold, Result, UpdateOutcome, UpdateRequest,
 };
 
 /// An operation that can fail.
@@ -159,7 +159,7 @@ impl FaultyLeases {
 
 #[async_trait]
 impl Leases for FaultyLeases {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquired> {
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireOutcome> {
         self.nonces
             .lock()
             .unwrap()
@@ -168,12 +168,12 @@ impl Leases for FaultyLeases {
             .await?
     }
 
-    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquiredAll> {
+    async fn acquire_all(&self, request: AcquireAllRequest) -> Result<AcquireAllOutcome> {
         self.perform(Op::Acquire, self.inner.acquire_all(request))
             .await?
     }
 
-    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>> {
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<NamedHold>> {
         self.perform(Op::Acquire, self.inner.claim(request)).await?
     }
 
@@ -185,11 +185,15 @@ impl Leases for FaultyLeases {
         self.inner.remove(name).await
     }
 
-    fn longest_wait(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         *self.wait_limit.lock().unwrap()
     }
 
-    async fn renew(&self, requests: Vec<RenewRequest>, timeout: Duration) -> Vec<Result<Renewed>> {
+    async fn renew(
+        &self,
+        requests: Vec<RenewRequest>,
+        timeout: Duration,
+    ) -> Vec<Result<RenewedHold>> {
         let count = requests.len();
         self.batches.lock().unwrap().push(count);
         let renewal = self.inner.renew(requests, timeout);
@@ -199,16 +203,16 @@ impl Leases for FaultyLeases {
         }
     }
 
-    async fn update(&self, request: UpdateRequest) -> Result<Updated> {
+    async fn update(&self, request: UpdateRequest) -> Result<UpdateOutcome> {
         self.perform(Op::Update, self.inner.update(request)).await?
     }
 
-    async fn release(&self, name: &Name, holder: Holding) -> Result<bool> {
+    async fn release(&self, name: &Name, holder: HolderKey) -> Result<bool> {
         self.perform(Op::Release, self.inner.release(name, holder))
             .await?
     }
 
-    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<Broke> {
+    async fn break_lease(&self, name: &Name, request: BreakRequest) -> Result<BreakOutcome> {
         self.inner.break_lease(name, request).await
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::client::{Pass, Throttle};
 use leasehold::core::Name;
-use leasehold::{Error, Gated, Result};
+use leasehold::{Error, GateOutcome, Result};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -30,7 +30,7 @@ async fn gate_is_passed_once_per_period() {
     let ours = || world.client.gate("device-42").every(MINUTE);
     let theirs = || world.other.gate("device-42").every(MINUTE);
     let action = || async { Ok::<_, Error>("sent") };
-    assert_eq!(ours().run(action).await, Ok(Gated::Passed("sent")));
+    assert_eq!(ours().run(action).await, Ok(GateOutcome::Passed("sent")));
     sleep(secs(20)).await;
     for gate in [ours(), theirs()] {
         let gated = gate.run(action).await.unwrap();
@@ -43,7 +43,7 @@ async fn gate_is_passed_once_per_period() {
     sleep(secs(39)).await;
     refused(theirs()).await;
     sleep(ms(1_100)).await;
-    assert_eq!(theirs().run(action).await, Ok(Gated::Passed("sent")));
+    assert_eq!(theirs().run(action).await, Ok(GateOutcome::Passed("sent")));
     refused(ours()).await;
 }
 
@@ -77,11 +77,11 @@ impl From<Error> for AlertError {
 async fn failed_action_opens_the_gate_and_its_error_is_returned() {
     let world = World::new().await;
     let gate = || world.client.gate("x").every(MINUTE);
-    let failed: Result<Gated<()>, _> = gate().run(async || Err(AlertError::Smtp)).await;
+    let failed: Result<GateOutcome<()>, _> = gate().run(async || Err(AlertError::Smtp)).await;
     assert_eq!(failed, Err(AlertError::Smtp));
     assert!(passed(world.other.gate("x").every(MINUTE)).await.is_some());
     let invalid = world.client.gate("").every(MINUTE);
-    let refused: Result<Gated<()>, _> = invalid.run(async || Err(AlertError::Smtp)).await;
+    let refused: Result<GateOutcome<()>, _> = invalid.run(async || Err(AlertError::Smtp)).await;
     assert!(
         matches!(refused, Err(AlertError::Leases(Error::Invalid(_)))),
         "{refused:?}"
@@ -94,7 +94,7 @@ async fn gate_that_cannot_be_opened_stays_shut_and_the_actions_error_is_returned
     let down = Error::Unavailable("down".into());
     world.faulty.once(Op::Release, Fault::Fail(down));
     let gate = world.client.gate("x").every(MINUTE);
-    let failed: Result<Gated<()>, _> = gate.run(async || Err(AlertError::Smtp)).await;
+    let failed: Result<GateOutcome<()>, _> = gate.run(async || Err(AlertError::Smtp)).await;
     assert_eq!(failed, Err(AlertError::Smtp));
     refused(world.other.gate("x").every(MINUTE)).await;
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::{Acquire, Fence, Hash, Mode, Name, Operation, Outcome, Renew, Update};
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, WaitLimit};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::{Error, Result};
@@ -19,7 +19,7 @@ async fn engine(store: &Arc<FaultyStore<Memory>>) -> Engine {
 }
 
 async fn perform(engine: &Engine, name: &Name, operation: Operation) -> Result<Outcome> {
-    let reply = engine.perform(name, operation, Patience::NONE).await?;
+    let reply = engine.perform(name, operation, WaitLimit::NONE).await?;
     Ok(reply.take().0)
 }
 

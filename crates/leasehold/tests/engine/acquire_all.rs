@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::{Break, Holder, Name, Nonce, Operation};
-use leasehold::engine::{Engine, Several};
+use leasehold::engine::{AcquireAllReply, Engine};
 use leasehold::store::Store;
 use leasehold::store::memory::Memory;
 use leasehold::{AcquireAllRequest, Error, Result};
@@ -13,7 +13,11 @@ use tokio::task::JoinHandle;
 use crate::faults::{Fault, FaultyStore, Gate};
 use crate::support::{LONG, engine, name, outcome, release, take, wait_for_waiters};
 
-fn acquire_all(engine: &Engine, names: &[Name], wait: Duration) -> JoinHandle<Result<Several>> {
+fn acquire_all(
+    engine: &Engine,
+    names: &[Name],
+    wait: Duration,
+) -> JoinHandle<Result<AcquireAllReply>> {
     let request = AcquireAllRequest {
         names: names.to_vec(),
         nonce: Nonce::new("several").expect("a good nonce"),
@@ -36,7 +40,7 @@ async fn holders(store: &dyn Store, name: &Name) -> Vec<Holder> {
 async fn refused_while_the_store_is_slow(
     store: &Arc<FaultyStore<Memory>>,
     fault: Option<Fault>,
-) -> (JoinHandle<Result<Several>>, Gate, [Name; 2]) {
+) -> (JoinHandle<Result<AcquireAllReply>>, Gate, [Name; 2]) {
     let engine = engine(store.clone()).await;
     let names = [name("a"), name("b")];
     take(&engine, &names[1], "holder").await;
@@ -60,7 +64,7 @@ async fn refusal_is_returned_after_the_granted_leases_are_released() {
     assert_eq!(holders(&*store, &a).await.len(), 1);
     swaps.open();
     match acquiring.await.expect("does not panic") {
-        Ok(Several::Held(name, held)) => {
+        Ok(AcquireAllReply::Held(name, held)) => {
             assert_eq!((name, &*held.owner), (b, "holder"));
         }
         other => panic!("{other:?}"),
@@ -115,7 +119,7 @@ async fn lease_lost_while_waiting_for_others_is_reacquired() {
     wait_for_waiters(&engine, &b, 1).await;
     outcome(&engine, &b, release(held.fence)).await;
     match acquiring.await.expect("does not panic") {
-        Ok(Several::Granted(granted)) => assert_eq!(granted.len(), 2),
+        Ok(AcquireAllReply::Granted(granted)) => assert_eq!(granted.len(), 2),
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::{EndReason, Event, GrantKind, Nonce, Operation, Outcome, Put, Renew};
-use leasehold::engine::Patience;
+use leasehold::engine::WaitLimit;
 use leasehold::store::memory::Memory;
 use leasehold::{ClaimRequest, Error};
 
@@ -42,14 +42,14 @@ async fn dropped_reply_releases_a_fresh_grant_but_not_a_repeated_one() {
     let (engine, job) = (memory().await, name("job"));
     drop(
         engine
-            .perform(&job, acquire("gone", LONG), Patience::NONE)
+            .perform(&job, acquire("gone", LONG), WaitLimit::NONE)
             .await
             .expect("granted"),
     );
     let mine = take(&engine, &job, "me").await;
     drop(
         engine
-            .perform(&job, acquire("me", LONG), Patience::NONE)
+            .perform(&job, acquire("me", LONG), WaitLimit::NONE)
             .await
             .expect("granted again"),
     );
@@ -126,7 +126,7 @@ async fn denial_after_a_lost_answer_is_indeterminate() {
             body: None,
             nonce: None,
         });
-        engine.perform(&job, put, Patience::NONE)
+        engine.perform(&job, put, WaitLimit::NONE)
     };
     store.next_swap(Fault::AnswerLost);
     store.next_load(Fault::Denied);

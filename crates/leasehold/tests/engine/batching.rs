@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::Result;
 use leasehold::core::{BootTime, Fence, Name, Operation, Outcome, Renew, Time};
-use leasehold::engine::{Config, Engine, Patience, Stats};
+use leasehold::engine::{Config, Engine, Stats, WaitLimit};
 use leasehold::host::{Host, Machine};
 use leasehold::store::memory::Memory;
 use leasehold::store::{Answer, Facts, Page, Query, Store, Stored, Swapped, Write};
@@ -65,7 +65,7 @@ impl Store for ExpensiveStore {
         true
     }
 
-    fn is_dear(&self) -> bool {
+    fn has_expensive_commits(&self) -> bool {
         true
     }
 
@@ -95,7 +95,7 @@ async fn start() -> (Arc<ManualClock>, Engine) {
 }
 
 async fn take(engine: &Engine, name: &Name, ttl: Duration) -> Fence {
-    let reply = engine.perform(name, acquire("me", ttl), Patience::NONE);
+    let reply = engine.perform(name, acquire("me", ttl), WaitLimit::NONE);
     expect_grant(reply.await).fence
 }
 
@@ -316,7 +316,7 @@ async fn callers_that_share_a_commit_are_woken_by_the_runtime() {
     let woken: Arc<WakeLog> = Arc::default();
     let waker = Waker::from(woken.clone());
     let spawn_operation =
-        |name| Box::pin(engine.perform(name, acquire("me", LONG), Patience::NONE));
+        |name| Box::pin(engine.perform(name, acquire("me", LONG), WaitLimit::NONE));
     let mut calls: Vec<_> = names.iter().map(spawn_operation).collect();
     let mut replies = Vec::new();
     while !calls.is_empty() {
@@ -358,7 +358,7 @@ async fn loaded_names_share_a_commit_with_cached_names() {
 
 /// Acquires and releases a lease. Returns whether it was granted without a turn of other tasks.
 async fn is_granted_inline(engine: &Engine, name: &Name) -> bool {
-    let mut reply = pin!(engine.perform(name, acquire("me", LONG), Patience::NONE));
+    let mut reply = pin!(engine.perform(name, acquire("me", LONG), WaitLimit::NONE));
     let poll = reply.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     let (is_inline, reply) = match poll {
         Poll::Ready(reply) => (true, reply),

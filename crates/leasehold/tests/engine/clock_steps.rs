@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use leasehold::core::{BootTime, Hash, Kind, Name, Nonce, Operation, Outcome, Put, Time};
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, WaitLimit};
 use leasehold::host::Host;
 use leasehold::store::memory::Memory;
 use leasehold::{ClaimRequest, ListRequest};
@@ -191,7 +191,7 @@ async fn more_items_of_a_dead_worker_than_the_cache_holds_are_claimed_again_afte
 async fn abandoned(setup: &Setup) -> Name {
     let name = name("job");
     let acquire = acquire("worker", TTL);
-    expect_grant(setup.worker.perform(&name, acquire, Patience::NONE).await);
+    expect_grant(setup.worker.perform(&name, acquire, WaitLimit::NONE).await);
     name
 }
 
@@ -256,7 +256,7 @@ async fn small_step_does_not_double_a_lease_of_a_day() {
     expect_grant(
         setup
             .worker
-            .perform(&name, acquire("worker", long), Patience::NONE)
+            .perform(&name, acquire("worker", long), WaitLimit::NONE)
             .await,
     );
     setup.store_clock.step(5_000);
@@ -266,7 +266,7 @@ async fn small_step_does_not_double_a_lease_of_a_day() {
     expect_grant(
         setup
             .other
-            .perform(&name, acquire("other", TTL), Patience::NONE)
+            .perform(&name, acquire("other", TTL), WaitLimit::NONE)
             .await,
     );
 }
@@ -280,7 +280,7 @@ async fn step_does_not_shut_a_gate_for_another_period() {
         let setup = setup(Config::default()).await;
         let gate = Name::new(Kind::Gate, "report").expect("a good name");
         let passes = async |engine: &Engine, nonce| {
-            let reply = engine.perform(&gate, acquire(nonce, period), Patience::NONE);
+            let reply = engine.perform(&gate, acquire(nonce, period), WaitLimit::NONE);
             let outcome = reply.await.expect("the store answers").take().0;
             matches!(outcome, Outcome::Granted(_))
         };

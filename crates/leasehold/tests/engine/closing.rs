@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::Name;
-use leasehold::engine::{Engine, Patience, Reply};
+use leasehold::engine::{Engine, Reply, WaitLimit};
 use leasehold::store::Store as _;
 use leasehold::store::memory::Memory;
 use leasehold::{Error, Result};
@@ -43,7 +43,11 @@ impl Setup {
 
     fn release(&self) -> Answer {
         let (engine, name, holder) = (self.engine.clone(), self.name.clone(), self.holder);
-        tokio::spawn(async move { engine.perform(&name, release(holder), Patience::NONE).await })
+        tokio::spawn(async move {
+            engine
+                .perform(&name, release(holder), WaitLimit::NONE)
+                .await
+        })
     }
 
     /// Starts to close the engine while a call is in flight.

@@ -126,15 +126,15 @@ async fn scan_publishes_changes_by_another_engine_without_hints() {
     let (here, there) = (engine(store.clone()).await, engine(store).await);
     take(&there, &name("old"), "me").await;
     let mut events = here.subscribe();
-    here.look_over("", true).await.unwrap();
+    here.scan_for_changes("", true).await.unwrap();
     let grant = take(&there, &name("new"), "me").await;
-    here.look_over("", false).await.unwrap();
-    here.look_over("", false).await.unwrap();
+    here.scan_for_changes("", false).await.unwrap();
+    here.scan_for_changes("", false).await.unwrap();
     let (event_name, event) = next(&mut events).await;
     assert_eq!(event_name, name("new"));
     assert_eq!(fence(&event), ("granted", grant.fence.get()));
     outcome(&there, &event_name, release(grant.fence)).await;
-    here.look_over("", false).await.unwrap();
+    here.scan_for_changes("", false).await.unwrap();
     let (_, event) = next(&mut events).await;
     assert_eq!(fence(&event), ("released", grant.fence.get()));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::{Name, Nonce, Operation, Outcome, Put, Time};
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, WaitLimit};
 use leasehold::host::Machine;
 use leasehold::store::Store;
 use leasehold::store::memory::Memory;
@@ -99,7 +99,7 @@ async fn hanging_store_causes_an_error_within_the_timeout() {
     let started = tokio::time::Instant::now();
     // Sent, and not answered: it may have happened.
     let unanswered = engine
-        .perform(&job, release(mine.fence), Patience::NONE)
+        .perform(&job, release(mine.fence), WaitLimit::NONE)
         .await;
     assert!(
         matches!(unanswered, Err(Error::Indeterminate(_))),
@@ -108,10 +108,10 @@ async fn hanging_store_causes_an_error_within_the_timeout() {
     let _loads = store.hold_loads();
     // Not sent: nothing happened.
     let unsent = engine
-        .perform(&name("other"), release(mine.fence), Patience::NONE)
+        .perform(&name("other"), release(mine.fence), WaitLimit::NONE)
         .await;
     assert!(matches!(unsent, Err(Error::Unavailable(_))), "{unsent:?}");
-    let wait_limit = Patience {
+    let wait_limit = WaitLimit {
         wait: Duration::ZERO,
         within: Some(Duration::from_millis(100)),
     };
@@ -300,7 +300,7 @@ async fn closing_refuses_all_waiters() {
     let refused = waiter.await.expect("no panic");
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
     let late = engine
-        .perform(&job, acquire("third", LONG), Patience::NONE)
+        .perform(&job, acquire("third", LONG), WaitLimit::NONE)
         .await;
     assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
 }

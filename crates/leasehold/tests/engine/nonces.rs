@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold::core::{Name, Nonce};
 use leasehold::store::Store;
 use leasehold::store::memory::Memory;
-use leasehold::{AcquireAllRequest, AcquiredAll, ClaimRequest, Holding, Leases, PutRequest};
+use leasehold::{
+    AcquireAllOutcome, AcquireAllRequest, ClaimRequest, HolderKey, Leases, PutRequest,
+};
 
 use crate::support::{LONG, engine, name};
 
@@ -28,7 +30,7 @@ async fn nonce_has_a_different_hash_under_each_name() {
         wait: Duration::ZERO,
     };
     let granted = leases.acquire_all(request).await.unwrap();
-    assert!(matches!(granted, AcquiredAll::Granted(_)));
+    assert!(matches!(granted, AcquireAllOutcome::Granted(_)));
 
     let items = vec![name("c"), name("d")];
     for item in &items {
@@ -59,7 +61,7 @@ async fn nonce_has_a_different_hash_under_each_name() {
         let put = items.contains(name).then(|| nonce().hash(name));
         assert_eq!(record.put, put, "{name}");
         // A caller that knows the nonce can still release by it.
-        let released = leases.release(name, Holding::Nonce(nonce())).await;
+        let released = leases.release(name, HolderKey::Nonce(nonce())).await;
         assert!(released.unwrap(), "{name}");
     }
 }

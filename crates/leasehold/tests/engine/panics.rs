@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::{GrantKind, Outcome};
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, WaitLimit};
 use leasehold::host::Machine;
 use leasehold::store::Store as _;
 use leasehold::store::memory::Memory;
@@ -73,7 +73,7 @@ async fn store_that_always_panics_causes_an_error_within_the_timeout() {
         store.next_swap(Fault::Panic);
         store.next_load(Fault::Panic);
     }
-    let answer = engine.perform(&job, acquire("me", LONG), Patience::NONE);
+    let answer = engine.perform(&job, acquire("me", LONG), WaitLimit::NONE);
     let answer = answer.await;
     let has_panic_message =
         matches!(&answer, Err(Error::Indeterminate(why)) if why.contains("injected by the test"));

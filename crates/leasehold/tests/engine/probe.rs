@@ -68,7 +68,7 @@ async fn store_is_healthy_again_one_second_after_the_last_failure() {
     let store = FaultyStore::new(Memory::new());
     let host = ManualClock::new();
     let engine = start(store.clone(), host.clone()).await;
-    let is_up = || !engine.measures().store.is_failing();
+    let is_up = || !engine.metrics().store.is_failing();
     take(&engine, &name("job"), "nonce").await;
     assert!(is_up());
     host.set(Duration::from_secs(10));

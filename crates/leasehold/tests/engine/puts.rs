@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::core::{Hash, Operation, Outcome, Put};
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 use leasehold::store::memory::Memory;
 use leasehold::{Error, Result};
 use tokio::task::JoinHandle;
@@ -36,7 +36,7 @@ impl Setup {
         store.next_swap(Fault::AnswerLost);
         let putting = tokio::spawn(async move {
             let item = name("item");
-            let answer = first.perform(&item, put("FIRST", "1"), Patience::NONE);
+            let answer = first.perform(&item, put("FIRST", "1"), WaitLimit::NONE);
             answer.await.map(|reply| reply.take().0)
         });
         look_up.entered().await;

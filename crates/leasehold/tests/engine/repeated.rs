@@ -6,7 +6,7 @@ use leasehold::ClaimRequest;
 use leasehold::core::{
     Break, Fence, GrantKind, Mode, Nonce, Operation, Outcome, Put, Time, holder_margin,
 };
-use leasehold::engine::{Config, Engine, Patience};
+use leasehold::engine::{Config, Engine, WaitLimit};
 use leasehold::store::memory::Memory;
 
 use crate::faults::{Fault, FaultyStore};
@@ -28,16 +28,16 @@ async fn grant_that_is_delivered_twice_is_granted_once() {
     let store = FaultyStore::new(Memory::new());
     let (engine, job) = (engine(store.clone()).await, name("job"));
     store.next_swap(Fault::DeliveredTwice);
-    let reply = engine.perform(&job, acquire("me", LONG), Patience::NONE);
+    let reply = engine.perform(&job, acquire("me", LONG), WaitLimit::NONE);
     let reply = reply.await.expect("the store answers");
-    let called = reply.called().expect("it was written");
+    let call_times = reply.call_times().expect("it was written");
     let (outcome, deadline) = reply.take();
     let Outcome::Granted(grant) = outcome else {
         panic!("there is no contender: {outcome:?}");
     };
     assert_eq!(grant.granted, GrantKind::Fresh);
-    let latest = called.sent + (LONG - holder_margin(Duration::ZERO, LONG));
-    assert!(deadline.is_some_and(|deadline| called.sent < deadline && deadline <= latest));
+    let latest = call_times.sent + (LONG - holder_margin(Duration::ZERO, LONG));
+    assert!(deadline.is_some_and(|deadline| call_times.sent < deadline && deadline <= latest));
     let stats = engine.stats();
     assert_eq!((stats.swaps, stats.writes, stats.conflicts), (1, 1, 0));
     // The cached record is the current one: the next write needs no load.
@@ -71,7 +71,7 @@ async fn shared_release_that_is_delivered_twice_succeeds() {
     let store = FaultyStore::new(Memory::new());
     let (engine, index) = (engine(store.clone()).await, name("index"));
     let share = acquire_as("reader", LONG, Mode::Shared { limit: None });
-    let reader = expect_grant(engine.perform(&index, share, Patience::NONE).await);
+    let reader = expect_grant(engine.perform(&index, share, WaitLimit::NONE).await);
     store.next_swap(Fault::DeliveredTwice);
     let released = outcome_of(&engine, &index, release(reader.fence)).await;
     assert_eq!(released, Outcome::Released);

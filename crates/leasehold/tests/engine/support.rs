@@ -9,7 +9,7 @@ use leasehold::core::{
     Acquire, BootTime, Fence, Grant, Hash, HolderRef, Mode, Name, Operation, Outcome, Release,
     Update,
 };
-use leasehold::engine::{Engine, Patience, Reply};
+use leasehold::engine::{Engine, Reply, WaitLimit};
 use leasehold::host::{Host, Machine};
 use leasehold::store::Store;
 use leasehold::store::memory::Memory;
@@ -79,8 +79,8 @@ pub(crate) fn update(fence: Fence, body: &str) -> Operation {
     })
 }
 
-pub(crate) fn wait_up_to(wait: Duration) -> Patience {
-    Patience { wait, within: None }
+pub(crate) fn wait_up_to(wait: Duration) -> WaitLimit {
+    WaitLimit { wait, within: None }
 }
 
 pub(crate) async fn engine(store: Arc<dyn Store>) -> Engine {
@@ -101,14 +101,14 @@ pub(crate) fn expect_grant(reply: Result<Reply>) -> Grant {
 pub(crate) async fn take(engine: &Engine, name: &Name, nonce: &str) -> Grant {
     expect_grant(
         engine
-            .perform(name, acquire(nonce, LONG), Patience::NONE)
+            .perform(name, acquire(nonce, LONG), WaitLimit::NONE)
             .await,
     )
 }
 
 pub(crate) async fn outcome(engine: &Engine, name: &Name, operation: Operation) -> Outcome {
     engine
-        .perform(name, operation, Patience::NONE)
+        .perform(name, operation, WaitLimit::NONE)
         .await
         .expect("the store answers")
         .take()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::{GrantKind, Mode, Outcome};
-use leasehold::engine::Patience;
+use leasehold::engine::WaitLimit;
 use leasehold::store::memory::Memory;
 
 use crate::support::{
@@ -98,7 +98,7 @@ async fn waiting_writer_is_not_overtaken_by_readers() {
     let shared = Mode::Shared { limit: None };
     let reader = expect_grant(
         engine
-            .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
+            .perform(&index, acquire_as("reader", LONG, shared), WaitLimit::NONE)
             .await,
     );
     let writer = {
@@ -115,7 +115,7 @@ async fn waiting_writer_is_not_overtaken_by_readers() {
     // The present holder may repeat its acquisition.
     let again = expect_grant(
         engine
-            .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
+            .perform(&index, acquire_as("reader", LONG, shared), WaitLimit::NONE)
             .await,
     );
     assert_eq!(again.granted, GrantKind::Again);
@@ -130,7 +130,7 @@ async fn next_waiter_is_granted_when_the_first_waiter_leaves() {
     let shared = Mode::Shared { limit: None };
     expect_grant(
         engine
-            .perform(&index, acquire_as("reader", LONG, shared), Patience::NONE)
+            .perform(&index, acquire_as("reader", LONG, shared), WaitLimit::NONE)
             .await,
     );
     let line = |nonce: &'static str, mode| {
@@ -173,7 +173,7 @@ async fn waiter_is_granted_when_the_holder_expires() {
     let short = Duration::from_millis(50);
     let first = expect_grant(
         engine
-            .perform(&job, acquire("first", short), Patience::NONE)
+            .perform(&job, acquire("first", short), WaitLimit::NONE)
             .await,
     );
     let second = expect_grant(

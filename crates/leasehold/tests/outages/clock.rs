@@ -9,7 +9,7 @@ use leasehold::core::{BootTime, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store};
-use leasehold::{Acquired, ClaimRequest, Client, Hold, Lease, Leases as _, PutRequest};
+use leasehold::{AcquireOutcome, ClaimRequest, Client, Hold, Lease, Leases as _, PutRequest};
 use leasehold_testbed::Server;
 
 /// The number of names of each kind: enough for several concurrent calls at the step.
@@ -133,7 +133,7 @@ impl Fleet {
         let taken =
             join_all(orphaned.map(|(name, deadline)| self.check_granted_after(name, *deadline)));
         tokio::join!(refused, taken, self.check_reclaimed_after_expiry());
-        let steps = self.contender.measures().steps.get();
+        let steps = self.contender.metrics().steps.get();
         println!("{}: {steps} steps were detected", self.fault);
         assert!(steps > 0, "{}: the step was not detected", self.fault);
     }
@@ -191,8 +191,8 @@ impl Fleet {
 async fn try_acquire(engine: &Engine, name: &Name, ttl: Duration) -> Option<Hold> {
     let answer = super::try_acquire(engine, name, ttl, Duration::ZERO).await;
     match answer.expect("the store answers") {
-        Acquired::Granted(hold) => Some(hold),
-        Acquired::Held(_) => None,
+        AcquireOutcome::Granted(hold) => Some(hold),
+        AcquireOutcome::Held(_) => None,
     }
 }
 
@@ -209,7 +209,7 @@ async fn claim(engine: &Engine, ttl: Duration) -> Vec<(Name, BootTime)> {
     };
     let claimed = leasehold::Leases::claim(engine, request).await;
     let claimed = claimed.expect("the store answers").into_iter();
-    let item = |item: leasehold::Claimed| {
+    let item = |item: leasehold::NamedHold| {
         assert_eq!(&*item.hold.grant.body, "work", "`{}`", item.name);
         (item.name, item.hold.deadline)
     };

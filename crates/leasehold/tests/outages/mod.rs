@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::engine::Engine;
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireRequest, Acquired, Client, Error, Holding, Leases as _, Result, store};
+use leasehold::{
+    AcquireOutcome, AcquireRequest, Client, Error, HolderKey, Leases as _, Result, store,
+};
 use leasehold_testbed::{Cluster, Proxy, Server};
 
 use crate::records::{create, record};
@@ -46,7 +48,7 @@ async fn try_acquire(
     name: &Name,
     ttl: Duration,
     wait: Duration,
-) -> Result<Acquired> {
+) -> Result<AcquireOutcome> {
     let request = AcquireRequest {
         name: name.clone(),
         nonce: Nonce::new(format!("{:032x}", Machine.random())).expect("short"),
@@ -60,7 +62,7 @@ async fn try_acquire(
 }
 
 async fn release(engine: &Engine, name: &Name, fence: Fence) {
-    let released = engine.release(name, Holding::Fence(fence)).await;
+    let released = engine.release(name, HolderKey::Fence(fence)).await;
     assert!(
         released.expect("the store answers"),
         "`{name}` was not held"
@@ -188,7 +190,7 @@ pub(crate) async fn check_network_cut(scheme: &str, options: &str, ttl: Duration
     let (taken, next) = next.await.expect("no panic");
     assert!(lost < taken, "lost at {lost}, taken at {taken}");
     assert!(
-        matches!(&next, Acquired::Granted(hold) if hold.grant.fence > lease.fence()),
+        matches!(&next, AcquireOutcome::Granted(hold) if hold.grant.fence > lease.fence()),
         "{next:?}"
     );
 

@@ -13,9 +13,9 @@ use leasehold::store::{self, Answer, Changes, Facts, Page, Query, Store, Stored,
 pub(crate) const POLL: Duration = Duration::from_secs(2);
 
 /// A store that differs from the wrapped one only in its poll interval.
-pub(crate) struct RarelyPolled(Arc<dyn Store>);
+pub(crate) struct RarelyPolledStore(Arc<dyn Store>);
 
-impl RarelyPolled {
+impl RarelyPolledStore {
     /// Starts an engine on the store of this URL, with the longer poll interval.
     pub(crate) async fn engine(url: &str) -> Engine {
         let store = store::open(url).await.expect("opens");
@@ -25,7 +25,7 @@ impl RarelyPolled {
 }
 
 #[async_trait]
-impl Store for RarelyPolled {
+impl Store for RarelyPolledStore {
     fn facts(&self) -> Facts {
         Facts {
             poll: POLL,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::core::{Fence, Name};
 use leasehold::engine::Engine;
-use leasehold::{Acquired, Leases as _, RenewRequest, UpdateRequest, Updated};
+use leasehold::{AcquireOutcome, Leases as _, RenewRequest, UpdateOutcome, UpdateRequest};
 use leasehold_testbed::Proxy;
 
 use super::{name, release};
@@ -105,21 +105,21 @@ impl RoundTrips {
     }
 }
 
-async fn try_acquire(engine: &Engine, name: &Name) -> Acquired {
+async fn try_acquire(engine: &Engine, name: &Name) -> AcquireOutcome {
     let answer = super::try_acquire(engine, name, LONG, Duration::ZERO).await;
     answer.expect("the store answers")
 }
 
 async fn expect_granted(engine: &Engine, name: &Name) -> Fence {
     match try_acquire(engine, name).await {
-        Acquired::Granted(hold) => hold.grant.fence,
-        Acquired::Held(held) => panic!("`{name}`: {held:?}"),
+        AcquireOutcome::Granted(hold) => hold.grant.fence,
+        AcquireOutcome::Held(held) => panic!("`{name}`: {held:?}"),
     }
 }
 
 async fn expect_refused(engine: &Engine, name: &Name) {
     let answer = try_acquire(engine, name).await;
-    assert!(matches!(answer, Acquired::Held(_)), "{answer:?}");
+    assert!(matches!(answer, AcquireOutcome::Held(_)), "{answer:?}");
 }
 
 async fn renew(engine: &Engine, leases: &[(Name, Fence)]) {
@@ -142,5 +142,5 @@ async fn update(engine: &Engine, name: &Name, fence: Fence) {
         then_release: false,
     };
     let updated = engine.update(request).await.expect("the store answers");
-    assert!(matches!(updated, Updated::Renewed(_)), "{updated:?}");
+    assert!(matches!(updated, UpdateOutcome::Renewed(_)), "{updated:?}");
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Acquired;
+use leasehold::AcquireOutcome;
 use leasehold::core::{Fence, Name};
 use leasehold::engine::Engine;
 use leasehold_testbed::Server;
 
-use super::rarely_polled::{POLL, RarelyPolled};
+use super::rarely_polled::{POLL, RarelyPolledStore};
 use super::{engine, release, try_acquire};
 
 const HAND_OFFS: usize = 21;
@@ -22,8 +22,8 @@ const WAITER_SETTLES: Duration = Duration::from_millis(20);
 pub(crate) async fn check_hand_off_between_engines(server: Server) {
     let url = server.url();
     let notified = [
-        RarelyPolled::engine(&url).await,
-        RarelyPolled::engine(&url).await,
+        RarelyPolledStore::engine(&url).await,
+        RarelyPolledStore::engine(&url).await,
     ];
     let notified = Pair::of(notified, "notified");
     let separator = if url.contains('?') { '&' } else { '?' };
@@ -80,8 +80,8 @@ impl Pair {
 async fn acquire(engine: &Engine, name: &Name) -> Fence {
     let answer = try_acquire(engine, name, Duration::from_secs(60), WAIT_LIMIT).await;
     match answer.expect("the store answers") {
-        Acquired::Granted(hold) => hold.grant.fence,
-        Acquired::Held(held) => panic!("`{name}` was never handed off: {held:?}"),
+        AcquireOutcome::Granted(hold) => hold.grant.fence,
+        AcquireOutcome::Held(held) => panic!("`{name}` was never handed off: {held:?}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::Result;
-use leasehold::conformance::{Case, Place};
+use leasehold::conformance::{Case, TestBackend};
 use leasehold::engine::Config;
 use leasehold::store::{self, BACKENDS, Store};
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
@@ -19,7 +19,7 @@ const THREADS: usize = 8;
 /// Runs these cases on every backend of the table. The name of each trial starts with that of its backend.
 pub fn run_suite(
     cases: impl Iterator<Item = (String, Case)> + Clone,
-    place: impl Fn(Arc<dyn Place>) -> Arc<dyn Place>,
+    place: impl Fn(Arc<dyn TestBackend>) -> Arc<dyn TestBackend>,
 ) -> Conclusion {
     let folder = TempDir::new().expect("a temporary folder");
     let mut trials = Vec::new();
@@ -45,7 +45,7 @@ pub fn run_suite(
     libtest_mimic::run(&arguments, trials)
 }
 
-fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
+fn run(case: Case, place: Arc<dyn TestBackend>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -57,13 +57,13 @@ fn run(case: Case, place: Arc<dyn Place>) -> Result<(), Failed> {
 /// Where the cases of a backend run.
 enum Location {
     /// All in one database, each with its own prefix.
-    Shared(Arc<dyn Place>),
+    Shared(Arc<dyn TestBackend>),
     /// Each in its own container of the blob store, because a search without a prefix lists all blobs of a container.
     Separate,
 }
 
 impl Location {
-    fn for_case(&self, name: &str) -> Arc<dyn Place> {
+    fn for_case(&self, name: &str) -> Arc<dyn TestBackend> {
         match self {
             Self::Shared(place) => place.clone(),
             Self::Separate => Arc::new(Container(name.replace('_', "-"))),
@@ -73,7 +73,7 @@ impl Location {
 
 /// Returns where the cases of a backend run, or what is missing.
 fn locate(scheme: &str, folder: &TempDir) -> Result<Location, String> {
-    let place: Arc<dyn Place> = match scheme {
+    let place: Arc<dyn TestBackend> = match scheme {
         "memory" => Arc::new(SharedStore(OnceCell::new())),
         "sqlite" => {
             let file = folder.path().join("leases.db");
@@ -97,7 +97,7 @@ fn is_missing_backend_failure() -> bool {
 struct Url(String);
 
 #[async_trait]
-impl Place for Url {
+impl TestBackend for Url {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         store::open(&self.0).await
     }
@@ -107,7 +107,7 @@ impl Place for Url {
 struct Server(String);
 
 #[async_trait]
-impl Place for Server {
+impl TestBackend for Server {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let url = leasehold_testbed::url(&self.0).await;
         store::open(&url.expect("it is installed")).await
@@ -122,7 +122,7 @@ const AZURITE_TIMEOUT: Duration = Duration::from_secs(60);
 struct Container(String);
 
 #[async_trait]
-impl Place for Container {
+impl TestBackend for Container {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let url = leasehold_testbed::url("azblob").await;
         let url = url.expect("it is installed");
@@ -141,7 +141,7 @@ impl Place for Container {
 struct SharedStore(OnceCell<Arc<dyn Store>>);
 
 #[async_trait]
-impl Place for SharedStore {
+impl TestBackend for SharedStore {
     async fn store(&self) -> Result<Arc<dyn Store>> {
         let opened = self.0.get_or_try_init(|| store::open("memory:"));
         opened.await.cloned()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::Result;
 use leasehold::core::{Acquire, Fence, Hash, HolderRef, Mode, Name, Operation, Outcome, Release};
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 use leasehold::host::{Host as _, Machine};
 use leasehold::store::{self, Store};
 
@@ -99,7 +99,7 @@ pub(crate) async fn acquire(
         floor: Fence::default(),
         in_state: None,
     });
-    let limit = Patience { wait, within: None };
+    let limit = WaitLimit { wait, within: None };
     let reply = engine.perform(name, acquire, limit).await?;
     Ok(reply.take().0)
 }
@@ -117,6 +117,6 @@ pub(crate) async fn release(engine: &Engine, name: &Name, fence: Fence) -> Resul
         holder: HolderRef::Fence(fence),
         principal: None,
     });
-    let reply = engine.perform(name, release, Patience::NONE).await?;
+    let reply = engine.perform(name, release, WaitLimit::NONE).await?;
     Ok(reply.take().0)
 }

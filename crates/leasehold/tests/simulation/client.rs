@@ -8,7 +8,7 @@ use leasehold::core::{
     Acquire, BootTime, Break, Fence, GrantKind, Hash, HolderRef, Mode, Name, Operation, Outcome,
     Release, Renew, Update,
 };
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 use leasehold::host::Host as _;
 
 use super::history::{Belief, Entry, History, Request, Response};
@@ -278,7 +278,7 @@ impl Client {
         wait: u64,
         timeout: Duration,
     ) -> Option<(Outcome, Option<BootTime>)> {
-        let limit = Patience {
+        let limit = WaitLimit {
             wait: Duration::from_millis(wait),
             within: None,
         };

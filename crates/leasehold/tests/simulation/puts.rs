@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::Error;
 use leasehold::core::{Hash, Name, Operation, Outcome, Put};
-use leasehold::engine::{Engine, Patience};
+use leasehold::engine::{Engine, WaitLimit};
 
 use super::start_engine;
 use super::store::{Mutation, Server};
@@ -66,7 +66,7 @@ async fn produce(world: Arc<World>, engine: Engine, producer: u64, answers: Arc<
             body: Some(format!("{producer}.{number}").into()),
             nonce: Some(nonce),
         });
-        let answer = engine.perform(&item, put, Patience::NONE).await;
+        let answer = engine.perform(&item, put, WaitLimit::NONE).await;
         let mut answers = answers.lock().expect("not poisoned");
         match answer.map(|reply| reply.take().0) {
             Ok(Outcome::Put) => answers.acknowledged.insert(nonce),

@@ -6,8 +6,8 @@ use leasehold::core::{Fence, Mode, Name, Nonce, Record};
 use leasehold::engine::{Config, Engine};
 use leasehold::host::{Host as _, Machine};
 use leasehold::{
-    AcquireRequest, Acquired, BreakRequest, Error, Holding, Leases as _, PutRequest, RenewRequest,
-    Result, UpdateRequest, Updated, store,
+    AcquireOutcome, AcquireRequest, BreakRequest, Error, HolderKey, Leases as _, PutRequest,
+    RenewRequest, Result, UpdateOutcome, UpdateRequest, store,
 };
 use leasehold_testbed::Proxy;
 
@@ -91,7 +91,7 @@ impl Setup {
         let done = meanwhile.await;
         match self.stall {
             Stall::UntilFailure => {
-                let failures = || self.proxied.measures().failures.iter();
+                let failures = || self.proxied.metrics().failures.iter();
                 while failures().all(|counter| counter.get() == 0) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -147,8 +147,8 @@ async fn acquire(engine: &Engine, name: &Name) -> Fence {
         wait: Duration::ZERO,
     };
     match engine.acquire(request).await.unwrap() {
-        Acquired::Granted(hold) => hold.grant.fence,
-        Acquired::Held(held) => panic!("`{name}`: {held:?}"),
+        AcquireOutcome::Granted(hold) => hold.grant.fence,
+        AcquireOutcome::Held(held) => panic!("`{name}`: {held:?}"),
     }
 }
 
@@ -188,7 +188,7 @@ async fn put_is_not_repeated(target: &Target, stall: Stall) {
     let finish = async {
         let fence = acquire(&setup.other, &setup.name).await;
         let finished = setup.other.update(update(&setup.name, fence, "DONE")).await;
-        assert_eq!(finished, Ok(Updated::Completed));
+        assert_eq!(finished, Ok(UpdateOutcome::Completed));
     };
     let (answer, ()) = setup.run_unanswered(put, finish).await;
     assert_eq!(setup.state().await, "DONE", "{stall:?}");
@@ -230,7 +230,7 @@ async fn update_is_not_refused(target: &Target, stall: Stall) {
         let fence = acquire(&setup.other, &setup.name).await;
         let released = setup
             .other
-            .release(&setup.name, Holding::Fence(fence))
+            .release(&setup.name, HolderKey::Fence(fence))
             .await;
         assert_eq!(released, Ok(true));
     };

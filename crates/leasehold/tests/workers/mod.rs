@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::core::{Fence, Mode, Name, Nonce};
-use leasehold::{AcquireRequest, Acquired, Holding, Leases, Result, UpdateRequest, Updated};
+use leasehold::{
+    AcquireOutcome, AcquireRequest, HolderKey, Leases, Result, UpdateOutcome, UpdateRequest,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -161,7 +163,7 @@ impl Worker {
             expected.pending = Some(PendingOperation::Release);
             let released = self
                 .leases
-                .release(&self.name, Holding::Fence(fence))
+                .release(&self.name, HolderKey::Fence(fence))
                 .await?;
             assert!(released, "{} lost its lease", self.name);
             expected.held = None;
@@ -175,7 +177,7 @@ impl Worker {
                 then_release: false,
             };
             let updated = self.leases.update(update).await?;
-            assert!(matches!(updated, Updated::Renewed(_)));
+            assert!(matches!(updated, UpdateOutcome::Renewed(_)));
             label.clone_into(&mut expected.body);
         }
         expected.pending = None;
@@ -194,8 +196,8 @@ impl Worker {
             wait: Duration::ZERO,
         };
         let grant = match self.leases.acquire(request).await {
-            Ok(Acquired::Granted(hold)) => hold.grant,
-            Ok(Acquired::Held(held)) => panic!("{} is held by {held:?}", self.name),
+            Ok(AcquireOutcome::Granted(hold)) => hold.grant,
+            Ok(AcquireOutcome::Held(held)) => panic!("{} is held by {held:?}", self.name),
             Err(error) => {
                 // An earlier ambiguous update is still pending.
                 if let Some(pending @ PendingOperation::Update(_)) = pending {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::core::{Fence, Mode, Name, Nonce};
 use leasehold::fence::Bearer;
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireRequest, Acquired, BreakRequest, Client, Lease};
+use leasehold::{AcquireOutcome, AcquireRequest, BreakRequest, Client, Lease};
 
 /// The protection against zombies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +148,7 @@ pub(crate) async fn expired_holder_is_refused_once_replaced<A: Account>(ttl: Dur
         wait: Duration::ZERO,
     };
     let name = request.name.clone();
-    let Acquired::Granted(hold) = client.leases().acquire(request).await.unwrap() else {
+    let AcquireOutcome::Granted(hold) = client.leases().acquire(request).await.unwrap() else {
         panic!("there is no contender");
     };
     let bearer = Bearer::from((&name, hold.grant.fence));

@@ -1,6 +1,6 @@
 //! Problems, events, sessions and the status of the service.
 
-use leasehold::wire::{EventKind, Trouble};
+use leasehold::wire::{EventKind, ProblemType};
 use serde_json::json;
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 };
 
 pub(super) fn schemas() -> Vec<Schema> {
-    let problems = Trouble::ALL.map(Trouble::as_str);
+    let problems = ProblemType::ALL.map(ProblemType::as_str);
     let events = EventKind::ALL.map(EventKind::as_str);
     let status = json!({"type": "integer", "minimum": 400, "maximum": 599, "description": "The HTTP status."});
     vec![
@@ -48,7 +48,7 @@ pub(super) fn schemas() -> Vec<Schema> {
                     count("When to retry, in milliseconds from now."),
                 ),
             ],
-            json!({"type": "held", "title": Trouble::Held.title(), "status": 409,
+            json!({"type": "held", "title": ProblemType::Held.title(), "status": 409,
                 "detail": "held by web-1 for another 29.981939s", "name": "nightly", "owner": "web-1", "since": FROM,
                 "retryAfter": 29_982}),
         ),

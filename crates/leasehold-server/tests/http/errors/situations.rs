@@ -12,7 +12,7 @@ use leasehold::engine::{self, Engine};
 use leasehold::host::Machine;
 use leasehold::store::memory::Memory;
 use leasehold::store::{Store, Write, WriteId};
-use leasehold::{Holding, Leases as _};
+use leasehold::{HolderKey, Leases as _};
 use leasehold_server::access::Limits;
 use leasehold_server::{Config, OnFailure};
 use tempfile::TempDir;
@@ -259,7 +259,7 @@ async fn full_audit_log(snapshot: &mut Snapshot) {
     link.point_to(audit::FULL);
     audit::wait_for_readiness(&server, 503).await;
     let job = Name::lock("job").unwrap();
-    let released = server.engine.release(&job, Holding::Fence(fence)).await;
+    let released = server.engine.release(&job, HolderKey::Fence(fence)).await;
     released.unwrap();
     snapshot.add(
         &format!("POST {target}"),

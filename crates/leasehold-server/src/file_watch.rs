@@ -10,12 +10,12 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Files and what identified their contents at the last check.
-pub(crate) struct Followed {
+pub(crate) struct WatchedFiles {
     paths: Vec<PathBuf>,
     stamps: Mutex<Vec<Option<Stamp>>>,
 }
 
-impl Followed {
+impl WatchedFiles {
     /// Records the files' current stamps. Must be called before they are read, so that no change is missed.
     pub(crate) fn new(paths: Vec<PathBuf>) -> Self {
         let stamps = Mutex::new(stamps_of(&paths));
@@ -41,7 +41,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Runs `check` periodically while this future is polled, on a blocking thread, because disks may be slow.
-pub(crate) async fn keep_looking(check: impl Fn() + Clone + Send + 'static) {
+pub(crate) async fn run_periodically(check: impl Fn() + Clone + Send + 'static) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         let _ = tokio::task::spawn_blocking(check.clone()).await;

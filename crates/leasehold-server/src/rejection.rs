@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use leasehold::Error;
 use leasehold::core::{Invalid, Outcome};
 use leasehold::engine::refusal;
-use leasehold::wire::{Problem, Trouble};
+use leasehold::wire::{Problem, ProblemType};
 
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum Rejection {
     /// An error of the engine, or an invalid request.
     Error(Error),
     /// Another problem, such as an unknown path or a body that is too large.
@@ -20,35 +20,35 @@ pub(crate) enum Refused {
     Method(&'static str),
 }
 
-impl From<Error> for Refused {
+impl From<Error> for Rejection {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl From<Invalid> for Refused {
+impl From<Invalid> for Rejection {
     fn from(invalid: Invalid) -> Self {
         Self::Error(invalid.into())
     }
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for Rejection {
     fn from(problem: Problem) -> Self {
         Self::Problem(Box::new(problem))
     }
 }
 
-impl Refused {
-    pub(crate) fn new(problem_type: Trouble, detail: impl Into<Cow<'static, str>>) -> Self {
+impl Rejection {
+    pub(crate) fn new(problem_type: ProblemType, detail: impl Into<Cow<'static, str>>) -> Self {
         Problem::new(problem_type, detail).into()
     }
 
-    pub(crate) fn problem_type(&self) -> Trouble {
+    pub(crate) fn problem_type(&self) -> ProblemType {
         match self {
             Self::Error(error) => error.into(),
-            Self::Problem(problem) => problem.trouble,
-            Self::Denied(_) => Trouble::Denied,
-            Self::Method(_) => Trouble::MethodNotAllowed,
+            Self::Problem(problem) => problem.problem_type,
+            Self::Denied(_) => ProblemType::Denied,
+            Self::Method(_) => ProblemType::MethodNotAllowed,
         }
     }
 
@@ -66,9 +66,9 @@ impl Refused {
         Cow::Owned(match self {
             Self::Problem(problem) => return Cow::Borrowed(problem),
             Self::Error(error) => error.into(),
-            Self::Denied(reason) => Problem::new(Trouble::Denied, reason.clone()),
+            Self::Denied(reason) => Problem::new(ProblemType::Denied, reason.clone()),
             Self::Method(allow) => Problem::new(
-                Trouble::MethodNotAllowed,
+                ProblemType::MethodNotAllowed,
                 format!("this route does not take the method: use {allow}"),
             ),
         })
@@ -76,7 +76,7 @@ impl Refused {
 
     pub(crate) fn no_such_route() -> Self {
         Self::new(
-            Trouble::NotFound,
+            ProblemType::NotFound,
             "no such route: check the path, and write `/` inside a name as `%2F`",
         )
     }

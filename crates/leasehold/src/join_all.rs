@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 /// Runs futures concurrently in one task, and returns their outputs in order.
-pub async fn side_by_side<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(move |context| {
         let mut is_done = true;

@@ -4,7 +4,7 @@ use leasehold_core::{BootTime, Name, Text};
 use serde::{Deserialize, Serialize};
 
 use super::Lease;
-use crate::Claimed;
+use crate::NamedHold;
 
 /// A lease that the caller holds, with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,8 +18,8 @@ pub struct NamedLease {
 
 impl NamedLease {
     /// Converts the response to a request that was sent at `sent`; `None` if it responds to another request.
-    pub fn into_claimed(self, sent: BootTime) -> Option<Claimed> {
-        Some(Claimed {
+    pub fn into_claimed(self, sent: BootTime) -> Option<NamedHold> {
+        Some(NamedHold {
             name: Name::lock(&self.name).ok()?,
             hold: self.lease.into_hold(sent)?,
         })
@@ -50,14 +50,14 @@ pub struct Items {
 
 /// The response to a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct PutResponse {
     /// Whether the item was put, by this request or by an earlier delivery of it.
     pub stored: bool,
 }
 
 /// The response to a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
+pub struct RemoveResponse {
     /// Whether the item is removed.
     pub removed: bool,
 }

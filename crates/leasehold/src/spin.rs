@@ -14,16 +14,16 @@ const MAX_SKIPPED: u32 = 256;
 
 /// Decides whether to spin: at each call while it is effective, and otherwise at exponentially growing intervals.
 #[derive(Debug, Default)]
-pub struct Worth {
+pub struct AdaptiveSpin {
     /// The number of calls to skip before the next spin.
     left_to_skip: AtomicU32,
     /// The number of calls that were skipped before the last spin.
     last_skipped: AtomicU32,
 }
 
-impl Worth {
+impl AdaptiveSpin {
     /// Returns whether to spin now.
-    pub fn a_try(&self) -> bool {
+    pub fn should_spin(&self) -> bool {
         let left = self.left_to_skip.load(Ordering::Relaxed);
         if left > 0 {
             self.left_to_skip.store(left - 1, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Worth {
     }
 
     /// Records whether a spin was effective.
-    pub fn turned_out(&self, was_effective: bool) {
+    pub fn record(&self, was_effective: bool) {
         let skipped = self.last_skipped.load(Ordering::Relaxed);
         let skip = match was_effective {
             true => 0,
@@ -44,8 +44,8 @@ impl Worth {
 
     /// Awaits a response, and spins before it sleeps if that has been effective. It never spins on a runtime with several
     /// worker threads, where another thread may sleep instead.
-    pub(crate) async fn look_for<T>(&self, response: impl Future<Output = T>) -> T {
-        if !may_look() || !self.a_try() {
+    pub(crate) async fn wait_for<T>(&self, response: impl Future<Output = T>) -> T {
+        if !can_spin() || !self.should_spin() {
             return response.await;
         }
         let mut response = pin!(response);
@@ -53,20 +53,20 @@ impl Worth {
             tokio::select! {
                 biased;
                 response = &mut response => {
-                    self.turned_out(true);
+                    self.record(true);
                     return response;
                 }
                 // Other ready tasks run first.
                 () = tokio::task::yield_now() => {}
             }
         }
-        self.turned_out(false);
+        self.record(false);
         response.await
     }
 }
 
 /// Returns whether the runtime has a single worker thread, so that the thread that spins is the one that would sleep.
-pub fn may_look() -> bool {
+pub fn can_spin() -> bool {
     tokio::runtime::Handle::current().metrics().num_workers() == 1
 }
 
@@ -79,21 +79,21 @@ mod tests {
     use super::*;
 
     /// Returns the number of calls that are skipped before the next spin.
-    fn skipped(spin: &Worth) -> usize {
-        (0..).take_while(|_| !spin.a_try()).count()
+    fn skipped(spin: &AdaptiveSpin) -> usize {
+        (0..).take_while(|_| !spin.should_spin()).count()
     }
 
     #[test]
     fn ineffective_spins_become_exponentially_rarer() {
-        let spin = Worth::default();
+        let spin = AdaptiveSpin::default();
         for expected in [0, 1, 3, 7, 15, 31, 63, 127, 255, 256, 256] {
             assert_eq!(skipped(&spin), expected);
-            spin.turned_out(false);
+            spin.record(false);
         }
         skipped(&spin);
-        spin.turned_out(true);
+        spin.record(true);
         assert_eq!(skipped(&spin), 0);
-        spin.turned_out(false);
+        spin.record(false);
         assert_eq!(skipped(&spin), 1);
     }
 
@@ -112,17 +112,17 @@ mod tests {
 
     #[tokio::test]
     async fn response_is_polled_for_before_sleeping() {
-        let spin = Worth::default();
+        let spin = AdaptiveSpin::default();
         for _ in 0..3 {
-            spin.look_for(response_without_wake_up()).await;
+            spin.wait_for(response_without_wake_up()).await;
         }
     }
 
     #[tokio::test]
     async fn late_response_is_awaited_after_the_spin() {
-        let spin = Worth::default();
+        let spin = AdaptiveSpin::default();
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let response = spin.look_for(receiver);
+        let response = spin.wait_for(receiver);
         let respond = async {
             while spin.last_skipped.load(Ordering::Relaxed) == 0 {
                 tokio::task::yield_now().await;
@@ -136,11 +136,11 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn runtime_with_several_workers_never_spins() {
-        let spin = Worth::default();
-        let sleeping = spin.look_for(pending::<()>());
+        let spin = AdaptiveSpin::default();
+        let sleeping = spin.wait_for(pending::<()>());
         let slept = tokio::time::timeout(Duration::from_millis(10), sleeping).await;
         assert!(slept.is_err());
         assert_eq!(spin.last_skipped.load(Ordering::Relaxed), 0);
-        spin.look_for(ready(())).await;
+        spin.wait_for(ready(())).await;
     }
 }
