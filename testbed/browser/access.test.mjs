@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { PATIENCE, Service, screenshot, startBrowser, until } from "./support.mjs";
+import { TIMEOUT_MS, Service, screenshot, startBrowser, until } from "./support.mjs";
 
 let browser;
 let service;
@@ -30,7 +30,7 @@ after(async () => {
 
 const signIn = async (token, hash = "") => {
   const context = await browser.newContext();
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(TIMEOUT_MS);
   const page = await context.newPage();
   await page.goto(`${service.url}/${hash}`);
   await page.fill("#token", token);
@@ -40,7 +40,7 @@ const signIn = async (token, hash = "") => {
 
 const names = (page) => () => page.locator("#leases tbody .name a").allTextContents();
 
-test("nobody sees anything before signing in, and a wrong token is refused", async () => {
+test("pages are empty before sign-in, and a wrong token is refused", async () => {
   const page = await signIn("lh_wrong");
   await until("refused", () => page.textContent("#log-in-problem"), (seen) => seen.includes("unknown"));
   assert.ok(await page.locator("#list").isHidden());
@@ -69,7 +69,7 @@ test("a viewer sees what it may, no button, and gets 403", async () => {
   await page.context().close();
 });
 
-test("one who may break has the button where it may, and nothing unsafe", async () => {
+test("the break button is shown only where the token may break leases", async () => {
   const page = await signIn(breaker, `#/lock/${encodeURIComponent("secret/payroll")}`);
   await page.locator(".holders tbody tr").waitFor();
   assert.equal(await page.getByRole("button", { name: "Break…" }).count(), 0);
@@ -79,7 +79,7 @@ test("one who may break has the button where it may, and nothing unsafe", async 
   await page.context().close();
 });
 
-test("signing out ends the session, whose cookie is not the token", async () => {
+test("signing out ends the session, and the cookie is not the token", async () => {
   const page = await signIn(breaker);
   await until("its names", names(page), (seen) => seen.length === 2);
   const [cookie, ...others] = await page.context().cookies();

@@ -1,4 +1,4 @@
-// The dashboard as somebody uses it: what changes elsewhere is seen, and what is asked for happens.
+// The dashboard as an operator uses it: it shows changes by other clients, and its actions take effect.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 
-import { PATIENCE, Service, screenshot, startBrowser, until } from "./support.mjs";
+import { TIMEOUT_MS, Service, screenshot, startBrowser, until } from "./support.mjs";
 
 let browser;
 let service;
@@ -24,7 +24,7 @@ after(() => browser.close());
 const open = async (options = {}) => {
   if (context) await context.close();
   context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(TIMEOUT_MS);
   page = await context.newPage();
   complaints = [];
   page.on("pageerror", (error) => complaints.push(String(error)));
@@ -61,7 +61,7 @@ afterEach(async () => {
   assert.deepEqual(complaints, []);
 });
 
-test("the table shows what changes elsewhere", async () => {
+test("the table shows changes by other clients", async () => {
   const fence = await service.acquire("nightly", { owner: "web-1" });
   await visit();
   await shows("nightly", "owner", "web-1");
@@ -99,7 +99,7 @@ test("hidden characters of foreign text are made visible", async () => {
   assert.equal(await page.title(), "pay⟨U+202E⟩roll⟨U+200B⟩ – Leasehold");
 });
 
-test("the bar shrinks, and a lease that nobody renews expires", async () => {
+test("the bar shrinks, and a lease that is not renewed expires", async () => {
   await service.acquire("short", { ttl: "4s" });
   await visit();
   const part = async () => Number(await cell("short", "left").locator(".bar").getAttribute("data-part"));
@@ -115,7 +115,7 @@ test("the bar shrinks, and a lease that nobody renews expires", async () => {
   await page.locator('.timeline [data-how="expired"]').waitFor();
 });
 
-test("who waits in line is counted", async () => {
+test("waiters are counted", async () => {
   await service.acquire("busy");
   const waiting = service.acquire("busy", { owner: "web-2", more: "&wait=30s" });
   await visit();
@@ -127,7 +127,7 @@ test("who waits in line is counted", async () => {
   await shows("busy", "waiters", "");
 });
 
-test("search and filters choose, and the address keeps them", async () => {
+test("search and filters are kept in the address", async () => {
   await service.acquire("ci/deploy");
   await service.acquire("ci/test", { ttl: "1h" });
   const fence = await service.acquire("jobs/report");
@@ -159,14 +159,14 @@ test("search and filters choose, and the address keeps them", async () => {
   await page.locator("#empty").waitFor();
 });
 
-test("leases that are late are found", async () => {
+test("overdue leases can be listed", async () => {
   await service.acquire("calm");
   await service.acquire("late", { ttl: "3s" });
   await visit("#/?show=expiring");
   await until("expiring", names, (seen) => seen.join() === "late");
 });
 
-test("break asks, and then breaks", async () => {
+test("break asks for confirmation, and then breaks the lease", async () => {
   const fence = await service.acquire("nightly", { owner: "web-1" });
   await visit("#/lock/nightly");
   await page.getByRole("button", { name: "Break…" }).click();
@@ -192,7 +192,7 @@ test("break asks, and then breaks", async () => {
   await until("told", () => page.textContent("#announce"), (seen) => seen.includes("nightly is broken"));
 });
 
-test("a lease's page draws who held it, and goes on", async () => {
+test("the page of a lease draws its holders and is updated", async () => {
   const first = await service.acquire("job", { owner: "web-1" });
   await service.release("job", first);
   const second = await service.acquire("job", { owner: "web-2" });
@@ -211,7 +211,7 @@ test("a lease's page draws who held it, and goes on", async () => {
   await screenshot(page, "lease");
 });
 
-test("what a record says of its last holder is drawn by a service that has seen nothing", async (t) => {
+test("the last holder in a record is drawn after a restart of the service", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "leasehold-browser-"));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const store = `sqlite:${join(folder, "leases.db")}`;
@@ -228,7 +228,7 @@ test("what a record says of its last holder is drawn by a service that has seen 
   await until("who holds it", hows, (seen) => seen.join() === "holding");
 });
 
-test("the keyboard is enough", async () => {
+test("every action works with the keyboard", async () => {
   for (const name of ["a", "b", "c"]) await service.acquire(name);
   await visit();
   await until("loaded", names, (seen) => seen.length === 3);
@@ -268,7 +268,7 @@ test("after another service has taken over, everything is loaded again", async (
   await until("heard", () => page.textContent("#announce"), (seen) => seen === "Connected again.");
 });
 
-test("totals of the last hour", async () => {
+test("totals of the last hour are shown", async () => {
   await service.acquire("a");
   await service.acquire("b");
   await service.ask("POST", "/locks/a?nonce=other");
@@ -302,7 +302,7 @@ const busyMorning = async () => {
   await service.ask("POST", "/locks/break?name=device-42/firmware", { body: JSON.stringify({ force: true, fence: broken, reason: "unplugged" }) });
 };
 
-test("wide and narrow windows, both themes, and no motion", async () => {
+test("the page works in wide and narrow windows, in both themes, and without motion", async () => {
   await busyMorning();
   for (const colorScheme of ["light", "dark"]) {
     for (const [size, viewport] of [["wide", { width: 1440, height: 900 }], ["narrow", { width: 390, height: 800 }]]) {
@@ -321,7 +321,7 @@ test("wide and narrow windows, both themes, and no motion", async () => {
   }
 });
 
-test("of a hundred thousand leases, only what is seen is in the document", async () => {
+test("of a hundred thousand leases, only the visible ones are in the document", async () => {
   const all = 100000;
   await service.acquireMany(all, (number) => `job-${String(number).padStart(6, "0")}`);
   await visit();

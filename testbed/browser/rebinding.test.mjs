@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { PATIENCE, Service, startBrowser } from "./support.mjs";
+import { TIMEOUT_MS, Service, startBrowser } from "./support.mjs";
 
 const NAME = "rebound.example";
 
@@ -20,7 +20,7 @@ after(() => browser.close());
 // from another address before its name was rebound is kept off loopback by newer versions of Chromium, and only by those.)
 const openPage = async (service) => {
   const context = await browser.newContext();
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(TIMEOUT_MS);
   const page = await context.newPage();
   await page.goto(`http://${NAME}:${service.port}/healthz`);
   return page;

@@ -9,7 +9,7 @@ import { join } from "node:path";
 const { chromium } = createRequire(join(process.env.LEASEHOLD_BROWSER, "package.json"))("playwright-core");
 
 // Longer than anything here takes, unless it hangs.
-export const PATIENCE = 20000;
+export const TIMEOUT_MS = 20000;
 
 export const startBrowser = (...more) =>
   chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", ...more] });
@@ -96,7 +96,7 @@ export class Service {
 
 // Waits until something is as it should be, or says what it was.
 export const until = async (what, look, fits) => {
-  const deadline = Date.now() + PATIENCE;
+  const deadline = Date.now() + TIMEOUT_MS;
   for (;;) {
     const seen = await look();
     if (fits(seen)) return seen;
