@@ -24,8 +24,8 @@
 //! engine's writer thread for a batch: a disk that hangs blocks that thread once, until it answers.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -77,11 +77,11 @@ pub struct Sqlite {
     /// Swaps. The only connection that writes.
     writer: ConnectionQueue,
     /// Loads, which therefore wait neither for a commit nor for a long search.
-    reader: ConnectionQueue,
+    reader: LazyQueue,
     /// Searches.
-    finder: ConnectionQueue,
+    finder: LazyQueue,
     /// Checkpoints the log, which may take seconds on a slow disk.
-    checkpointer: ConnectionQueue,
+    checkpointer: LazyQueue,
     /// The approximate number of pages written to the log since the store was opened.
     logged_pages: AtomicUsize,
     clock: Arc<StoreClock>,
@@ -145,13 +145,9 @@ impl Sqlite {
         let clock = StoreClock::open(&file, &mut first, boot)?;
         Ok(Self {
             writer: ConnectionQueue::spawn("sqlite-writer", Ambiguity::MayHaveWritten, first)?,
-            reader: ConnectionQueue::spawn("sqlite-reader", Ambiguity::None, file.connect()?)?,
-            finder: ConnectionQueue::spawn("sqlite-finder", Ambiguity::None, file.connect()?)?,
-            checkpointer: ConnectionQueue::spawn(
-                "sqlite-checkpt",
-                Ambiguity::None,
-                file.connect()?,
-            )?,
+            reader: LazyQueue::new("sqlite-reader"),
+            finder: LazyQueue::new("sqlite-finder"),
+            checkpointer: LazyQueue::new("sqlite-checkpt"),
             logged_pages: AtomicUsize::new(0),
             clock: Arc::new(clock),
             file: Arc::new(file),
@@ -169,7 +165,11 @@ impl Sqlite {
         }
         let resets_log = checkpoints.is_multiple_of(CHECKPOINTS_PER_RESET);
         let writer = self.writer.sender();
-        self.checkpointer.sender().send(move |connection| {
+        let checkpointer = match self.checkpointer.get(&self.file) {
+            Ok(checkpointer) => checkpointer,
+            Err(error) => return tracing::debug!(%error, "cannot checkpoint the log"),
+        };
+        checkpointer.sender().send(move |connection| {
             file::checkpoint_log(connection);
             if resets_log {
                 writer.send(file::checkpoint_log);
@@ -188,6 +188,31 @@ impl Sqlite {
     }
 }
 
+/// A connection for reading, which is opened when it is used first: a program that runs for a moment needs one or none.
+struct LazyQueue {
+    name: &'static str,
+    queue: OnceLock<ConnectionQueue>,
+}
+
+impl LazyQueue {
+    fn new(name: &'static str) -> Self {
+        let queue = OnceLock::new();
+        Self { name, queue }
+    }
+
+    fn get(&self, file: &File) -> Result<&ConnectionQueue> {
+        if let Some(queue) = self.queue.get() {
+            return Ok(queue);
+        }
+        let connection = file.connect()?;
+        // Otherwise it may be a connection to another file.
+        file.check_in_place()?;
+        let queue = ConnectionQueue::spawn(self.name, Ambiguity::None, connection)?;
+        // If two calls open one, the second is closed.
+        Ok(self.queue.get_or_init(|| queue))
+    }
+}
+
 #[async_trait]
 impl Store for Sqlite {
     fn facts(&self) -> Facts {
@@ -200,16 +225,16 @@ impl Store for Sqlite {
     }
 
     async fn load(&self, names: &[Name]) -> Result<Answer<Vec<Option<Stored>>>> {
+        let reader = self.reader.get(&self.file)?;
         if names.len() <= INLINE_RECORDS {
             let load = |connection: &mut _| statements::load(&self.file, connection, names);
-            if let Some(Ok(records)) = self.reader.try_inline(load) {
+            if let Some(Ok(records)) = reader.try_inline(load) {
                 return Ok(self.answer(records));
             }
         }
         let names = names.to_vec();
         let file = self.file.clone();
-        let records = self
-            .reader
+        let records = reader
             .run(move |connection| statements::load(&file, connection, &names))
             .await?;
         Ok(self.answer(records))
@@ -239,8 +264,8 @@ impl Store for Sqlite {
     async fn find(&self, query: &Query) -> Result<Answer<Page>> {
         let query = query.clone();
         let file = self.file.clone();
-        let page = self
-            .finder
+        let finder = self.finder.get(&self.file)?;
+        let page = finder
             .run(move |connection| statements::find(&file, connection, &query))
             .await?;
         Ok(self.answer(page))
@@ -303,7 +328,8 @@ mod tests {
             store.swap(writes.collect()).await.unwrap();
         }
         // Wait for the checkpointer, and then for the writer's job that it queued.
-        store.checkpointer.run(|_| Ok(())).await.unwrap();
+        let checkpointer = store.checkpointer.get(&store.file).unwrap();
+        checkpointer.run(|_| Ok(())).await.unwrap();
         store.writer.run(|_| Ok(())).await.unwrap();
         store.swap(vec![write(1_000_000)]).await.unwrap();
         let pages = store.writer.run(pages).await.unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior};
 
 use super::{connection_queue, failure};
 use crate::host::{Host as _, Machine};
@@ -52,6 +52,7 @@ impl File {
             inode: found.ino(),
         };
         let mut connection = file.connect()?;
+        file.check_writable(&connection)?;
         file.set_up(&mut connection)?;
         file.shorten_log(&mut connection)
             .map_err(|error| failure::while_opening(&file.path, &error))?;
@@ -63,6 +64,18 @@ impl File {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails if SQLite has opened the file for reading only, as on a read-only disk.
+    fn check_writable(&self, connection: &Connection) -> Result<()> {
+        match connection.is_readonly(MAIN_DB) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(unwritable(
+                &self.path,
+                &ErrorKind::ReadOnlyFilesystem.into(),
+            )),
+            Err(error) => Err(failure::while_opening(&self.path, &error)),
+        }
     }
 
     /// Opens another connection.
