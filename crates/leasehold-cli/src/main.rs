@@ -41,7 +41,8 @@ use arguments::{Arguments, Command};
 use exit::Failure;
 use tokio::runtime::Builder;
 
-/// mimalloc, because `serve` allocates and frees about twenty times per request.
+/// mimalloc, because `serve` allocates and frees about twenty times per request. Without huge pages, which take megabytes for
+/// a program that needs kilobytes.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     if let Some(code) = run::helper(std::env::args_os().skip(1)) {
         return code;
     }
+    run::disable_huge_pages();
     let arguments = match config::arguments(std::env::args_os().collect()) {
         Ok(arguments) => arguments,
         Err(failure) => return failure.report(false),

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::job::Job;
 use super::process::{self, Process};
 use super::terminal::Terminal;
-use super::{THIS_PROGRAM, shim};
+use super::{THIS_PROGRAM, huge_pages, shim};
 use crate::output;
 
 /// How often to poll for the end of a group, in case that a signal was missed.
@@ -51,6 +51,7 @@ impl Group {
         shim.arg0(shim::PROCESS_NAME)
             .arg(shim::WORD)
             .arg(waiting.as_raw_fd().to_string())
+            .arg(huge_pages::argument())
             .args(job.command)
             .stdin(job.input)
             .stdout(job.output)

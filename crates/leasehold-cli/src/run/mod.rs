@@ -1,6 +1,7 @@
 //! `leasehold run`: runs a command while holding a lease.
 
 mod group;
+mod huge_pages;
 mod interrupted;
 mod job;
 mod nested;
@@ -27,6 +28,7 @@ use crate::exit::{self, Failure};
 use crate::signals::Signals;
 use crate::store::Target;
 use crate::{output, store};
+pub(crate) use huge_pages::disable as disable_huge_pages;
 pub(crate) use interrupted::end_by;
 pub(crate) use job::{Job, Outcome, run_unleased};
 use nested::Enclosing;
@@ -57,7 +59,8 @@ holder can get the lease: a quarter of the ttl before its expiry, but at most 5 
 (daemons, `setsid`) are not tracked. Processes of another user cannot be ended: use `sudo leasehold run …`, not \
 `leasehold run … -- sudo …`.
 
-Nested runs: a run of a name that the enclosing `leasehold run` holds would wait for itself, so it is refused. With `--nested` it runs its command at once, under the lease of the enclosing one.
+Nested runs: a run of a name that the enclosing `leasehold run` holds would wait for itself, so it is refused. With \
+`--nested` it runs its command at once, under the lease of the enclosing one.
 
 Ctrl-Z: while the command is stopped, its lease is not renewed, and the command is ended unless it continues in time.";
 
@@ -162,6 +165,7 @@ impl Run {
         let ran = match is_held {
             Ok(true) => {
                 store::close(&client).await;
+                huge_pages::restore(huge_pages::argument());
                 let mut words = self.command.into_iter();
                 let program = words.next().unwrap_or_default();
                 return Ok(shim::execute(&program, words));

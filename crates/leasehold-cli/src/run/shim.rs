@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
+use super::huge_pages;
 use crate::{exit, output};
 
 /// The name of the shim in `ps -f`. `pkill -f leasehold` must not match it.
@@ -15,19 +16,21 @@ pub(super) const PROCESS_NAME: &str = "lh-exec";
 /// The argument that starts this program as the shim.
 pub(super) const WORD: &str = "__exec";
 
-/// Waits for a byte on the descriptor of the first argument, then executes the command in the others.
+/// Waits for a byte on the descriptor of the first argument, and executes the command of the third and the further
+/// arguments. The second one is about [huge pages](huge_pages).
 pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(descriptor), Some(program)) = (
-        arguments
-            .next()
-            .and_then(|text| text.to_str()?.parse().ok()),
-        arguments.next(),
-    ) else {
+    let mut next = || arguments.next()?.into_string().ok();
+    let (Some(descriptor), Some(huge_pages)) = (next().and_then(|text| text.parse().ok()), next())
+    else {
+        return ExitCode::from(exit::USAGE);
+    };
+    let Some(program) = arguments.next() else {
         return ExitCode::from(exit::USAGE);
     };
     if !wait_for_start(descriptor) {
         return ExitCode::from(exit::LOST);
     }
+    huge_pages::restore(&huge_pages);
     ExitCode::from(execute(&program, arguments))
 }
 

@@ -196,6 +196,42 @@ fn processes_left_behind_are_ended_before_the_release() {
 }
 
 #[test]
+fn command_inherits_the_setting_of_huge_pages() {
+    let home = Home::new();
+    let setting = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("THP_enabled"));
+        line.map(str::to_owned)
+    };
+    let nested = "$LEASEHOLD run job --nested -- grep THP_enabled /proc/self/status";
+    for arguments in [
+        &[
+            "run",
+            "job",
+            "--",
+            "grep",
+            "THP_enabled",
+            "/proc/self/status",
+        ][..],
+        &["run", "job", "-c", nested],
+        &[
+            "gate",
+            "alert",
+            "--every",
+            "1ms",
+            "--",
+            "grep",
+            "THP_enabled",
+            "/proc/self/status",
+        ],
+    ] {
+        let ran = home.run(arguments);
+        let printed = ran.stdout.lines().next().map(str::to_owned);
+        assert_eq!(printed, setting(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn daemons_of_the_command_leave_no_zombies() {
     let home = Home::new();
     // Three processes outside of the group lose their parent, and then end.

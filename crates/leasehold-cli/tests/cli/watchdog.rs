@@ -114,7 +114,7 @@ fn watchdog_closes_inherited_files_and_ignores_signals() {
 #[test]
 fn command_does_not_start_without_the_start_byte() {
     let home = Home::new();
-    let mut shim = home.command(["__exec", "0", "touch", "ran"]);
+    let mut shim = home.command(["__exec", "0", "-", "touch", "ran"]);
     let status = shim.stdin(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(76));
     assert!(!home.file("ran").exists());
