@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::arguments::Common;
 use crate::exit::Failure;
-use crate::{output, store};
+use crate::{default_store, output, store};
 
 /// The exit code if a check is red.
 const UNSAFE: u8 = 1;
@@ -55,9 +55,9 @@ impl Doctor {
         } else {
             let colours = std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-            let default = match common.store {
-                Some(_) => "",
-                None => " (the default store of this user; other users have their own)",
+            let default = match (&common.store, url.strip_prefix("sqlite:")) {
+                (None, Some(path)) => format!(" ({})", default_store::description(path)),
+                _ => String::new(),
             };
             let shown = format!("{}{default}", store::shown(&url));
             output::raw(&for_people(&checks, &shown, worst, colours))?;

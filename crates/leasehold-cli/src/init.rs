@@ -5,8 +5,8 @@ use leasehold::store as stores;
 use serde_json::json;
 
 use crate::arguments::Common;
-use crate::exit::Failure;
-use crate::{output, store};
+use crate::exit::{self, Failure};
+use crate::{default_store, output, store};
 
 /// Create the tables and indexes that leases need in a database.
 ///
@@ -16,18 +16,43 @@ use crate::{output, store};
 #[command(after_help = "\
 Examples:
   leasehold init --store postgres://admin@db1/app
+  sudo leasehold init --system                  one default store for the users of the group `leasehold`
   leasehold init --store 'dynamodb://leases?region=eu-central-1'")]
-pub(crate) struct Init {}
+pub(crate) struct Init {
+    /// Create the store of the system, a SQLite file that is then the default store of all users of a group.
+    #[arg(long)]
+    system: bool,
+
+    /// Group whose users share the store of the system.
+    #[arg(long, requires = "system", default_value = default_store::SYSTEM_GROUP)]
+    group: String,
+}
 
 impl Init {
     pub(crate) async fn execute(self, common: &Common) -> Result<u8, Failure> {
-        let url = store::database(common)?;
+        let url = if self.system {
+            if common.store.is_some() {
+                return Err(Failure::new(
+                    exit::USAGE,
+                    "cannot use `--system` with `--store` or LEASEHOLD_STORE: the store of the system has a fixed path",
+                ));
+            }
+            let file = default_store::create_system_file(&self.group)?;
+            format!("sqlite:{}", file.display())
+        } else {
+            store::database(common)?
+        };
         stores::open(&url).await?.init().await?;
         let scheme = store::scheme(&url);
         if common.json {
             output::json(&json!({ "store": scheme, "ready": true }))?;
         } else {
-            output::confirmation(&format!("the {scheme} store is ready"))?;
+            let shown = if self.system {
+                store::shown(&url)
+            } else {
+                format!("the {scheme} store")
+            };
+            output::confirmation(&format!("{shown} is ready"))?;
         }
         Ok(0)
     }

@@ -18,11 +18,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Returns the long help text of `--store`.
 pub(crate) fn help() -> String {
     let mut lines = vec![
-        "Database or service that keeps the leases. The default is a SQLite file in your data folder \
-         ($XDG_DATA_HOME/leasehold/leases.db). All programs that you run on this machine share it, and no server is \
-         needed. Each user has a separate default store: a cron job of root and your shell do not exclude each other \
-         unless both name the same store, such as sqlite:/var/lib/leasehold/leases.db in a folder that both can write \
-         to."
+        "Database or service that keeps the leases. The default is the SQLite file /var/lib/leasehold/leases.db if it \
+         exists (`leasehold init --system` creates it), and otherwise one in your data folder \
+         ($XDG_DATA_HOME/leasehold/leases.db). No server is needed. Without the file of the system, each user has a \
+         separate default store: a cron job of root and your shell do not exclude each other."
             .to_owned(),
         String::new(),
         "Every user of this machine can see arguments (`ps`). Give a URL with a password as LEASEHOLD_STORE, or as \

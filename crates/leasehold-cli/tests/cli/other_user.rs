@@ -178,3 +178,84 @@ fn processes_that_cannot_be_signalled_are_named() {
     drop(root);
     run.wait();
 }
+
+#[test]
+fn users_of_the_systems_store_exclude_each_other_and_others_are_warned() {
+    let Some(alice) = Unprivileged::new() else {
+        return;
+    };
+    let system = tempfile::TempDir::new().unwrap();
+    std::fs::set_permissions(system.path(), Permissions::from_mode(0o755)).unwrap();
+    let store = system.path().join("leasehold/leases.db");
+    let root = Home::new();
+    let as_root = |arguments: &[&str]| {
+        let mut command = root.command(arguments);
+        command.env("LEASEHOLD_SYSTEM_STORE", &store);
+        command
+    };
+    let as_alice = |arguments: &[&str]| {
+        let mut command = alice.command(arguments);
+        command.env("LEASEHOLD_SYSTEM_STORE", &store);
+        Ran::from(command.output().unwrap())
+    };
+    let run = |command: &mut Command| Ran::from(command.output().unwrap());
+
+    run(&mut as_root(&[
+        "init",
+        "--system",
+        "--group",
+        "no such group",
+    ]))
+    .failed(77, "the group `no such group` does not exist");
+    as_alice(&["init", "--system", "--group", "65534"]).failed(77, "Permission denied");
+    assert!(!store.exists());
+    let created = run(&mut as_root(&["init", "--system", "--group", "65534"])).ok();
+    assert!(created.stdout.contains("is ready"), "{created:?}");
+
+    // The files beside the store belong to the group, whichever user creates them.
+    let mut holder = Running::start(&mut as_root(&[
+        "run",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; cat",
+    ]));
+    holder.expect("ready");
+    let refused = as_alice(&["run", "job", "-n", "--", "true"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(!refused.stderr.contains("default store"), "{refused:?}");
+    holder.close_input();
+    holder.ends_with(0);
+    as_alice(&["run", "job", "-n", "--", "true"]).ok();
+    run(&mut as_root(&["run", "job", "-n", "--", "true"])).ok();
+    let doctor = as_alice(&["doctor"]).ok();
+    assert!(
+        doctor.stdout.contains("(the default store of this system)"),
+        "{doctor:?}"
+    );
+
+    // A user who is not in the group has another store, and is told.
+    chown(&store, None, Some(0)).unwrap();
+    let warned = as_alice(&["run", "job", "-n", "--", "true"]).ok();
+    assert!(
+        warned.stderr.contains("is not the store of the system"),
+        "{warned:?}"
+    );
+}
+
+#[test]
+fn default_store_is_found_without_home() {
+    let Some(alice) = Unprivileged::new() else {
+        return;
+    };
+    // The home folder of this user, by the list of users, does not exist and cannot be created.
+    let mut run = alice.command(&["run", "job", "-n", "--", "true"]);
+    let ran = Ran::from(
+        run.env_remove("HOME")
+            .env_remove("XDG_DATA_HOME")
+            .output()
+            .unwrap(),
+    );
+    ran.failed(77, ".local/share/leasehold: ");
+}

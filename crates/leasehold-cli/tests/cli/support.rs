@@ -50,6 +50,7 @@ impl Home {
             .env("HOME", self.path())
             .env("XDG_DATA_HOME", self.path().join("data"))
             .env("LEASEHOLD", LEASEHOLD)
+            .env("LEASEHOLD_SYSTEM_STORE", "")
             .env_remove("LEASEHOLD_STORE")
             .env_remove("LEASEHOLD_TOKEN")
             .env_remove("LEASEHOLD_ACCESS")
