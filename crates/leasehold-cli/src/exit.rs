@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::output;
 
-/// `work`: some commands failed.
+/// `work`: some commands failed. `show`: there is no record of the name.
 pub(crate) const FAILED: u8 = 1;
 /// Invalid arguments: an unknown flag, an invalid name or ttl.
 pub(crate) const USAGE: u8 = 2;
@@ -42,7 +42,7 @@ pub(crate) fn of_signal(signal: nix::sys::signal::Signal) -> u8 {
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0    success (`run`, `gate`: the exit code of the command, or 128 + the signal that ended it)
-  1    `work`: some commands failed, and their items moved to the state of `--failed`
+  1    `work`: some commands failed, and their items moved to the state of `--failed`; `show`: the name was not used yet
   2    invalid arguments: fix them; retrying will not help
   65   corrupt record in the store: stop and inspect it
   69   the store is unavailable, or the outcome is unknown: check before you retry

@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::core::{BootTime, Mode, Name, Nonce};
 use leasehold::host::{Host as _, Machine};
-use leasehold::{AcquireOutcome, AcquireRequest, Client, Hold, HolderKey, wire};
+use leasehold::{
+    AcquireOutcome, AcquireRequest, BreakOutcome, BreakRequest, Client, Hold, HolderKey, wire,
+};
 
 use crate::arguments::{self, Common};
 use crate::exit::{self, Failure};
@@ -29,6 +31,7 @@ Examples:
   leasehold gate device-42 --every 60s -- ./notify.sh
   leasehold gate device-42 --every 60s -E 0 -- ./notify.sh    exit code 0 also if the gate is shut
   if leasehold gate report --every 1d; then …; fi             without a command: the exit code says whether it passed
+  leasehold gate device-42 --reopen
   leasehold show --gate device-42
   leasehold list --gates";
 
@@ -44,8 +47,12 @@ pub(crate) struct Gate {
 
     /// Length of the period: from a millisecond to ten years.
     #[arg(long, value_name = "TIME", value_parser = arguments::duration)]
-    #[arg(allow_hyphen_values = true)]
-    every: Duration,
+    #[arg(allow_hyphen_values = true, required_unless_present = "reopen")]
+    every: Option<Duration>,
+
+    /// Open a shut gate, so that the next caller passes it.
+    #[arg(long, conflicts_with_all = ["every", "command"])]
+    reopen: bool,
 
     /// Keep the gate shut even if the command fails.
     #[arg(long)]
@@ -76,6 +83,11 @@ impl Gate {
             client = store::connect(&target) => client?,
             signal = signals.end() => return Ok(exit::of_signal(signal)),
         };
+        if self.reopen {
+            let reopened = self.open_for_next(&client, common).await;
+            store::close(&client).await;
+            return reopened;
+        }
         let sent = Machine.boot_time();
         let passed = tokio::select! {
             passed = self.pass(&client) => passed,
@@ -101,6 +113,25 @@ impl Gate {
         }
     }
 
+    /// Opens the gate, whichever caller shut it.
+    async fn open_for_next(&self, client: &Client, common: &Common) -> Result<u8, Failure> {
+        let request = BreakRequest::Force {
+            fence: None,
+            reason: "opened by hand".into(),
+            now: true,
+        };
+        let opened = client.leases().break_lease(&self.id, request).await? != BreakOutcome::NotHeld;
+        if common.json {
+            let (broken, until) = (opened, None);
+            output::json(&wire::BreakResponse { broken, until })?;
+        } else if opened {
+            output::confirmation(&format!("opened {}", self.id))?;
+        } else {
+            output::confirmation(&format!("{} is open already", self.id))?;
+        }
+        Ok(0)
+    }
+
     async fn pass(&self, client: &Client) -> Result<Hold, Failure> {
         let request = AcquireRequest {
             name: self.id.clone(),
@@ -109,7 +140,7 @@ impl Gate {
                 Some(owner) => owner.as_str().into(),
                 None => client.owner().clone(),
             },
-            ttl: self.every,
+            ttl: self.every.unwrap_or_default(),
             mode: Mode::Exclusive,
             fence: None,
             wait: Duration::ZERO,

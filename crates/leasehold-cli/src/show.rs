@@ -6,10 +6,12 @@ use leasehold::wire::{HolderView, LockView, ModeKind};
 use serde_json::json;
 
 use crate::arguments::{self, Common};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::{output, store};
 
 /// Show a lease: its holders, fence, state and body.
+///
+/// The exit code is 1 if there is no record of the name: it was not used yet, or has been purged since. Such a name is free.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -38,6 +40,7 @@ impl Show {
         let view = client.leases().show(&name).await;
         store::close(&client).await;
         let lock = view?.map(|view| LockView::new(&name, &view));
+        let code = if lock.is_some() { 0 } else { exit::FAILED };
         match lock {
             Some(lock) if common.json => output::json(&lock)?,
             Some(lock) if self.gate => output::text(&gate_for_people(&lock))?,
@@ -52,7 +55,7 @@ impl Show {
             }
             None => output::text(&format!("{name} is free: it has not been used yet"))?,
         }
-        Ok(0)
+        Ok(code)
     }
 }
 

@@ -60,11 +60,29 @@ fn gate_without_a_command_passes_or_fails() {
 }
 
 #[test]
+fn shut_gate_can_be_opened_by_hand() {
+    let home = Home::new();
+    let pass = ["gate", "alert", "--every", "1h"];
+    home.run(pass).ok();
+    home.run(pass).failed(75, "alert is shut");
+    let opened = home.run(["gate", "alert", "--reopen"]).ok().stdout;
+    assert_eq!(opened, "opened alert\n");
+    let again = home.run(["gate", "alert", "--reopen"]).ok().stdout;
+    assert_eq!(again, "alert is open already\n");
+    home.run(pass).ok();
+    let json = home.run(["gate", "alert", "--reopen", "--json"]).json();
+    assert_eq!(json["broken"], true);
+    home.run(["gate", "alert", "--reopen", "--every", "1h"])
+        .failed(2, "cannot be used with");
+    home.run(["gate", "alert"]).failed(2, "--every <TIME>");
+}
+
+#[test]
 fn failed_command_reopens_the_gate() {
     let home = Home::new();
     let gate = ["gate", "alert", "--every", "1h"];
     let open = || {
-        let text = home.run(["show", "--gate", "alert"]).ok().stdout;
+        let text = home.run(["show", "--gate", "alert"]).stdout;
         text.starts_with("alert is open")
     };
     assert!(open());

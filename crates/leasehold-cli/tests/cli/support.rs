@@ -93,7 +93,10 @@ impl Home {
 
     /// Returns the answer of `show --json` for a name.
     pub(crate) fn show(&self, name: &str) -> Value {
-        self.run(["show", "--json", "--", name]).json()
+        let ran = self.run(["show", "--json", "--", name]);
+        // The exit code is 1 for a name without a record.
+        assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
     }
 
     pub(crate) fn is_held(&self, name: &str) -> bool {
