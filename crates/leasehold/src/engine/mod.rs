@@ -364,7 +364,8 @@ impl Engine {
         let minimum = min_ttl(margin);
         if ttl < minimum {
             return Err(Error::invalid(format!(
-                "the ttl of {ttl:?} is too short for this store, whose clock may step by {margin:?}: use at least {minimum:?}"
+                "the ttl of {ttl:?} is too short for this store, whose clock may step by {margin:?}: give {minimum:?} or \
+                 more"
             )));
         }
         Ok(())
