@@ -12,7 +12,7 @@ use leasehold::store::{self, Query};
 use leasehold::{Client, Error, ListRequest};
 use leasehold_testbed::Server;
 use records::{create, load_one, record, replace};
-use redis_support::run_command;
+use redis_support::{connect, run_command};
 use replicas::{start_replica, wait_for_replication};
 
 #[tokio::test]
@@ -23,13 +23,11 @@ async fn unreplicated_write_is_never_confirmed() {
 /// Promotes the replica, and makes the primary its replica, without losing data.
 async fn fail_over(primary: &Server, replica: &Server) {
     // `WAIT` waits for the writes of its own connection only, so it follows one.
-    let client = redis::Client::open(primary.url()).expect("a good URL");
-    let connection = client.get_multiplexed_async_connection().await;
     let mut writes = redis::pipe();
     writes.cmd("SET").arg("last write").arg(1).ignore();
     writes.cmd("WAIT").arg(1).arg(10_000);
     let replicas: (u32,) = writes
-        .query_async(&mut connection.expect("connects"))
+        .query_async(&mut connect(primary).await)
         .await
         .expect("an answer");
     assert_eq!(replicas, (1,), "the replica has all writes");
