@@ -204,8 +204,9 @@ impl LazyQueue {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
+        file.check_in_place()?;
         let connection = file.connect()?;
-        // Otherwise it may be a connection to another file.
+        // Again, because it may be a connection to another file.
         file.check_in_place()?;
         let queue = ConnectionQueue::spawn(self.name, Ambiguity::None, connection)?;
         // If two calls open one, the second is closed.
