@@ -176,7 +176,11 @@ fn unattended_commands(page: &Page) -> Vec<String> {
 
 #[test]
 fn recipes_print_nothing_in_a_cron_job_when_all_is_well() {
-    for (name, commands) in [("run-a-cron-job-once", 5), ("systemd-timers", 5)] {
+    for (name, commands) in [
+        ("run-a-cron-job-once", 5),
+        ("systemd-timers", 5),
+        ("migrate-once", 3),
+    ] {
         let page = guide(name);
         let user = User::of(&page);
         for script in ["report.sh", "sync.sh", "scheduler.sh"] {
@@ -242,6 +246,77 @@ fn unit_of_a_timer_runs_the_job_once() {
     user.script("report.sh", "echo reported");
     assert_eq!(user.run_by_cron(&unit).ok().stdout, "reported\n");
     assert_eq!(user.run_by_cron(&unit).ok().stdout, "");
+}
+
+#[test]
+fn instances_migrate_one_after_the_other() {
+    let page = guide("migrate-once");
+    let user = User::of(&page);
+    user.script(
+        "migrate.sh",
+        "mkdir busy || exit; [ -e version-1 ] || echo migrated; touch version-1; rmdir busy",
+    );
+    user.script("server.sh", "echo serving");
+    let start = page.line("./start.sh");
+    let mut printed = std::thread::scope(|scope| {
+        let instances = [(); 3].map(|()| scope.spawn(|| user.run(&start).ok()));
+        instances.map(|instance| {
+            let ran = instance.join().unwrap();
+            assert_eq!(ran.stderr, "");
+            ran.stdout
+        })
+    });
+    printed.sort();
+    assert_eq!(printed, ["migrated\nserving\n", "serving\n", "serving\n"]);
+
+    user.script("migrate.sh", "exit 3");
+    let failed = user.run(&start);
+    assert_eq!((failed.code, &*failed.stdout), (Some(3), ""));
+}
+
+#[test]
+fn version_in_the_body_saves_the_start_of_the_migration_tool() {
+    let page = guide("migrate-once");
+    let user = User::of(&page);
+    user.script("migrate.sh", "echo migrated");
+    let migrate = page.line("./migrate-to-version.sh 2");
+    assert_eq!(user.run(&migrate).ok().stdout, "migrated\n");
+    assert_eq!(user.run(&migrate).ok().stdout, "");
+    let next = migrate.replace("2026", "2027");
+    assert_eq!(user.run(&next).ok().stdout, "migrated\n");
+    // A run without `--keep-body` clears it.
+    let nested = page.line("--nested --");
+    assert_eq!(user.run(&nested).ok().stdout, "migrated\n");
+    assert_eq!(user.run(&next).ok().stdout, "migrated\n");
+}
+
+#[test]
+fn sidecar_says_whether_its_replica_leads() {
+    let page = guide("leader-sidecar");
+    let user = User::of(&page);
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
+    let sidecar = page.line("./lead.sh");
+    let by_cron = user.run_by_cron(&format!(
+        "{sidecar} & until ./is-leader.sh >first; do sleep 0.01; done; kill $!; wait"
+    ));
+    let printed = (by_cron.code, &*by_cron.stdout, &*by_cron.stderr);
+    assert_eq!(printed, (Some(0), "", ""));
+
+    let sidecar = user.start(&sidecar);
+    let fence = eventually("the leader", || {
+        let asked = user.run("./is-leader.sh");
+        (asked.code == Some(0)).then_some(asked.stdout)
+    });
+    assert_eq!(fence.trim(), user.0.show("scheduler")["fence"].to_string());
+    sidecar.signal(Signal::SIGTERM);
+    sidecar.wait();
+    assert!(!user.0.is_held("scheduler"));
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
+    // As if the sidecar had been killed, and the file had stayed.
+    user.run("echo 7 >leader").ok();
+    assert_eq!(user.run("./is-leader.sh").ok().stdout, "7\n");
+    user.run("touch -d '3 seconds ago' leader").ok();
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
 }
 
 #[test]
