@@ -180,6 +180,8 @@ fn recipes_print_nothing_in_a_cron_job_when_all_is_well() {
         ("run-a-cron-job-once", 5),
         ("systemd-timers", 5),
         ("migrate-once", 3),
+        ("coming-from-flock", 4),
+        ("coming-from-other-locks", 1),
     ] {
         let page = guide(name);
         let user = User::of(&page);
@@ -209,7 +211,12 @@ fn recipes_print_nothing_in_a_cron_job_when_all_is_well() {
 
 #[test]
 fn recipes_print_nothing_in_a_cron_job_while_another_machine_works() {
-    for (name, commands) in [("run-a-cron-job-once", 4), ("systemd-timers", 3)] {
+    for (name, commands) in [
+        ("run-a-cron-job-once", 4),
+        ("systemd-timers", 3),
+        ("coming-from-flock", 2),
+        ("coming-from-other-locks", 1),
+    ] {
         let page = guide(name);
         let user = User::of(&page);
         user.script("report.sh", "echo reported");
@@ -317,6 +324,21 @@ fn sidecar_says_whether_its_replica_leads() {
     assert_eq!(user.run("./is-leader.sh").ok().stdout, "7\n");
     user.run("touch -d '3 seconds ago' leader").ok();
     assert_eq!(user.run("./is-leader.sh").code, Some(1));
+}
+
+#[test]
+fn a_script_locks_itself_as_with_flock() {
+    let page = guide("coming-from-flock");
+    let user = User::of(&page);
+    user.script("report.sh", UNTIL_CLOSED);
+    let locked = page.line("./report-once.sh");
+    let mut first = user.start(&locked);
+    first.expect("./report.sh runs");
+    let second = user.run(&locked).ok();
+    assert_eq!((&*second.stdout, &*second.stderr), ("", ""));
+    let nested = user.run("LEASEHOLD_NAME=nightly ./report-once.sh").ok();
+    assert_eq!(nested.stdout, "./report.sh runs\n");
+    first.ends_with(0);
 }
 
 #[test]
