@@ -131,12 +131,214 @@ fn a_cron_job_that_notes_its_day_runs_until_it_succeeded() {
     let page = guide("run-a-cron-job-once");
     let user = User::of(&page);
     user.script("date", "echo 2026-11-19");
-    let cron = page.line("leasehold run nightly --keep-body");
+    let cron = page.line("leasehold run -q nightly --keep-body");
     user.script("report.sh", "exit 3");
     assert_eq!(user.run(&cron).code, Some(3));
     user.script("report.sh", "echo reported");
-    assert!(user.run(&cron).ok().stdout.starts_with("reported\n"));
+    assert_eq!(user.run(&cron).ok().stdout, "reported\n");
     assert_eq!(user.run(&cron).ok().stdout, "");
+}
+
+#[test]
+fn a_short_job_is_not_repeated_by_a_machine_whose_clock_is_late() {
+    for page in ["run-a-cron-job-once", "systemd-timers"] {
+        let user = User::new();
+        user.script("sync.sh", "echo synced");
+        let job = guide(page).line("leasehold run sync");
+        user.start(&job).expect("synced");
+        // The first one was killed, so its lease lasts until it expires.
+        let late = user.run(&job).ok();
+        assert_eq!((&*late.stdout, &*late.stderr), ("", ""), "{page}");
+    }
+}
+
+/// The commands of a page that a machine runs by itself: those of its examples, its crontabs and its units.
+fn unattended_commands(page: &Page) -> Vec<String> {
+    let blocks = page.blocks();
+    let lines = blocks
+        .iter()
+        .filter(|block| !block.text.starts_with("#!"))
+        .flat_map(|block| block.text.lines());
+    let commands = lines.filter_map(|line| {
+        let line = line.replace("ExecStart=/usr/local/bin/", "");
+        let is_command = ["leasehold run ", "leasehold gate ", "./", "0 2 ", "*/5 "];
+        if !is_command.iter().any(|start| line.starts_with(start)) {
+            return None;
+        }
+        let command = &line[line.find(['l', '.'])?..];
+        let command = command.split(" # ").next().unwrap_or_default();
+        Some(command.replace("/opt/", "./"))
+    });
+    // Not on this machine; and one that has no end.
+    let is_run = |command: &String| !command.contains("--store") && !command.contains("lead.sh");
+    commands.filter(is_run).collect()
+}
+
+#[test]
+fn recipes_print_nothing_in_a_cron_job_when_all_is_well() {
+    for (name, commands) in [
+        ("run-a-cron-job-once", 5),
+        ("systemd-timers", 5),
+        ("migrate-once", 3),
+        ("coming-from-flock", 4),
+        ("coming-from-other-locks", 1),
+    ] {
+        let page = guide(name);
+        let user = User::of(&page);
+        for script in ["report.sh", "sync.sh", "scheduler.sh"] {
+            user.script(script, "");
+        }
+        if name == "systemd-timers" {
+            // The unit refers to the script of the other page.
+            let other = User::of(&guide("run-a-cron-job-once"));
+            let script = std::fs::read_to_string(other.0.file("once-a-day.sh")).unwrap();
+            user.script("once-a-day.sh", &script);
+        }
+        let found = unattended_commands(&page);
+        assert_eq!(found.len(), commands, "{name}: {found:?}");
+        for command in found {
+            // The first run does the job. The second finds that it is done.
+            for _ in 0..2 {
+                let quick = command.replace("--at-least 30s", "--at-least 10ms");
+                let quick = quick.replace("--at-least 2m", "--at-least 10ms");
+                let cron = user.run_by_cron(&quick);
+                let printed = (cron.code, &*cron.stdout, &*cron.stderr);
+                assert_eq!(printed, (Some(0), "", ""), "{name}: {quick}");
+            }
+        }
+    }
+}
+
+#[test]
+fn recipes_print_nothing_in_a_cron_job_while_another_machine_works() {
+    for (name, commands) in [
+        ("run-a-cron-job-once", 4),
+        ("systemd-timers", 3),
+        ("coming-from-flock", 2),
+        ("coming-from-other-locks", 1),
+    ] {
+        let page = guide(name);
+        let user = User::of(&page);
+        user.script("report.sh", "echo reported");
+        user.script("sync.sh", "echo synced");
+        let mut found = unattended_commands(&page);
+        found.retain(|command| command.contains("-E 0") || command.starts_with("./report-once"));
+        assert_eq!(found.len(), commands, "{name}: {found:?}");
+        let held = "leasehold run nightly --also sync -c 'echo ready; cat >/dev/null'";
+        let store = user.0.file("system.db");
+        user.run_by_cron("leasehold list");
+        let mut holder = user.start(&format!(
+            "env LEASEHOLD_SYSTEM_STORE={} {held}",
+            store.display()
+        ));
+        holder.expect("ready");
+        for command in found {
+            let cron = user.run_by_cron(&command);
+            let printed = (cron.code, &*cron.stdout, &*cron.stderr);
+            assert_eq!(printed, (Some(0), "", ""), "{name}: {command}");
+        }
+        holder.ends_with(0);
+    }
+}
+
+#[test]
+fn unit_of_a_timer_runs_the_job_once() {
+    let user = User::new();
+    let page = guide("systemd-timers");
+    let mut commands = unattended_commands(&page).into_iter();
+    let unit = commands.next().unwrap();
+    assert_eq!(format!("{unit}\n"), page.example("leasehold gate"));
+    user.script("report.sh", "exit 3");
+    assert_eq!(user.run_by_cron(&unit).code, Some(3));
+    user.script("report.sh", "echo reported");
+    assert_eq!(user.run_by_cron(&unit).ok().stdout, "reported\n");
+    assert_eq!(user.run_by_cron(&unit).ok().stdout, "");
+}
+
+#[test]
+fn instances_migrate_one_after_the_other() {
+    let page = guide("migrate-once");
+    let user = User::of(&page);
+    user.script(
+        "migrate.sh",
+        "mkdir busy || exit; [ -e version-1 ] || echo migrated; touch version-1; rmdir busy",
+    );
+    user.script("server.sh", "echo serving");
+    let start = page.line("./start.sh");
+    let mut printed = std::thread::scope(|scope| {
+        let instances = [(); 3].map(|()| scope.spawn(|| user.run(&start).ok()));
+        instances.map(|instance| {
+            let ran = instance.join().unwrap();
+            assert_eq!(ran.stderr, "");
+            ran.stdout
+        })
+    });
+    printed.sort();
+    assert_eq!(printed, ["migrated\nserving\n", "serving\n", "serving\n"]);
+
+    user.script("migrate.sh", "exit 3");
+    let failed = user.run(&start);
+    assert_eq!((failed.code, &*failed.stdout), (Some(3), ""));
+}
+
+#[test]
+fn version_in_the_body_saves_the_start_of_the_migration_tool() {
+    let page = guide("migrate-once");
+    let user = User::of(&page);
+    user.script("migrate.sh", "echo migrated");
+    let migrate = page.line("./migrate-to-version.sh 2");
+    assert_eq!(user.run(&migrate).ok().stdout, "migrated\n");
+    assert_eq!(user.run(&migrate).ok().stdout, "");
+    let next = migrate.replace("2026", "2027");
+    assert_eq!(user.run(&next).ok().stdout, "migrated\n");
+    // A run without `--keep-body` clears it.
+    let nested = page.line("--nested --");
+    assert_eq!(user.run(&nested).ok().stdout, "migrated\n");
+    assert_eq!(user.run(&next).ok().stdout, "migrated\n");
+}
+
+#[test]
+fn sidecar_says_whether_its_replica_leads() {
+    let page = guide("leader-sidecar");
+    let user = User::of(&page);
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
+    let sidecar = page.line("./lead.sh");
+    let by_cron = user.run_by_cron(&format!(
+        "{sidecar} & until ./is-leader.sh >first; do sleep 0.01; done; kill $!; wait"
+    ));
+    let printed = (by_cron.code, &*by_cron.stdout, &*by_cron.stderr);
+    assert_eq!(printed, (Some(0), "", ""));
+
+    let sidecar = user.start(&sidecar);
+    let fence = eventually("the leader", || {
+        let asked = user.run("./is-leader.sh");
+        (asked.code == Some(0)).then_some(asked.stdout)
+    });
+    assert_eq!(fence.trim(), user.0.show("scheduler")["fence"].to_string());
+    sidecar.signal(Signal::SIGTERM);
+    sidecar.wait();
+    assert!(!user.0.is_held("scheduler"));
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
+    // As if the sidecar had been killed, and the file had stayed.
+    user.run("echo 7 >leader").ok();
+    assert_eq!(user.run("./is-leader.sh").ok().stdout, "7\n");
+    user.run("touch -d '3 seconds ago' leader").ok();
+    assert_eq!(user.run("./is-leader.sh").code, Some(1));
+}
+
+#[test]
+fn a_script_locks_itself_as_with_flock() {
+    let page = guide("coming-from-flock");
+    let user = User::of(&page);
+    user.script("report.sh", UNTIL_CLOSED);
+    let locked = page.line("./report-once.sh");
+    let mut first = user.start(&locked);
+    first.expect("./report.sh runs");
+    let second = user.run(&locked).ok();
+    assert_eq!((&*second.stdout, &*second.stderr), ("", ""));
+    let nested = user.run("LEASEHOLD_NAME=nightly ./report-once.sh").ok();
+    assert_eq!(nested.stdout, "./report.sh runs\n");
+    first.ends_with(0);
 }
 
 #[test]

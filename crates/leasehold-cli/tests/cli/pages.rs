@@ -4,7 +4,7 @@
 //! starts with `#!` is a script, and its second line names its file.
 
 use std::collections::BTreeSet;
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -153,15 +153,34 @@ impl User {
         std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// A program that finds `leasehold`, and first of all the programs in this home.
-    fn program(&self, program: &str) -> Command {
+    /// The programs in this home, `leasehold`, and those of the tests.
+    fn path(&self) -> String {
         let programs = Path::new(LEASEHOLD).parent().unwrap();
         let path = std::env::var("PATH").unwrap();
         let path =
             [self.0.path(), programs, Path::new(&path)].map(|folder| folder.to_str().unwrap());
+        path.join(":")
+    }
+
+    /// A program that finds `leasehold`, and first of all the programs in this home.
+    fn program(&self, program: &str) -> Command {
         let mut command = self.0.program(program);
-        command.env("PATH", path.join(":"));
+        command.env("PATH", self.path());
         command
+    }
+
+    /// Runs a line as cron does: in a session without a terminal, and without a home. The store is that of the system.
+    pub(crate) fn run_by_cron(&self, line: &str) -> Ran {
+        let store = self.0.file("system.db");
+        let file = OpenOptions::new().append(true).create(true).open(&store);
+        drop(file.unwrap());
+        let mut session = self.program("setsid");
+        session.args(["--wait", "timeout", "60", "env", "-i"]);
+        session.arg(format!("PATH={}", self.path()));
+        session.arg(format!("LEASEHOLD_SYSTEM_STORE={}", store.display()));
+        let ran = Ran::from(session.args(["sh", "-c", line]).output().unwrap());
+        assert!(std::fs::metadata(&store).unwrap().len() > 0, "{ran:?}");
+        ran
     }
 
     /// Runs a shell script to its end.
