@@ -17,7 +17,12 @@ fn lease_is_acquired_renewed_updated_and_released() {
     assert_eq!(acquired["nonce"].as_str().unwrap().len(), 32);
     let fence = acquired["fence"].to_string();
 
+    let unrenewed = home.run(["show", "job"]).ok().stdout;
+    assert!(unrenewed.contains("Z, expires in 4m 5"), "{unrenewed}");
     let renewed = home.run(["renew", "job", &fence, "--json"]).json();
+    let text = home.run(["show", "job"]).ok().stdout;
+    let words = ["Z, renewed ", " ago, expires in 4m 5", " unless renewed\n"];
+    assert!(words.iter().all(|words| text.contains(words)), "{text}");
     assert_eq!(renewed["fence"], acquired["fence"]);
     assert_eq!(renewed["acquireTime"], acquired["acquireTime"]);
     let updated = home
