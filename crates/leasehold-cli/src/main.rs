@@ -29,6 +29,7 @@ mod serve;
 mod show;
 mod signals;
 mod store;
+mod table;
 mod token;
 mod update;
 mod usage;

@@ -184,46 +184,6 @@ fn names_with_special_characters_round_trip_and_stay_distinct() {
 }
 
 #[test]
-fn list_fetches_all_pages_and_aligns_columns() {
-    let home = Home::new();
-    let script = r#"i=0; while [ $i -lt 105 ]; do printf 'n-%03d\n' $i; i=$((i+1)); done"#;
-    let names = home
-        .program("sh")
-        .args(["-c", script])
-        .output()
-        .unwrap()
-        .stdout;
-    let names = String::from_utf8(names).unwrap();
-    let mut service = crate::service::Service::start(&home);
-    for name in names.lines() {
-        service.post(&format!("/locks/{name}?nonce=n&ttl=1h"));
-    }
-    drop(service);
-    let all = home.run(["list", "--json"]).json();
-    let listed: Vec<_> = all["locks"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|lock| lock["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(listed, names.lines().collect::<Vec<_>>());
-    let limited = home
-        .run(["list", "--json", "--prefix", "n-01", "--limit", "3"])
-        .json();
-    assert_eq!(limited["locks"].as_array().unwrap().len(), 3);
-
-    let text = home.run(["list", "--prefix", "n-00"]).ok().stdout;
-    let column = text.lines().next().unwrap().find("HELD BY").unwrap();
-    assert_eq!(text.lines().count(), 11);
-    assert!(
-        text.lines()
-            .all(|line| line.as_bytes()[column - 1] == b' ' && line.as_bytes()[column] != b' ')
-    );
-    let none = home.run(["list", "--free"]).ok();
-    assert_eq!((&*none.stdout, none.stderr.contains("nothing")), ("", true));
-}
-
-#[test]
 fn every_command_has_help_a_manual_page_and_completions() {
     let home = Home::new();
     let commands = [
