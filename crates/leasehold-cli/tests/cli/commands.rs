@@ -207,8 +207,7 @@ fn every_command_has_help_a_manual_page_and_completions() {
     ];
     let help = home.run(["--help"]).ok().stdout;
     for words in [
-        "sqlite:PATH",
-        "http://HOST:PORT",
+        "leasehold help stores",
         "LEASEHOLD_STORE",
         "Examples:",
         "75 ",
@@ -260,4 +259,36 @@ fn every_command_has_help_a_manual_page_and_completions() {
             .stdout
             .starts_with("leasehold ")
     );
+}
+
+#[test]
+fn stores_are_listed_by_their_own_help_topic_only() {
+    let home = Home::new();
+    let topic = home.run(["help", "stores"]).ok().stdout;
+    for words in [
+        "sqlite:PATH\n",
+        "postgres://USER@HOST/DATABASE (or postgresql://)\n",
+        "  sslmode=MODE          disable, prefer (the default)",
+        "https://HOST:PORT\n",
+        "  ca=FILE ",
+        "@FILE: a file",
+    ] {
+        assert!(topic.contains(words), "{words}: {topic}");
+    }
+    for same in [&["stores"][..], &["stores", "--help"], &["stores", "-h"]] {
+        assert_eq!(home.run(same).ok().stdout.trim(), topic.trim(), "{same:?}");
+    }
+    assert_eq!(
+        home.run(["stores", "--json"]).json(),
+        topic.trim_end().to_owned() + "\n"
+    );
+    let page = home.run(["man", "stores"]).ok().stdout;
+    assert!(page.contains("sslrootcert=FILE"), "{page}");
+    for command in [&["--help"][..], &["list", "--help"], &["list", "-h"]] {
+        let help = home.run(command).ok().stdout;
+        assert!(!help.contains("postgres://"), "{help}");
+        assert!(help.contains("leasehold help stores"), "{help}");
+    }
+    let script = home.run(["completions", "fish"]).ok().stdout;
+    assert!(script.contains("\"stores\""), "{script}");
 }
