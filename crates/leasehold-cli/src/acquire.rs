@@ -116,14 +116,7 @@ impl Acquire {
 
 /// Prints to standard error which holder this process waits for.
 pub(crate) fn report_waiting(name: &str, held: &Held) {
-    let owner = match &*held.owner {
-        "" => "a holder without a name",
-        owner => owner,
-    };
-    let since = output::time_to_second(held.since);
-    output::note(&format!(
-        "waiting for {name}: held by {owner} since {since}"
-    ));
+    output::note(&format!("waiting for {name}: {}", exit::holder_of(held)));
 }
 
 fn for_people(name: &str, hold: &Hold) -> String {

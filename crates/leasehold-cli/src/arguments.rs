@@ -9,7 +9,7 @@ use leasehold::core::{Fence, Mode, Name};
 use crate::exit::{self, Failure};
 use crate::{
     acquire, bench, break_lease, claim, completions, doctor, gate, init, list, man, purge, put,
-    release, remove, renew, run, serve, show, store, token, update, watch, work,
+    release, remove, renew, run, serve, show, stores, token, update, watch, work,
 };
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,8 @@ Examples:
   leasehold list                              all leases and their holders
   leasehold watch                             events as they happen
   leasehold serve                             the same leases over HTTP, on port 12345
-  leasehold --store http://db1:12345 list     use a service from another machine";
+  leasehold --store http://db1:12345 list     use a service from another machine
+  leasehold help stores                       the URLs of databases, and their options";
 
 /// Leases with fencing tokens on the database you already run.
 #[derive(Debug, Parser)]
@@ -37,6 +38,8 @@ pub(crate) struct Arguments {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Common {
+    /// Where the leases are: a URL (see `leasehold help stores`), or @FILE, a file with the URL [default: a SQLite file in
+    /// your data folder].
     #[arg(
         long,
         global = true,
@@ -44,10 +47,6 @@ pub(crate) struct Common {
         env = "LEASEHOLD_STORE",
         hide_env_values = true
     )]
-    #[arg(
-        help = "Database or service that keeps the leases [default: a SQLite file in your data folder]"
-    )]
-    #[arg(long_help = store::help())]
     pub(crate) store: Option<String>,
 
     /// Token for a service that requires one, from `leasehold token create`. Every user of this machine can see
@@ -92,6 +91,7 @@ pub(crate) enum Command {
     Init(init::Init),
     Purge(purge::Purge),
     Bench(bench::Bench),
+    Stores(stores::Stores),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -81,12 +81,17 @@ impl Failure {
     }
 
     /// Converts an error of the store; if the lease is held, the message names it.
+    ///
+    /// The message says since when, not for how long: a holder renews its lease, so the remaining time says little.
     pub(crate) fn of(what: &impl Display, error: Error) -> Self {
-        let mut failure = Self::from(error);
-        if failure.code == HELD {
-            failure.message = format!("{what} is {}", failure.message);
+        let message = match &error {
+            Error::Held(held) => format!("{what} is {}", holder_of(held)),
+            error => error.to_string(),
+        };
+        Self {
+            message,
+            ..Self::from(error)
         }
-        failure
     }
 
     /// Returns the failure to pass a gate that is shut.
@@ -111,6 +116,16 @@ impl Failure {
         }
         ExitCode::from(self.code)
     }
+}
+
+/// Formats the holder that a contender met: `held by web-1 since TIME`.
+pub(crate) fn holder_of(held: &Held) -> String {
+    let owner = match &*held.owner {
+        "" => "an unnamed holder or waiter",
+        owner => owner,
+    };
+    let since = output::time_to_second(held.since);
+    format!("held by {owner} since {since}")
 }
 
 impl From<Error> for Failure {

@@ -29,6 +29,8 @@ mod serve;
 mod show;
 mod signals;
 mod store;
+mod stores;
+mod table;
 mod token;
 mod update;
 mod usage;
@@ -72,6 +74,7 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
         Command::Completions(command) => return command.execute(&common),
         Command::Man(command) => return command.execute(&common),
         Command::Token(command) => return command.execute(&common),
+        Command::Stores(command) => return command.execute(&common),
         command => command,
     };
     runtime(&command)?.block_on(async {
@@ -95,7 +98,9 @@ fn dispatch(arguments: Arguments) -> Result<u8, Failure> {
             Command::Init(command) => command.execute(&common).await,
             Command::Purge(command) => command.execute(&common).await,
             Command::Bench(command) => command.execute(&common).await,
-            Command::Completions(_) | Command::Man(_) | Command::Token(_) => Ok(0),
+            Command::Completions(_) | Command::Man(_) | Command::Stores(_) | Command::Token(_) => {
+                Ok(0)
+            }
         }
     })
 }

@@ -1,5 +1,7 @@
 //! `leasehold show`.
 
+use std::time::Duration;
+
 use clap::Args;
 use leasehold::core::Name;
 use leasehold::wire::{HolderView, LockView, ModeKind};
@@ -114,16 +116,66 @@ fn holder(holder: &HolderView) -> String {
         (ModeKind::Shared, Some(limit)) => format!(", shared by at most {limit}"),
     };
     let since = output::time_to_second(holder.acquire_time);
+    let (owner, fence, expiry) = (&holder.owner, holder.fence, expiry(holder));
+    format!("  holder   {owner} (fence {fence}{mode}) since {since}, {expiry}")
+}
+
+/// Formats when a holder last renewed its lease, and when it expires: a live holder renews it before.
+fn expiry(holder: &HolderView) -> String {
     let left = left(holder);
-    let broken = match &holder.broken {
-        Some(reason) => format!("; broken: {reason}"),
-        None => String::new(),
-    };
-    let (owner, fence) = (&holder.owner, holder.fence);
-    format!("  holder   {owner} (fence {fence}{mode}) since {since}, for another {left}{broken}")
+    if let Some(reason) = &holder.broken {
+        return format!("expires in {left}; broken: {reason}");
+    }
+    let expires = format!("expires in {left} unless renewed");
+    if holder.renew_time == holder.acquire_time {
+        return expires;
+    }
+    // By the store's clock, because the clock of this machine may be wrong.
+    let renewed = Duration::from_millis(holder.ttl.saturating_sub(holder.left));
+    format!("renewed {} ago, {expires}", output::span(renewed))
 }
 
 /// Formats the time until the lease of a holder expires unless it is renewed.
 pub(crate) fn left(holder: &HolderView) -> String {
-    output::span(std::time::Duration::from_millis(holder.left))
+    output::span(Duration::from_millis(holder.left))
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::core::{Fence, Time};
+
+    use super::*;
+
+    #[test]
+    fn holder_is_shown_with_its_last_renewal_and_its_expiry() {
+        let held = HolderView {
+            fence: Fence::new(7).unwrap(),
+            owner: "web-1".into(),
+            principal: None,
+            mode: ModeKind::Exclusive,
+            limit: None,
+            ttl: 30_000,
+            acquire_time: Time::from_micros(0),
+            renew_time: Time::from_micros(60_000_000),
+            expire_time: Time::from_micros(90_000_000),
+            left: 26_800,
+            broken: None,
+        };
+        let text = "  holder   web-1 (fence 7) since 1970-01-01T00:00:00Z, ";
+        let renewed = "renewed 3.2s ago, expires in 26.8s unless renewed";
+        assert_eq!(holder(&held), format!("{text}{renewed}"));
+
+        let new = HolderView {
+            renew_time: held.acquire_time,
+            ..held.clone()
+        };
+        assert_eq!(expiry(&new), "expires in 26.8s unless renewed");
+
+        // A broken holder cannot renew its lease.
+        let broken = HolderView {
+            broken: Some("stuck".into()),
+            ..held
+        };
+        assert_eq!(expiry(&broken), "expires in 26.8s; broken: stuck");
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::store::{BACKENDS, has_secret, redacted};
+use leasehold::store::{has_secret, redacted};
 use leasehold::{Client, Remote};
 
 use crate::arguments::Common;
@@ -14,45 +14,6 @@ use crate::{default_store, output};
 
 /// How long closing may take. A lease that is not released by then expires.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Returns the long help text of `--store`.
-pub(crate) fn help() -> String {
-    let mut lines = vec![
-        "Database or service that keeps the leases. The default is the SQLite file /var/lib/leasehold/leases.db if it \
-         exists (`leasehold init --system` creates it), and otherwise one in your data folder \
-         ($XDG_DATA_HOME/leasehold/leases.db). No server is needed. Without the file of the system, each user has a \
-         separate default store: a cron job of root and your shell do not exclude each other."
-            .to_owned(),
-        String::new(),
-        "Every user of this machine can see arguments (`ps`). Give a URL with a password as LEASEHOLD_STORE, or as \
-         @FILE: a file that contains only the URL and that only you can read (`chmod 600`)."
-            .to_owned(),
-        String::new(),
-    ];
-    let built = BACKENDS.iter().filter(|backend| backend.is_built());
-    let stores = built.map(|backend| {
-        let aliases = backend
-            .aliases
-            .iter()
-            .map(|alias| format!(" (or {alias}://)"));
-        let about = aliases.fold(backend.about.to_owned(), |about, alias| about + &alias);
-        (backend.url, about)
-    });
-    let services = [
-        ("http://HOST:PORT", "a running `leasehold serve`"),
-        (
-            "https://HOST:PORT?ca=FILE",
-            "the same over TLS; `ca`: authority to trust, `cert` and `key`: client certificate",
-        ),
-    ];
-    let services = services.map(|(url, about)| (url, about.to_owned()));
-    let stores: Vec<_> = stores.chain(services).collect();
-    let width = stores.iter().map(|(url, _)| url.len()).max().unwrap_or(0);
-    for (url, about) in stores {
-        lines.push(format!("  {url:<width$}  {about}"));
-    }
-    lines.join("\n")
-}
 
 /// Returns the given or the default store. A relative path becomes absolute, so that it stays valid in a command that
 /// changes its working folder.

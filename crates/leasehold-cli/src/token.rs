@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::arguments::{self, Common};
 use crate::exit::{Failure, USAGE};
-use crate::list::aligned;
 use crate::output;
+use crate::table::aligned;
 
 /// Create, list and revoke the tokens of a service.
 ///

@@ -17,7 +17,12 @@ fn lease_is_acquired_renewed_updated_and_released() {
     assert_eq!(acquired["nonce"].as_str().unwrap().len(), 32);
     let fence = acquired["fence"].to_string();
 
+    let unrenewed = home.run(["show", "job"]).ok().stdout;
+    assert!(unrenewed.contains("Z, expires in 4m 5"), "{unrenewed}");
     let renewed = home.run(["renew", "job", &fence, "--json"]).json();
+    let text = home.run(["show", "job"]).ok().stdout;
+    let words = ["Z, renewed ", " ago, expires in 4m 5", " unless renewed\n"];
+    assert!(words.iter().all(|words| text.contains(words)), "{text}");
     assert_eq!(renewed["fence"], acquired["fence"]);
     assert_eq!(renewed["acquireTime"], acquired["acquireTime"]);
     let updated = home
@@ -179,46 +184,6 @@ fn names_with_special_characters_round_trip_and_stay_distinct() {
 }
 
 #[test]
-fn list_fetches_all_pages_and_aligns_columns() {
-    let home = Home::new();
-    let script = r#"i=0; while [ $i -lt 105 ]; do printf 'n-%03d\n' $i; i=$((i+1)); done"#;
-    let names = home
-        .program("sh")
-        .args(["-c", script])
-        .output()
-        .unwrap()
-        .stdout;
-    let names = String::from_utf8(names).unwrap();
-    let mut service = crate::service::Service::start(&home);
-    for name in names.lines() {
-        service.post(&format!("/locks/{name}?nonce=n&ttl=1h"));
-    }
-    drop(service);
-    let all = home.run(["list", "--json"]).json();
-    let listed: Vec<_> = all["locks"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|lock| lock["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(listed, names.lines().collect::<Vec<_>>());
-    let limited = home
-        .run(["list", "--json", "--prefix", "n-01", "--limit", "3"])
-        .json();
-    assert_eq!(limited["locks"].as_array().unwrap().len(), 3);
-
-    let text = home.run(["list", "--prefix", "n-00"]).ok().stdout;
-    let column = text.lines().next().unwrap().find("HELD BY").unwrap();
-    assert_eq!(text.lines().count(), 11);
-    assert!(
-        text.lines()
-            .all(|line| line.as_bytes()[column - 1] == b' ' && line.as_bytes()[column] != b' ')
-    );
-    let none = home.run(["list", "--free"]).ok();
-    assert_eq!((&*none.stdout, none.stderr.contains("nothing")), ("", true));
-}
-
-#[test]
 fn every_command_has_help_a_manual_page_and_completions() {
     let home = Home::new();
     let commands = [
@@ -242,8 +207,7 @@ fn every_command_has_help_a_manual_page_and_completions() {
     ];
     let help = home.run(["--help"]).ok().stdout;
     for words in [
-        "sqlite:PATH",
-        "http://HOST:PORT",
+        "leasehold help stores",
         "LEASEHOLD_STORE",
         "Examples:",
         "75 ",
@@ -295,4 +259,36 @@ fn every_command_has_help_a_manual_page_and_completions() {
             .stdout
             .starts_with("leasehold ")
     );
+}
+
+#[test]
+fn stores_are_listed_by_their_own_help_topic_only() {
+    let home = Home::new();
+    let topic = home.run(["help", "stores"]).ok().stdout;
+    for words in [
+        "sqlite:PATH\n",
+        "postgres://USER@HOST/DATABASE (or postgresql://)\n",
+        "  sslmode=MODE          disable, prefer (the default)",
+        "https://HOST:PORT\n",
+        "  ca=FILE ",
+        "@FILE: a file",
+    ] {
+        assert!(topic.contains(words), "{words}: {topic}");
+    }
+    for same in [&["stores"][..], &["stores", "--help"], &["stores", "-h"]] {
+        assert_eq!(home.run(same).ok().stdout.trim(), topic.trim(), "{same:?}");
+    }
+    assert_eq!(
+        home.run(["stores", "--json"]).json(),
+        topic.trim_end().to_owned() + "\n"
+    );
+    let page = home.run(["man", "stores"]).ok().stdout;
+    assert!(page.contains("sslrootcert=FILE"), "{page}");
+    for command in [&["--help"][..], &["list", "--help"], &["list", "-h"]] {
+        let help = home.run(command).ok().stdout;
+        assert!(!help.contains("postgres://"), "{help}");
+        assert!(help.contains("leasehold help stores"), "{help}");
+    }
+    let script = home.run(["completions", "fish"]).ok().stdout;
+    assert!(script.contains("\"stores\""), "{script}");
 }

@@ -77,6 +77,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "leasehold break job --fence 1 --now",
             "leasehold list --held --free",
             "leasehold list --limit many",
+            "leasehold list --sort age",
+            "leasehold list --sort since --cursor a",
             "leasehold gate alert",
             "leasehold gate alert --every 0s",
             "leasehold gate alert --every 4000d",

@@ -13,6 +13,7 @@ mod gate;
 mod guides;
 mod input;
 mod items;
+mod list;
 mod notify;
 mod other_user;
 mod pages;

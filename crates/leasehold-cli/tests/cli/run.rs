@@ -11,10 +11,13 @@ const UNTIL_CLOSED: &str = "echo ready; cat >/dev/null";
 #[test]
 fn second_run_is_refused_or_waits_while_the_first_holds_the_lease() {
     let home = Home::new();
-    let mut holder = home.hold(&["job"], UNTIL_CLOSED);
+    let mut holder = home.hold(&["job", "--owner", "me"], UNTIL_CLOSED);
 
+    let shown = home.show("job");
+    let since = shown["holders"][0]["acquireTime"].as_str().unwrap();
+    let since = since.split(['.', 'Z']).next().unwrap();
     home.run(["run", "job", "-n", "--", "touch", "ran"])
-        .failed(75, "job is held by");
+        .failed(75, &format!("job is held by me since {since}Z\n"));
     home.run(["run", "job", "-w", "50ms", "--", "touch", "ran"])
         .failed(75, "job is held by");
     home.run(["run", "job", "-n", "-E", "0", "--", "touch", "ran"])

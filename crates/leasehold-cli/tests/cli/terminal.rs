@@ -65,3 +65,25 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     shell.ends_with(0);
     assert!(!home.is_held("job"));
 }
+
+#[test]
+fn names_and_owners_are_cut_to_the_width_of_the_terminal_only() {
+    let home = Home::new();
+    let name = "backups/of/a/database/with/a/long/name";
+    home.run(["acquire", name, "--owner", "host-1", "--ttl", "1h"])
+        .ok();
+    let mut list = on_a_terminal(
+        &home,
+        &format!("sh -c 'stty rows 24 cols 80; {LEASEHOLD} list'"),
+    );
+    let row = list.expect("backups/").trim_end().to_owned();
+    list.ends_with(0);
+    assert!(row.contains("…  host-1") && row.contains("in 59m"), "{row}");
+    assert!(row.chars().count() <= 80, "{row}");
+    // A program that reads a pipe gets all of it, also if standard error is a terminal.
+    let cat = format!("sh -c 'stty rows 24 cols 80; {LEASEHOLD} list | cat'");
+    let mut piped = on_a_terminal(&home, &cat);
+    let row = piped.expect("backups/");
+    piped.ends_with(0);
+    assert!(row.contains(name) && !row.contains('…'), "{row}");
+}
