@@ -159,6 +159,81 @@ test("search and filters are kept in the address", async () => {
   await page.locator("#empty").waitFor();
 });
 
+const sortBy = (title) => page.getByRole("columnheader", { name: title }).getByRole("button").click();
+const sorts = () => page.locator("#leases thead th").evaluateAll((all) =>
+  all.filter((one) => one.ariaSort).map((one) => `${one.textContent} ${one.ariaSort}`).join());
+
+test("the table is sorted by any column, and the address keeps the order", async () => {
+  await service.acquire("a", { owner: "web-2", ttl: "2h" });
+  await service.acquire("b", { owner: "web-3", ttl: "1h" });
+  await service.release("c", await service.acquire("c", { owner: "web-9" }));
+  await service.acquire("d", { owner: "web-1", ttl: "3h" });
+  await visit();
+  await until("by name", names, (seen) => seen.join() === "a,b,c,d");
+  assert.equal(await sorts(), "Name ascending");
+  await until("counted", () => page.textContent("#announce"), (seen) => seen === "4 leases");
+  await sortBy("Owner");
+  // A free lease has no owner, so it is last in both directions.
+  await until("by owner", names, (seen) => seen.join() === "d,a,b,c");
+  assert.equal(await sorts(), "Owner ascending");
+  await until("announced", () => page.textContent("#announce"), (seen) => seen === "Sorted by Owner, ascending");
+  await sortBy("Owner");
+  await until("descending", names, (seen) => seen.join() === "b,a,d,c");
+  await page.reload();
+  await until("after a reload", names, (seen) => seen.join() === "b,a,d,c");
+  assert.equal(await sorts(), "Owner descending");
+  // New rows and changed ones move to their places.
+  await service.acquire("e", { owner: "web-25", ttl: "4h" });
+  await service.acquire("c", { owner: "web-4", ttl: "30m" });
+  await until("changes", names, (seen) => seen.join() === "c,b,e,a,d");
+  await page.fill("#prefix", "d");
+  await until("filtered", names, (seen) => seen.join() === "d");
+  await page.fill("#prefix", "");
+  await until("filter and order", names, (seen) => seen.join() === "c,b,e,a,d");
+  await sortBy("Owner");
+  await until("back to names", names, (seen) => seen.join() === "a,b,c,d,e");
+  for (const [title, order] of [["Name", "e,d,c,b,a"], ["Time left", "c,b,a,d,e"], ["Fence", "e,d,c,b,a"], ["State", "a,b,c,d,e"]]) {
+    await sortBy(title);
+    await until(title, names, (seen) => seen.join() === order);
+  }
+  assert.equal(await sorts(), "State ascending");
+});
+
+test("the keyboard sorts, and its focus stays on a row that moves", async () => {
+  for (const [name, owner] of [["a", "web-2"], ["b", "web-3"], ["c", "web-4"]]) await service.acquire(name, { owner });
+  await visit("#/?sort=-owner");
+  await until("loaded", names, (seen) => seen.join() === "c,b,a");
+  await page.getByRole("button", { name: "Owner" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Space");
+  await until("ascending", names, (seen) => seen.join() === "a,b,c");
+  assert.equal(await sorts(), "Owner ascending");
+  await page.keyboard.press("/");
+  await page.keyboard.press("ArrowDown");
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  assert.equal(await focused(), "a");
+  const { json } = await service.ask("GET", "/locks/a");
+  await service.release("a", json.holders[0].fence);
+  await service.acquire("a", { owner: "web-9" });
+  await until("moved", names, (seen) => seen.join() === "b,c,a");
+  assert.equal(await focused(), "a");
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await focused(), "c");
+});
+
+test("sorting includes leases that were not loaded yet", async () => {
+  await service.acquireMany(2500, (number) => `job-${String(number).padStart(4, "0")}`);
+  await service.acquire("zz", { owner: "another" });
+  await visit();
+  await until("the first page", names, (seen) => seen[0] === "job-0000");
+  await sortBy("Owner");
+  await until("all", () => page.textContent("#count"), (seen) => seen === "2,501 leases");
+  await until("the last name", names, (seen) => seen[0] === "zz" && seen[1] === "job-0000");
+  await page.locator("#scroll").evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await until("the end", names, (seen) => seen.at(-1) === "job-2499");
+  assert.ok((await rows().count()) < 120);
+});
+
 test("overdue leases can be listed", async () => {
   await service.acquire("calm");
   await service.acquire("late", { ttl: "3s" });
@@ -346,6 +421,11 @@ test("of a hundred thousand leases, only the visible ones are in the document", 
   await until("the top again", names, (seen) => seen[0] === "job-000000");
   await page.fill("#prefix", "job-09999");
   await until("the end", names, (seen) => seen.length === 10 && seen[9] === "job-099999");
+  await page.fill("#prefix", "");
+  await sortBy("Name");
+  await until("the last first", names, (seen) => seen[0] === "job-099999");
+  await until("all of them", () => page.textContent("#count"), (seen) => seen === "100,000 leases");
+  await inDocument();
   await until("all are held", () => page.textContent("#total-held"), (seen) => seen === "100,000");
   await screenshot(page, "many-found");
 });

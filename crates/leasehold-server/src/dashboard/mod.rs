@@ -40,7 +40,7 @@ macro_rules! assets {
     };
 }
 
-const COUNT: usize = 13;
+const COUNT: usize = 14;
 
 static ASSETS: [Asset; COUNT] = assets! {
     "/", HTML, "index.html";
@@ -50,6 +50,7 @@ static ASSETS: [Asset; COUNT] = assets! {
     "/dashboard/api.js", JAVASCRIPT, "api.js";
     "/dashboard/events.js", JAVASCRIPT, "events.js";
     "/dashboard/rows.js", JAVASCRIPT, "rows.js";
+    "/dashboard/sort.js", JAVASCRIPT, "sort.js";
     "/dashboard/table.js", JAVASCRIPT, "table.js";
     "/dashboard/lease.js", JAVASCRIPT, "lease.js";
     "/dashboard/timeline.js", JAVASCRIPT, "timeline.js";

@@ -5,6 +5,7 @@ import { prepare as prepareBreak } from "./break.js";
 import { LeaseView } from "./lease.js";
 import { EventSubscription } from "./events.js";
 import { Rows } from "./rows.js";
+import { formatSort, nextSort, parseSort } from "./sort.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
 import { announce, escapeHidden, find, formatTime, setText } from "./dom.js";
@@ -37,7 +38,16 @@ const hideError = () => {
   find("error").hidden = true;
 };
 
-const table = new Table(showError);
+// Returns the filter in the form, which may be newer than that of the rows.
+const filterInForm = () => ({ kind: find("kind").value, prefix: find("prefix").value, show: find("show").value, state: find("state").value });
+
+// Sorts by a column, and keeps that in the address.
+const sortBy = (column) => {
+  const filter = filterInForm();
+  location.replace(addressOf(filter, nextSort(sortInAddress(filter), column, filter.state === "")));
+};
+
+const table = new Table({ showError, onSort: sortBy });
 const view = new LeaseView({ may, showError });
 const totals = new TotalsView();
 
@@ -76,17 +86,27 @@ const filterOf = (parameters) => ({
   state: parameters.get("state") || "",
 });
 
-const addressOf = ({ kind, prefix, show, state }) => {
+const parametersInAddress = () => new URLSearchParams(location.hash.split("?")[1] || "");
+
+const sortInAddress = ({ state }) => parseSort(parametersInAddress().get("sort") || "", state === "");
+
+const addressOf = ({ kind, prefix, show, state }, sort = null) => {
   const parameters = new URLSearchParams();
   if (kind !== "lock") parameters.set("kind", kind);
   if (prefix) parameters.set("prefix", prefix);
   if (show !== "all") parameters.set("show", show);
   if (state) parameters.set("state", state);
+  if (sort) parameters.set("sort", formatSort(sort));
   const text = parameters.toString();
   return text ? `#/?${text}` : "#/";
 };
 
-const showList = (filter) => {
+const announceSort = (sort) => {
+  if (!sort) announce("Not sorted by a column");
+  else announce(`Sorted by ${table.titleOf(sort.column)}, ${sort.isDescending ? "descending" : "ascending"}`);
+};
+
+const showList = (filter, sort) => {
   const wasOpened = opened;
   opened = null;
   view.hide();
@@ -98,19 +118,25 @@ const showList = (filter) => {
   find("list").hidden = false;
   totals.start();
   const isLoaded = rows && addressOf(rows.filter) === addressOf(filter);
+  const wasSorted = isLoaded && formatSort(rows.sort) === formatSort(sort);
   if (!isLoaded) {
     rows = new Rows(filter, () => {
       hideError();
       table.scheduleDraw();
     });
+    rows.setSort(sort);
     table.show(rows);
-  } else {
+  } else if (wasSorted) {
     table.rows = rows;
     rows.markAllMissed();
     table.scheduleDraw();
     if (wasOpened) table.focusRow(table.current);
+  } else {
+    rows.setSort(sort);
+    table.show(rows);
+    announceSort(sort);
   }
-  listAddress = addressOf(filter);
+  listAddress = addressOf(filter, sort);
   const isSubscribed = events.prefix === filter.prefix && events.source;
   events.follow(filter.prefix);
   // Otherwise it is loaded as soon as the stream is open.
@@ -144,7 +170,10 @@ const showLocation = () => {
   const lease = /^#\/(lock|gate)\/(.+)$/.exec(hash);
   const name = lease && decode(lease[2]);
   if (name) showLease(lease[1], name);
-  else showList(filterOf(new URLSearchParams(hash.split("?")[1] || "")));
+  else {
+    const filter = filterOf(parametersInAddress());
+    showList(filter, sortInAddress(filter));
+  }
 };
 
 // Offers the states of the loaded leases as suggestions.
@@ -158,8 +187,8 @@ const suggestStates = () => {
 };
 
 const search = () => {
-  const filter = { kind: find("kind").value, prefix: find("prefix").value, show: find("show").value, state: find("state").value };
-  const target = addressOf(filter);
+  const filter = filterInForm();
+  const target = addressOf(filter, sortInAddress(filter));
   if (target !== listAddress) location.replace(target);
 };
 
