@@ -199,6 +199,30 @@ test("the table is sorted by any column, and the address keeps the order", async
   assert.equal(await sorts(), "State ascending");
 });
 
+test("held for grows, and starts again with the next holder", async () => {
+  await service.acquire("old", { owner: "web-1" });
+  const fence = await service.acquire("passed on", { owner: "web-2" });
+  await visit();
+  const seconds = async (name) => {
+    const [text] = await cell(name, "held").allTextContents();
+    return /^\d+ s$/.test(text) ? Number(text.split(" ")[0]) : NaN;
+  };
+  await until("counted", () => seconds("passed on"), (seen) => seen >= 3);
+  assert.match(await cell("old", "held").getAttribute("title"), /^web-1 since \d\d:\d\d:\d\d/);
+  await service.release("passed on", fence);
+  await shows("passed on", "held", "");
+  await service.acquire("passed on", { owner: "web-3" });
+  await until("again", () => seconds("passed on"), (seen) => seen < 3);
+  // It comes from the record, not from when the page was opened.
+  await page.reload();
+  await until("after a reload", () => seconds("old"), (seen) => seen >= 3);
+  await sortBy("Held for");
+  await until("sorted", names, (seen) => seen.join() === "old,passed on");
+  assert.equal(await sorts(), "Held for descending");
+  await sortBy("Held for");
+  await until("ascending", names, (seen) => seen.join() === "passed on,old");
+});
+
 test("the keyboard sorts, and its focus stays on a row that moves", async () => {
   for (const [name, owner] of [["a", "web-2"], ["b", "web-3"], ["c", "web-4"]]) await service.acquire(name, { owner });
   await visit("#/?sort=-owner");
@@ -324,7 +348,7 @@ test("every action works with the keyboard", async () => {
   await until("back", () => page.evaluate(() => document.activeElement.tagName + document.activeElement.textContent), (seen) => seen === "Ab");
   // As others hear it.
   const table = page.getByRole("table", { name: "Leases" });
-  assert.equal(await table.getByRole("columnheader").count(), 8);
+  assert.equal(await table.getByRole("columnheader").count(), 9);
   assert.equal(await table.getByRole("rowheader").count(), 3);
   assert.equal(await table.getAttribute("aria-rowcount"), "4");
 });

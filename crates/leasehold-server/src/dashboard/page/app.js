@@ -76,8 +76,8 @@ const events = new EventSubscription({
   },
 });
 
-// Announces the count after it was drawn.
-const announceCount = () => setTimeout(() => announce(find("count").textContent), 100);
+// Announces the count after it was drawn, in the same frame.
+const announceCount = () => requestAnimationFrame(() => announce(find("count").textContent));
 
 const filterOf = (parameters) => ({
   kind: parameters.get("kind") === "gate" ? "gate" : "lock",

@@ -58,6 +58,9 @@ export const formatDuration = (millis) => {
 // Formats a remaining time, with whole seconds.
 export const formatTimeLeft = (millis) => (millis < 60000 ? `${Math.max(0, Math.ceil(millis / 1000))} s` : formatDuration(millis));
 
+// Formats a duration that grows, with whole seconds.
+export const formatTimeHeld = (millis) => (millis < 60000 ? `${Math.floor(millis / 1000)} s` : formatDuration(millis));
+
 // Formats a time in the local time zone, with the date if it is not today.
 export const formatTime = (time) => {
   const date = new Date(time);

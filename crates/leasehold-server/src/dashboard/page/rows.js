@@ -39,8 +39,8 @@ export const isAfter = (text, other) => {
   return text.length > other.length;
 };
 
-// `source` is a holder in an answer, or an event.
-const holderOf = (source, left) => ({
+// `source` is a holder in an answer, or an event; `left` and `held` are durations by the clock of the store.
+const holderOf = (source, left, held) => ({
   fence: source.fence,
   owner: source.owner,
   mode: source.mode,
@@ -49,7 +49,10 @@ const holderOf = (source, left) => ({
   acquireTime: source.acquireTime,
   broken: source.broken,
   expires: now() + left,
+  acquired: now() - held,
 });
+
+const duration = (from, until) => Math.max(0, Date.parse(until) - Date.parse(from));
 
 const rowOf = (lease) => ({
   name: lease.name,
@@ -59,7 +62,7 @@ const rowOf = (lease) => ({
   body: lease.body.slice(0, BODY_LENGTH),
   waiters: lease.waiters || 0,
   reserved: lease.reserved,
-  holders: lease.holders.map((holder) => holderOf(holder, holder.left)),
+  holders: lease.holders.map((holder) => holderOf(holder, holder.left, duration(holder.acquireTime, holder.expireTime) - holder.left)),
   last: lease.last,
   updated: 0,
 });
@@ -73,6 +76,12 @@ export const timeLeft = (row) => {
   if (!first) return null;
   const left = Math.max(0, first.expires - now());
   return { left, expires: first.expires, ttl: first.ttl, part: Math.min(1, left / first.ttl) };
+};
+
+// Returns for how long the first of the present holders has held the lease, in milliseconds.
+export const timeHeld = (row) => {
+  if (row.holders.length === 0) return null;
+  return Math.max(0, now() - Math.min(...row.holders.map((holder) => holder.acquired)));
 };
 
 export const isExpiring = (row) => {
@@ -232,9 +241,8 @@ export class Rows {
     switch (event.event) {
       case "granted":
       case "renewed": {
-        const left = Date.parse(event.expireTime) - Date.parse(event.time);
         row.holders = event.mode === "exclusive" ? [] : others;
-        row.holders.push(holderOf(event, Math.max(0, left)));
+        row.holders.push(holderOf(event, duration(event.time, event.expireTime), duration(event.acquireTime, event.time)));
         row.fence = Math.max(row.fence, event.fence);
         break;
       }

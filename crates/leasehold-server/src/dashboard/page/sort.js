@@ -1,6 +1,6 @@
 // Sorts the loaded rows by a column. The service sorts by name only, or by when rows entered a state.
 
-import { isAfter, timeLeft } from "./rows.js";
+import { isAfter, timeHeld, timeLeft } from "./rows.js";
 
 const status = (row) => {
   if (row.holders.length === 0) return "free";
@@ -17,13 +17,14 @@ const VALUES = {
     const time = timeLeft(row);
     return time && time.expires;
   },
+  held: (row) => timeHeld(row),
   waiters: (row) => row.waiters || null,
   fence: (row) => row.fence,
   body: (row) => row.body || null,
 };
 
 // Columns whose largest values are looked for, so that the first click on them sorts in descending order.
-const LARGEST_FIRST = ["waiters", "fence"];
+const LARGEST_FIRST = ["held", "waiters", "fence"];
 
 // Sorting takes at most this part of the time: the order of many rows is updated less often.
 const SORT_PART = 0.1;

@@ -1,7 +1,7 @@
 // The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
-import { isExpiring, timeLeft } from "./rows.js";
-import { find, formatCount, formatTimeLeft, make, plural, setText } from "./dom.js";
+import { isExpiring, timeHeld, timeLeft } from "./rows.js";
+import { find, formatCount, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
 
 // The height of a row, as in the style sheet.
 const ROW_HEIGHT = 30;
@@ -10,7 +10,7 @@ const OVERSCAN = 12;
 // The next page is loaded when fewer rows than this follow.
 const MIN_ROWS_BELOW = 200;
 
-const COLUMNS = ["name", "state", "owner", "mode", "left", "waiters", "fence", "body"];
+const COLUMNS = ["name", "state", "owner", "mode", "left", "held", "waiters", "fence", "body"];
 
 export const address = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
 
@@ -165,7 +165,7 @@ export class Table {
   }
 
   update(element, row, index) {
-    const [name, state, owner, mode, time, waiters, fence, body] = element.cells;
+    const [name, state, owner, mode, time, held, waiters, fence, body] = element.cells;
     element.setAttribute("aria-rowindex", index + 2);
     name.firstChild.tabIndex = index === this.current ? 0 : -1;
     const holder = row.holders[0];
@@ -183,6 +183,8 @@ export class Table {
     owner.title = row.holders.map((holder) => holder.owner).join(", ");
     setText(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
     this.updateTime(time, timeLeft(row));
+    setText(held, holder ? formatTimeHeld(timeHeld(row)) : "");
+    held.title = row.holders.map(({ owner, acquireTime }) => `${owner} since ${formatTime(acquireTime)}`).join(", ");
     setText(waiters, row.waiters > 0 ? formatCount(row.waiters) : "");
     setText(fence, String(row.fence));
     setText(body, row.body);
