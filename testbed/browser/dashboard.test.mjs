@@ -218,9 +218,36 @@ test("held for grows, and starts again with the next holder", async () => {
   await until("after a reload", () => seconds("old"), (seen) => seen >= 3);
   await sortBy("Held for");
   await until("sorted", names, (seen) => seen.join() === "old,passed on");
-  assert.equal(await sorts(), "Held for descending");
+  await until("descending", sorts, (seen) => seen === "Held for descending");
   await sortBy("Held for");
   await until("ascending", names, (seen) => seen.join() === "passed on,old");
+});
+
+test("free leases show how and when the last holder's lease ended", async () => {
+  const breakNow = (fence) => JSON.stringify({ force: true, fence, reason: "stuck", now: true });
+  await service.release("released", await service.acquire("released", { owner: "web-1" }));
+  const second = await service.acquire("completed", { owner: "web-2" });
+  await service.ask("POST", `/locks/${second}?name=completed&release=true`, { body: "all done" });
+  const third = await service.acquire("broken", { owner: "web-3" });
+  await service.ask("POST", "/locks/broken/break", { body: breakNow(third) });
+  await service.acquire("expired", { owner: "web-4", ttl: "500ms" });
+  await service.ask("PUT", "/items/untouched?state=NEW");
+  await service.acquire("held", { owner: "web-5" });
+  await visit();
+  const ending = (name) => async () => (await cell(name, "left").locator(".time").textContent()).replace(/\d\d:\d\d:\d\d$/, "TIME");
+  for (const how of ["released", "completed", "broken", "expired"]) {
+    await until(how, ending(how), (seen) => seen === `${how} TIME`);
+  }
+  assert.equal(await ending("untouched")(), "");
+  assert.match(await cell("expired", "left").getAttribute("title"), /^web-4: expired \d\d/);
+  await sortBy("Time left");
+  await until("the last one first", names, (seen) => seen.join() === "held,expired,broken,completed,released,untouched");
+  await sortBy("Time left");
+  await until("the first one first", names, (seen) => seen.join() === "held,released,completed,broken,expired,untouched");
+  // By an event, without loading the record again.
+  const { json } = await service.ask("GET", "/locks/held");
+  await service.release("held", json.holders[0].fence);
+  await until("by an event", ending("held"), (seen) => seen === "released TIME");
 });
 
 test("the keyboard sorts, and its focus stays on a row that moves", async () => {

@@ -80,5 +80,6 @@ export const ENDINGS = {
   expired: "expired",
   broken: "broken",
   unknown: "ended, reason unknown",
+  ended: "ended",
   holding: "holding",
 };

@@ -23,6 +23,11 @@ const VALUES = {
   body: (row) => row.body || null,
 };
 
+// Sorts rows that have an empty cell in the column. Free leases are behind held ones, the last that ended first.
+const VALUES_BEHIND = {
+  left: (row) => (row.holders.length === 0 && row.last ? -Date.parse(row.last.at) : null),
+};
+
 // Columns whose largest values are looked for, so that the first click on them sorts in descending order.
 const LARGEST_FIRST = ["held", "waiters", "fence"];
 
@@ -56,13 +61,20 @@ export const nextSort = (sort, column, isByName) => {
 // Returns the rows in another order. Rows with the same value stay in the order of the service, empty cells are last.
 const sortRows = (rows, { column, isDescending }) => {
   const sign = isDescending ? -1 : 1;
-  const keyed = rows.map((row) => ({ row, value: VALUES[column](row) }));
-  keyed.sort(({ value }, { value: other }) => {
-    if (value === other) return 0;
-    if (value === null) return 1;
-    return other === null ? -1 : sign * compare(value, other);
-  });
-  return keyed.map(({ row }) => row);
+  const sortBy = (values, some) => {
+    const keyed = some.map((row) => ({ row, value: values(row) }));
+    keyed.sort(({ value }, { value: other }) => {
+      if (value === other) return 0;
+      if (value === null) return 1;
+      return other === null ? -1 : sign * compare(value, other);
+    });
+    return keyed.map(({ row }) => row);
+  };
+  const sorted = sortBy(VALUES[column], rows);
+  const behind = VALUES_BEHIND[column];
+  if (!behind) return sorted;
+  const empty = sorted.findIndex((row) => VALUES[column](row) === null);
+  return empty < 0 ? sorted : [...sorted.slice(0, empty), ...sortBy(behind, sorted.slice(empty))];
 };
 
 // Rows in one order, sorted again after changes.

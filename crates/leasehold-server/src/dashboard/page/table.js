@@ -1,7 +1,7 @@
 // The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
 import { isExpiring, timeHeld, timeLeft } from "./rows.js";
-import { find, formatCount, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
+import { ENDINGS, find, formatCount, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
 
 // The height of a row, as in the style sheet.
 const ROW_HEIGHT = 30;
@@ -182,7 +182,7 @@ export class Table {
     setText(owner, holder ? holder.owner + (others > 0 ? ` and ${plural(others, "other", "others")}` : "") : "");
     owner.title = row.holders.map((holder) => holder.owner).join(", ");
     setText(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
-    this.updateTime(time, timeLeft(row));
+    this.updateTime(time, timeLeft(row), holder ? null : row.last);
     setText(held, holder ? formatTimeHeld(timeHeld(row)) : "");
     held.title = row.holders.map(({ owner, acquireTime }) => `${owner} since ${formatTime(acquireTime)}`).join(", ");
     setText(waiters, row.waiters > 0 ? formatCount(row.waiters) : "");
@@ -191,10 +191,13 @@ export class Table {
     body.title = row.body;
   }
 
-  updateTime(cell, time) {
+  // Shows the time left, or how the last holder's lease ended.
+  updateTime(cell, time, last) {
     const [bar, text] = cell.children;
     bar.hidden = !time;
-    setText(text, time ? formatTimeLeft(time.left) : "");
+    const ended = last ? `${ENDINGS[last.how] || ENDINGS.ended} ${formatTime(last.at)}` : "";
+    setText(text, time ? formatTimeLeft(time.left) : ended);
+    cell.title = last ? `${last.owner}: ${ended}` : "";
     if (!time) return;
     // The length in one second: the style sheet animates the bar until then.
     const part = Math.max(0, (time.left - 1000) / time.ttl);
