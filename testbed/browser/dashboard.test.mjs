@@ -208,7 +208,7 @@ test("held for grows, and starts again with the next holder", async () => {
     return /^\d+ s$/.test(text) ? Number(text.split(" ")[0]) : NaN;
   };
   await until("counted", () => seconds("passed on"), (seen) => seen >= 3);
-  assert.match(await cell("old", "held").getAttribute("title"), /^web-1 since \d\d:\d\d:\d\d/);
+  assert.match(await cell("old", "held").getAttribute("title"), /^web-1 since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/);
   await service.release("passed on", fence);
   await shows("passed on", "held", "");
   await service.acquire("passed on", { owner: "web-3" });
@@ -248,6 +248,31 @@ test("free leases show how and when the last holder's lease ended", async () => 
   const { json } = await service.ask("GET", "/locks/held");
   await service.release("held", json.holders[0].fence);
   await until("by an event", ending("held"), (seen) => seen === "released TIME");
+});
+
+test("times show their zone in a tooltip, and with their date if they are not from today", async () => {
+  await service.acquire("job", { owner: "web-1", ttl: "4h" });
+  await service.release("done", await service.acquire("done", { owner: "web-2" }));
+  await open({ timezoneId: "Asia/Kolkata" });
+  const zone = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+05:30 \(Asia\/(Kolkata|Calcutta)\)/;
+  await visit();
+  await shows("job", "owner", "web-1");
+  assert.match(await cell("done", "left").getAttribute("title"), zone);
+  assert.match(await cell("job", "held").getAttribute("title"), zone);
+  await page.click("text=job");
+  const since = page.locator(".holders td").nth(3);
+  await until("since", () => since.textContent(), (seen) => /^\d\d:\d\d:\d\d$/.test(seen));
+  assert.match(await since.getAttribute("title"), zone);
+  await until("list", () => page.locator(".periods li").first().getAttribute("title"), (seen) => zone.test(seen));
+  // The next day.
+  await page.clock.setFixedTime(Date.now() + 86400000);
+  await page.evaluate(() => document.querySelector("nav a").click());
+  const dated = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+05:30$/;
+  const ended = () => cell("done", "left").locator(".time").textContent();
+  await until("dated", ended, (seen) => seen.startsWith("released ") && dated.test(seen.slice(9)));
+  await page.click("text=job");
+  await until("since, dated", () => page.locator(".holders td").nth(3).textContent(), (seen) => dated.test(seen));
+  await screenshot(page, "dated");
 });
 
 test("the keyboard sorts, and its focus stays on a row that moves", async () => {

@@ -8,7 +8,7 @@ import { Rows } from "./rows.js";
 import { formatSort, nextSort, parseSort } from "./sort.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
-import { announce, escapeHidden, find, formatTime, setText } from "./dom.js";
+import { announce, escapeHidden, find, formatFullTime, formatTime, setText } from "./dom.js";
 
 // How long to wait after the last key before searching.
 const SEARCH_DELAY = 200;
@@ -67,6 +67,7 @@ const events = new EventSubscription({
   onState: (state) => {
     const line = find("connection");
     line.dataset.state = state;
+    line.title = state === "live" ? "" : formatFullTime(Date.now());
     line.textContent = state === "live" ? CONNECTION_TEXTS.live : `${CONNECTION_TEXTS[state]} since ${formatTime(Date.now())}`;
     if (connection === "live" && state !== "live") announce("Connection lost. This page may be out of date.");
     if (connection && connection !== "live" && state === "live") announce("Connected again.");

@@ -1,7 +1,7 @@
 // The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
 import { isExpiring, timeHeld, timeLeft } from "./rows.js";
-import { ENDINGS, find, formatCount, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
+import { ENDINGS, escapeHidden, find, formatCount, formatFullTime, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
 
 // The height of a row, as in the style sheet.
 const ROW_HEIGHT = 30;
@@ -184,7 +184,7 @@ export class Table {
     setText(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
     this.updateTime(time, timeLeft(row), holder ? null : row.last);
     setText(held, holder ? formatTimeHeld(timeHeld(row)) : "");
-    held.title = row.holders.map(({ owner, acquireTime }) => `${owner} since ${formatTime(acquireTime)}`).join(", ");
+    held.title = escapeHidden(row.holders.map(({ owner, acquireTime }) => `${owner} since ${formatFullTime(acquireTime)}`).join(", "));
     setText(waiters, row.waiters > 0 ? formatCount(row.waiters) : "");
     setText(fence, String(row.fence));
     setText(body, row.body);
@@ -195,9 +195,9 @@ export class Table {
   updateTime(cell, time, last) {
     const [bar, text] = cell.children;
     bar.hidden = !time;
-    const ended = last ? `${ENDINGS[last.how] || ENDINGS.ended} ${formatTime(last.at)}` : "";
-    setText(text, time ? formatTimeLeft(time.left) : ended);
-    cell.title = last ? `${last.owner}: ${ended}` : "";
+    const ended = last ? ENDINGS[last.how] || ENDINGS.ended : "";
+    setText(text, time ? formatTimeLeft(time.left) : last ? `${ended} ${formatTime(last.at)}` : "");
+    cell.title = last ? escapeHidden(`${last.owner}: ${ended} ${formatFullTime(last.at)}`) : "";
     if (!time) return;
     // The length in one second: the style sheet animates the bar until then.
     const part = Math.max(0, (time.left - 1000) / time.ttl);
