@@ -419,6 +419,39 @@ test("after another service has taken over, everything is loaded again", async (
   await until("heard", () => page.textContent("#announce"), (seen) => seen === "Connected again.");
 });
 
+test("the page says of when its state is while it is disconnected, and recovers by itself", async () => {
+  await busyMorning();
+  for (const colorScheme of ["light", "dark"]) {
+    const { port } = service;
+    await open({ colorScheme, viewport: { width: 390, height: 800 } });
+    await visit();
+    const connection = () => page.textContent("#connection");
+    await until("live", connection, (seen) => seen === "Live");
+    await until("loaded", names, (seen) => seen.length > 0);
+    const opacity = () => page.locator("#leases").evaluate((element) => getComputedStyle(element).opacity);
+    assert.equal(await opacity(), "1");
+    const before = Date.now();
+    await service.stop();
+    const lost = await until("lost", connection, (seen) => /^Disconnected, showing the state of \d\d:\d\d:\d\d$/.test(seen));
+    const shown = Date.parse(await page.getAttribute("#connection", "title").then((title) => title.replace(/ UTC.*/, "")));
+    assert.ok(shown >= before - 1000 && shown <= Date.now(), lost);
+    assert.ok(Number(await opacity()) < 1);
+    await until("announced", () => page.textContent("#announce"), (seen) => seen.startsWith("Disconnected, "));
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(over <= 0, `${over} pixels too wide`);
+    // The rows stay readable, and a failed load adds no second message.
+    assert.ok((await names()).length > 0);
+    assert.ok(await page.isHidden("#error"));
+    await screenshot(page, `disconnected-${colorScheme}`);
+    service = await Service.start({ port });
+    await service.acquire(`after-${colorScheme}`);
+    await until("live again", connection, (seen) => seen === "Live");
+    await until("its rows", names, (seen) => seen.join() === `after-${colorScheme}`);
+    assert.equal(await opacity(), "1");
+    assert.equal(await page.getAttribute("#connection", "title"), "");
+  }
+});
+
 test("totals of the last hour are shown", async () => {
   await service.acquire("a");
   await service.acquire("b");

@@ -13,14 +13,14 @@ import { announce, escapeHidden, find, formatFullTime, formatTime, setText } fro
 // How long to wait after the last key before searching.
 const SEARCH_DELAY = 200;
 
-const CONNECTION_TEXTS = { live: "Live", waiting: "Reconnecting", refused: "Not connected" };
-
 let scopes = [];
 // The address of the list from which a lease was opened.
 let listAddress = "#/";
 let opened = null;
 let rows = null;
+// The state of the event stream, and when it was lost; null before it was open.
 let connection = "";
+let lost = null;
 
 const may = (right, name) => scopesAllow(scopes, right, name);
 
@@ -29,6 +29,8 @@ const showError = (problem) => {
     showLogIn();
     return;
   }
+  // The header says so already.
+  if (!problem.status && lost !== null) return;
   const line = find("error");
   setText(line, problem.status ? problem.message : "The service does not answer. This page may be out of date.");
   line.hidden = false;
@@ -47,6 +49,18 @@ const sortBy = (column) => {
   location.replace(addressOf(filter, nextSort(sortInAddress(filter), column, filter.state === "")));
 };
 
+// Dims the page while the event stream is down, and says of when the shown state is. Lists may still be loaded.
+const showConnection = () => {
+  const line = find("connection");
+  const isLost = connection !== "live" && lost !== null;
+  line.dataset.state = connection;
+  document.body.dataset.connection = isLost ? "lost" : "";
+  const time = Math.max(lost, Date.now() - (opened ? view.age() : table.age()));
+  line.title = isLost ? formatFullTime(time) : "";
+  if (isLost) setText(line, `Disconnected, showing the state of ${formatTime(time)}`);
+  else setText(line, { live: "Live", waiting: "Connecting", refused: "Not connected" }[connection]);
+};
+
 const table = new Table({ showError, onSort: sortBy });
 const view = new LeaseView({ may, showError });
 const totals = new TotalsView();
@@ -61,17 +75,21 @@ const events = new EventSubscription({
     if (opened) view.load();
     if (!rows) return;
     rows.markAllMissed();
-    if (rows.pages.length === 0) rows.more().then(announceCount).catch(showError);
+    if (rows.pages.length === 0) rows.more().catch(showError);
     else table.tick();
   },
   onState: (state) => {
-    const line = find("connection");
-    line.dataset.state = state;
-    line.title = state === "live" ? "" : formatFullTime(Date.now());
-    line.textContent = state === "live" ? CONNECTION_TEXTS.live : `${CONNECTION_TEXTS[state]} since ${formatTime(Date.now())}`;
-    if (connection === "live" && state !== "live") announce("Connection lost. This page may be out of date.");
-    if (connection && connection !== "live" && state === "live") announce("Connected again.");
+    const before = connection;
     connection = state;
+    if (state === "live") {
+      lost = null;
+      hideError();
+    } else if (before === "live") {
+      lost = Date.now();
+    }
+    showConnection();
+    if (before === "live" && state !== "live") announce(find("connection").textContent);
+    if (before && before !== "live" && state === "live") announce("Connected again.");
     // An event source does not show why it was refused; the answer to another request does.
     if (state === "refused") (rows && rows.pages.length === 0 ? rows.more() : whoAmI()).catch(showError);
   },
@@ -121,10 +139,15 @@ const showList = (filter, sort) => {
   const isLoaded = rows && addressOf(rows.filter) === addressOf(filter);
   const wasSorted = isLoaded && formatSort(rows.sort) === formatSort(sort);
   if (!isLoaded) {
-    rows = new Rows(filter, () => {
+    let isAnnounced = false;
+    const loaded = new Rows(filter, () => {
       hideError();
       table.scheduleDraw();
+      if (isAnnounced || loaded.pages.length === 0) return;
+      isAnnounced = true;
+      announceCount();
     });
+    rows = loaded;
     rows.setSort(sort);
     table.show(rows);
   } else if (wasSorted) {
@@ -141,7 +164,7 @@ const showList = (filter, sort) => {
   const isSubscribed = events.prefix === filter.prefix && events.source;
   events.follow(filter.prefix);
   // Otherwise it is loaded as soon as the stream is open.
-  if (isSubscribed && !isLoaded) rows.more().then(announceCount).catch(showError);
+  if (isSubscribed && !isLoaded) rows.more().catch(showError);
 };
 
 const showLease = (kind, name) => {
@@ -232,7 +255,10 @@ const showLogIn = () => {
   find("list").hidden = true;
   find("user").textContent = "";
   find("log-out").hidden = true;
+  connection = "";
+  lost = null;
   find("connection").textContent = "";
+  document.body.dataset.connection = "";
   hideError();
   find("log-in").hidden = false;
   find("token").focus();
@@ -273,6 +299,7 @@ addEventListener("hashchange", () => {
 setInterval(() => {
   table.tick();
   view.tick();
+  if (connection) showConnection();
   if (rows && !opened) suggestStates();
 }, 1000);
 whoAmI().then(enter, showError);

@@ -117,6 +117,11 @@ export class LeaseView {
     }
   }
 
+  // Returns how old the shown state is, in milliseconds.
+  age() {
+    return this.history ? performance.now() - this.loaded : Infinity;
+  }
+
   // Returns the time until a holder's lease expires, estimated from the last answer.
   left(holder) {
     return Math.max(0, holder.left - (performance.now() - this.loaded));

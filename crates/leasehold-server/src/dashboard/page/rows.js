@@ -198,6 +198,11 @@ export class Rows {
     return [...new Set(rows.map((row) => this.pageOf(this.key(row))))].filter(Boolean);
   }
 
+  // Returns how long ago the oldest page of these rows was loaded, in milliseconds.
+  age(rows) {
+    return now() - Math.min(...this.pagesOf(rows).map((page) => (page.sent === MISSED ? -Infinity : page.sent)), now());
+  }
+
   // Returns the page of a key.
   pageOf(key) {
     return this.pages.findLast((page) => page.after === null || isAfter(key, page.after));

@@ -76,6 +76,13 @@ export class Table {
     this.rows.refresh(shown.slice(first, last)).catch(this.showError);
   }
 
+  // Returns how old the oldest of the visible rows is, in milliseconds.
+  age() {
+    if (!this.rows) return Infinity;
+    const shown = this.rows.shown();
+    return this.rows.age(shown.slice(...this.visibleRange(shown.length)));
+  }
+
   visibleRange(length) {
     const top = Math.floor(this.scroll.scrollTop / ROW_HEIGHT);
     const rows = Math.ceil(this.scroll.clientHeight / ROW_HEIGHT);
