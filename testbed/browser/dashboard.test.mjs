@@ -452,6 +452,20 @@ test("the page says of when its state is while it is disconnected, and recovers 
   }
 });
 
+test("the page of the API leads back to the dashboard", async () => {
+  await service.acquire("job");
+  await visit();
+  await page.getByRole("link", { name: "API" }).click();
+  await page.getByRole("heading", { name: "Leasehold" }).waitFor();
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await screenshot(page, `docs-${colorScheme}`);
+  }
+  await page.getByRole("link", { name: "Dashboard" }).click();
+  await until("the dashboard", names, (seen) => seen.join() === "job");
+  assert.equal(new URL(page.url()).pathname, "/");
+});
+
 test("totals of the last hour are shown", async () => {
   await service.acquire("a");
   await service.acquire("b");
