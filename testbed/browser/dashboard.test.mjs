@@ -1,6 +1,7 @@
 // The dashboard as an operator uses it: it shows changes by other clients, and its actions take effect.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -450,6 +451,12 @@ test("the page says of when its state is while it is disconnected, and recovers 
     assert.equal(await opacity(), "1");
     assert.equal(await page.getAttribute("#connection", "title"), "");
   }
+});
+
+test("the version of the service is shown", async () => {
+  const version = execFileSync(process.env.LEASEHOLD, ["--version"], { encoding: "utf8" }).trim().split(" ")[1];
+  await visit();
+  await until("version", () => page.textContent("#version"), (seen) => seen === `Version ${version}`);
 });
 
 test("the page of the API leads back to the dashboard", async () => {

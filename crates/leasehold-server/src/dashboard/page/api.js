@@ -56,6 +56,9 @@ export const breakLease = (kind, name, { fence, reason, now }) =>
 
 export const whoAmI = () => send("GET", "whoami");
 
+// Loads the version of the service, which its API description has.
+export const version = async () => (await send("GET", "openapi.json")).info.version;
+
 export const logIn = (token) => send("POST", "login", { token });
 
 export const logOut = () => send("POST", "logout");

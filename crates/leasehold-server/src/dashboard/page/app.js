@@ -1,6 +1,6 @@
 // Starts the page: signs in, shows the list or one lease, and subscribes to events.
 
-import { logIn, logOut, scopesAllow, whoAmI } from "./api.js";
+import { logIn, logOut, scopesAllow, version, whoAmI } from "./api.js";
 import { prepare as prepareBreak } from "./break.js";
 import { LeaseView } from "./lease.js";
 import { EventSubscription } from "./events.js";
@@ -49,6 +49,9 @@ const sortBy = (column) => {
   location.replace(addressOf(filter, nextSort(sortInAddress(filter), column, filter.state === "")));
 };
 
+// Shows the version of the service. The page works without it.
+const showVersion = () => version().then((text) => setText(find("version"), `Version ${text}`), () => {});
+
 // Dims the page while the event stream is down, and says of when the shown state is. Lists may still be loaded.
 const showConnection = () => {
   const line = find("connection");
@@ -84,6 +87,8 @@ const events = new EventSubscription({
     if (state === "live") {
       lost = null;
       hideError();
+      // After a reconnect it may be another one.
+      if (before !== "live") showVersion();
     } else if (before === "live") {
       lost = Date.now();
     }
