@@ -453,10 +453,10 @@ test("the page says of when its state is while it is disconnected, and recovers 
   }
 });
 
-test("the version of the service is shown", async () => {
+test("the version of the service and the kind of its store are shown", async () => {
   const version = execFileSync(process.env.LEASEHOLD, ["--version"], { encoding: "utf8" }).trim().split(" ")[1];
   await visit();
-  await until("version", () => page.textContent("#version"), (seen) => seen === `Version ${version}`);
+  await until("version", () => page.textContent("#version"), (seen) => seen === `Version ${version}, store: memory`);
 });
 
 test("the page of the API leads back to the dashboard", async () => {

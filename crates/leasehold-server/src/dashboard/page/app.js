@@ -1,6 +1,6 @@
 // Starts the page: signs in, shows the list or one lease, and subscribes to events.
 
-import { logIn, logOut, scopesAllow, version, whoAmI } from "./api.js";
+import { logIn, logOut, scopesAllow, store, version, whoAmI } from "./api.js";
 import { prepare as prepareBreak } from "./break.js";
 import { LeaseView } from "./lease.js";
 import { EventSubscription } from "./events.js";
@@ -49,8 +49,16 @@ const sortBy = (column) => {
   location.replace(addressOf(filter, nextSort(sortInAddress(filter), column, filter.state === "")));
 };
 
-// Shows the version of the service. The page works without it.
-const showVersion = () => version().then((text) => setText(find("version"), `Version ${text}`), () => {});
+// Shows the version of the service and, to users who may read the metrics, the kind of its store. The page works without.
+const showVersion = async () => {
+  try {
+    const [number, kind] = await Promise.all([version(), may("read", "") ? store() : ""]);
+    // Not after the user has signed out.
+    if (connection) setText(find("version"), `Version ${number}${kind ? `, store: ${kind}` : ""}`);
+  } catch {
+    setText(find("version"), "");
+  }
+};
 
 // Dims the page while the event stream is down, and says of when the shown state is. Lists may still be loaded.
 const showConnection = () => {
@@ -263,6 +271,7 @@ const showLogIn = () => {
   connection = "";
   lost = null;
   find("connection").textContent = "";
+  find("version").textContent = "";
   document.body.dataset.connection = "";
   hideError();
   find("log-in").hidden = false;
