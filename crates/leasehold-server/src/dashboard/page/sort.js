@@ -1,6 +1,6 @@
 // Sorts the loaded rows by a column. The service sorts by name only, or by when rows entered a state.
 
-import { isAfter, timeHeld, timeLeft } from "./rows.js";
+import { isAfter, timeHeld, timeLeft } from "./row.js";
 
 const status = (row) => {
   if (row.holders.length === 0) return "free";
@@ -17,7 +17,7 @@ const VALUES = {
     const time = timeLeft(row);
     return time && time.expires;
   },
-  held: (row) => timeHeld(row),
+  held: timeHeld,
   waiters: (row) => row.waiters || null,
   fence: (row) => row.fence,
   body: (row) => row.body || null,

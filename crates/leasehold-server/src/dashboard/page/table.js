@@ -1,6 +1,6 @@
 // The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
-import { isExpiring, timeHeld, timeLeft } from "./rows.js";
+import { isExpiring, timeHeld, timeLeft } from "./row.js";
 import { ENDINGS, escapeHidden, find, formatCount, formatFullTime, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
 
 // The height of a row, as in the style sheet.
