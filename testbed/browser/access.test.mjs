@@ -99,3 +99,19 @@ test("signing out ends the session, and the cookie is not the token", async () =
   await page.locator("#log-in").waitFor();
   await page.context().close();
 });
+
+test("the kind of the store is shown only to users who may read the metrics", async () => {
+  for (const [token, mayRead] of [[viewer, false], [breaker, true]]) {
+    const page = await signIn(token);
+    const refused = [];
+    page.on("response", (answer) => {
+      if (answer.url().endsWith("/metrics") && !answer.ok()) refused.push(answer.status());
+    });
+    const shown = mayRead ? /^Version [\d.]+, store: memory$/ : /^Version [\d.]+$/;
+    await until("version", () => page.textContent("#version"), (seen) => shown.test(seen));
+    assert.deepEqual(refused, []);
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await until("signed out", () => page.textContent("#version"), (seen) => seen === "");
+    await page.context().close();
+  }
+});

@@ -1,6 +1,7 @@
 // The dashboard as an operator uses it: it shows changes by other clients, and its actions take effect.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -159,6 +160,157 @@ test("search and filters are kept in the address", async () => {
   await page.locator("#empty").waitFor();
 });
 
+const sortBy = (title) => page.getByRole("columnheader", { name: title }).getByRole("button").click();
+const sorts = () => page.locator("#leases thead th").evaluateAll((all) =>
+  all.filter((one) => one.ariaSort).map((one) => `${one.textContent} ${one.ariaSort}`).join());
+
+test("the table is sorted by any column, and the address keeps the order", async () => {
+  await service.acquire("a", { owner: "web-2", ttl: "2h" });
+  await service.acquire("b", { owner: "web-3", ttl: "1h" });
+  await service.release("c", await service.acquire("c", { owner: "web-9" }));
+  await service.acquire("d", { owner: "web-1", ttl: "3h" });
+  await visit();
+  await until("by name", names, (seen) => seen.join() === "a,b,c,d");
+  assert.equal(await sorts(), "Name ascending");
+  await until("counted", () => page.textContent("#announce"), (seen) => seen === "4 leases");
+  await sortBy("Owner");
+  // A free lease has no owner, so it is last in both directions.
+  await until("by owner", names, (seen) => seen.join() === "d,a,b,c");
+  assert.equal(await sorts(), "Owner ascending");
+  await until("announced", () => page.textContent("#announce"), (seen) => seen === "Sorted by Owner, ascending");
+  await sortBy("Owner");
+  await until("descending", names, (seen) => seen.join() === "b,a,d,c");
+  await page.reload();
+  await until("after a reload", names, (seen) => seen.join() === "b,a,d,c");
+  assert.equal(await sorts(), "Owner descending");
+  // New rows and changed ones move to their places.
+  await service.acquire("e", { owner: "web-25", ttl: "4h" });
+  await service.acquire("c", { owner: "web-4", ttl: "30m" });
+  await until("changes", names, (seen) => seen.join() === "c,b,e,a,d");
+  await page.fill("#prefix", "d");
+  await until("filtered", names, (seen) => seen.join() === "d");
+  await page.fill("#prefix", "");
+  await until("filter and order", names, (seen) => seen.join() === "c,b,e,a,d");
+  await sortBy("Owner");
+  await until("back to names", names, (seen) => seen.join() === "a,b,c,d,e");
+  for (const [title, order] of [["Name", "e,d,c,b,a"], ["Time left", "c,b,a,d,e"], ["Fence", "e,d,c,b,a"], ["State", "a,b,c,d,e"]]) {
+    await sortBy(title);
+    await until(title, names, (seen) => seen.join() === order);
+  }
+  assert.equal(await sorts(), "State ascending");
+});
+
+test("held for grows, and starts again with the next holder", async () => {
+  await service.acquire("old", { owner: "web-1" });
+  const fence = await service.acquire("passed on", { owner: "web-2" });
+  await visit();
+  const seconds = async (name) => {
+    const [text] = await cell(name, "held").allTextContents();
+    return /^\d+ s$/.test(text) ? Number(text.split(" ")[0]) : NaN;
+  };
+  await until("counted", () => seconds("passed on"), (seen) => seen >= 3);
+  assert.match(await cell("old", "held").getAttribute("title"), /^web-1 since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC/);
+  await service.release("passed on", fence);
+  await shows("passed on", "held", "");
+  await service.acquire("passed on", { owner: "web-3" });
+  await until("again", () => seconds("passed on"), (seen) => seen < 3);
+  // It comes from the record, not from when the page was opened.
+  await page.reload();
+  await until("after a reload", () => seconds("old"), (seen) => seen >= 3);
+  await sortBy("Held for");
+  await until("sorted", names, (seen) => seen.join() === "old,passed on");
+  await until("descending", sorts, (seen) => seen === "Held for descending");
+  await sortBy("Held for");
+  await until("ascending", names, (seen) => seen.join() === "passed on,old");
+});
+
+test("free leases show how and when the last holder's lease ended", async () => {
+  const breakNow = (fence) => JSON.stringify({ force: true, fence, reason: "stuck", now: true });
+  await service.release("released", await service.acquire("released", { owner: "web-1" }));
+  const second = await service.acquire("completed", { owner: "web-2" });
+  await service.ask("POST", `/locks/${second}?name=completed&release=true`, { body: "all done" });
+  const third = await service.acquire("broken", { owner: "web-3" });
+  await service.ask("POST", "/locks/broken/break", { body: breakNow(third) });
+  await service.acquire("expired", { owner: "web-4", ttl: "500ms" });
+  await service.ask("PUT", "/items/untouched?state=NEW");
+  await service.acquire("held", { owner: "web-5" });
+  await visit();
+  const ending = (name) => async () => (await cell(name, "left").locator(".time").textContent()).replace(/\d\d:\d\d:\d\d$/, "TIME");
+  for (const how of ["released", "completed", "broken", "expired"]) {
+    await until(how, ending(how), (seen) => seen === `${how} TIME`);
+  }
+  assert.equal(await ending("untouched")(), "");
+  assert.match(await cell("expired", "left").getAttribute("title"), /^web-4: expired \d\d/);
+  await sortBy("Time left");
+  await until("the last one first", names, (seen) => seen.join() === "held,expired,broken,completed,released,untouched");
+  await sortBy("Time left");
+  await until("the first one first", names, (seen) => seen.join() === "held,released,completed,broken,expired,untouched");
+  // By an event, without loading the record again.
+  const { json } = await service.ask("GET", "/locks/held");
+  await service.release("held", json.holders[0].fence);
+  await until("by an event", ending("held"), (seen) => seen === "released TIME");
+});
+
+test("times show their zone in a tooltip, and with their date if they are not from today", async () => {
+  await service.acquire("job", { owner: "web-1", ttl: "4h" });
+  await service.release("done", await service.acquire("done", { owner: "web-2" }));
+  await open({ timezoneId: "Asia/Kolkata" });
+  const zone = /\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+05:30 \(Asia\/(Kolkata|Calcutta)\)/;
+  await visit();
+  await shows("job", "owner", "web-1");
+  assert.match(await cell("done", "left").getAttribute("title"), zone);
+  assert.match(await cell("job", "held").getAttribute("title"), zone);
+  await page.click("text=job");
+  const since = page.locator(".holders td").nth(3);
+  await until("since", () => since.textContent(), (seen) => /^\d\d:\d\d:\d\d$/.test(seen));
+  assert.match(await since.getAttribute("title"), zone);
+  await until("list", () => page.locator(".periods li").first().getAttribute("title"), (seen) => zone.test(seen));
+  // The next day.
+  await page.clock.setFixedTime(Date.now() + 86400000);
+  await page.evaluate(() => document.querySelector("nav a").click());
+  const dated = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\+05:30$/;
+  const ended = () => cell("done", "left").locator(".time").textContent();
+  await until("dated", ended, (seen) => seen.startsWith("released ") && dated.test(seen.slice(9)));
+  await page.click("text=job");
+  await until("since, dated", () => page.locator(".holders td").nth(3).textContent(), (seen) => dated.test(seen));
+  await screenshot(page, "dated");
+});
+
+test("the keyboard sorts, and its focus stays on a row that moves", async () => {
+  for (const [name, owner] of [["a", "web-2"], ["b", "web-3"], ["c", "web-4"]]) await service.acquire(name, { owner });
+  await visit("#/?sort=-owner");
+  await until("loaded", names, (seen) => seen.join() === "c,b,a");
+  await page.getByRole("button", { name: "Owner" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Space");
+  await until("ascending", names, (seen) => seen.join() === "a,b,c");
+  assert.equal(await sorts(), "Owner ascending");
+  await page.keyboard.press("/");
+  await page.keyboard.press("ArrowDown");
+  const focused = () => page.evaluate(() => document.activeElement.textContent);
+  assert.equal(await focused(), "a");
+  const { json } = await service.ask("GET", "/locks/a");
+  await service.release("a", json.holders[0].fence);
+  await service.acquire("a", { owner: "web-9" });
+  await until("moved", names, (seen) => seen.join() === "b,c,a");
+  assert.equal(await focused(), "a");
+  await page.keyboard.press("ArrowUp");
+  assert.equal(await focused(), "c");
+});
+
+test("sorting includes leases that were not loaded yet", async () => {
+  await service.acquireMany(2500, (number) => `job-${String(number).padStart(4, "0")}`);
+  await service.acquire("zz", { owner: "another" });
+  await visit();
+  await until("the first page", names, (seen) => seen[0] === "job-0000");
+  await sortBy("Owner");
+  await until("all", () => page.textContent("#count"), (seen) => seen === "2,501 leases");
+  await until("the last name", names, (seen) => seen[0] === "zz" && seen[1] === "job-0000");
+  await page.locator("#scroll").evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await until("the end", names, (seen) => seen.at(-1) === "job-2499");
+  assert.ok((await rows().count()) < 120);
+});
+
 test("overdue leases can be listed", async () => {
   await service.acquire("calm");
   await service.acquire("late", { ttl: "3s" });
@@ -249,7 +401,7 @@ test("every action works with the keyboard", async () => {
   await until("back", () => page.evaluate(() => document.activeElement.tagName + document.activeElement.textContent), (seen) => seen === "Ab");
   // As others hear it.
   const table = page.getByRole("table", { name: "Leases" });
-  assert.equal(await table.getByRole("columnheader").count(), 8);
+  assert.equal(await table.getByRole("columnheader").count(), 9);
   assert.equal(await table.getByRole("rowheader").count(), 3);
   assert.equal(await table.getAttribute("aria-rowcount"), "4");
 });
@@ -266,6 +418,59 @@ test("after another service has taken over, everything is loaded again", async (
   await until("after", names, (seen) => seen.join() === "after");
   await until("live", () => page.getAttribute("#connection", "data-state"), (seen) => seen === "live");
   await until("heard", () => page.textContent("#announce"), (seen) => seen === "Connected again.");
+});
+
+test("the page says of when its state is while it is disconnected, and recovers by itself", async () => {
+  await busyMorning();
+  for (const colorScheme of ["light", "dark"]) {
+    const { port } = service;
+    await open({ colorScheme, viewport: { width: 390, height: 800 } });
+    await visit();
+    const connection = () => page.textContent("#connection");
+    await until("live", connection, (seen) => seen === "Live");
+    await until("loaded", names, (seen) => seen.length > 0);
+    const opacity = () => page.locator("#leases").evaluate((element) => getComputedStyle(element).opacity);
+    assert.equal(await opacity(), "1");
+    const before = Date.now();
+    await service.stop();
+    const lost = await until("lost", connection, (seen) => /^Disconnected, showing the state of \d\d:\d\d:\d\d$/.test(seen));
+    const shown = Date.parse(await page.getAttribute("#connection", "title").then((title) => title.replace(/ UTC.*/, "")));
+    assert.ok(shown >= before - 1000 && shown <= Date.now(), lost);
+    assert.ok(Number(await opacity()) < 1);
+    await until("announced", () => page.textContent("#announce"), (seen) => seen.startsWith("Disconnected, "));
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(over <= 0, `${over} pixels too wide`);
+    // The rows stay readable, and a failed load adds no second message.
+    assert.ok((await names()).length > 0);
+    assert.ok(await page.isHidden("#error"));
+    await screenshot(page, `disconnected-${colorScheme}`);
+    service = await Service.start({ port });
+    await service.acquire(`after-${colorScheme}`);
+    await until("live again", connection, (seen) => seen === "Live");
+    await until("its rows", names, (seen) => seen.join() === `after-${colorScheme}`);
+    assert.equal(await opacity(), "1");
+    assert.equal(await page.getAttribute("#connection", "title"), "");
+  }
+});
+
+test("the version of the service and the kind of its store are shown", async () => {
+  const version = execFileSync(process.env.LEASEHOLD, ["--version"], { encoding: "utf8" }).trim().split(" ")[1];
+  await visit();
+  await until("version", () => page.textContent("#version"), (seen) => seen === `Version ${version}, store: memory`);
+});
+
+test("the page of the API leads back to the dashboard", async () => {
+  await service.acquire("job");
+  await visit();
+  await page.getByRole("link", { name: "API" }).click();
+  await page.getByRole("heading", { name: "Leasehold" }).waitFor();
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await screenshot(page, `docs-${colorScheme}`);
+  }
+  await page.getByRole("link", { name: "Dashboard" }).click();
+  await until("the dashboard", names, (seen) => seen.join() === "job");
+  assert.equal(new URL(page.url()).pathname, "/");
 });
 
 test("totals of the last hour are shown", async () => {
@@ -346,6 +551,11 @@ test("of a hundred thousand leases, only the visible ones are in the document", 
   await until("the top again", names, (seen) => seen[0] === "job-000000");
   await page.fill("#prefix", "job-09999");
   await until("the end", names, (seen) => seen.length === 10 && seen[9] === "job-099999");
+  await page.fill("#prefix", "");
+  await sortBy("Name");
+  await until("the last first", names, (seen) => seen[0] === "job-099999");
+  await until("all of them", () => page.textContent("#count"), (seen) => seen === "100,000 leases");
+  await inDocument();
   await until("all are held", () => page.textContent("#total-held"), (seen) => seen === "100,000");
   await screenshot(page, "many-found");
 });

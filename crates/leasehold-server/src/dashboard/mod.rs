@@ -40,7 +40,7 @@ macro_rules! assets {
     };
 }
 
-const COUNT: usize = 13;
+const COUNT: usize = 15;
 
 static ASSETS: [Asset; COUNT] = assets! {
     "/", HTML, "index.html";
@@ -49,7 +49,9 @@ static ASSETS: [Asset; COUNT] = assets! {
     "/dashboard/app.js", JAVASCRIPT, "app.js";
     "/dashboard/api.js", JAVASCRIPT, "api.js";
     "/dashboard/events.js", JAVASCRIPT, "events.js";
+    "/dashboard/row.js", JAVASCRIPT, "row.js";
     "/dashboard/rows.js", JAVASCRIPT, "rows.js";
+    "/dashboard/sort.js", JAVASCRIPT, "sort.js";
     "/dashboard/table.js", JAVASCRIPT, "table.js";
     "/dashboard/lease.js", JAVASCRIPT, "lease.js";
     "/dashboard/timeline.js", JAVASCRIPT, "timeline.js";

@@ -56,6 +56,16 @@ export const breakLease = (kind, name, { fence, reason, now }) =>
 
 export const whoAmI = () => send("GET", "whoami");
 
+// Loads the version of the service, which its API description has.
+export const version = async () => (await send("GET", "openapi.json")).info.version;
+
+// Loads the kind of the store, which only the metrics have; empty if they do not.
+export const store = async () => {
+  const answer = await fetch("metrics", { credentials: "same-origin", cache: "no-store" });
+  const info = answer.ok && /^leasehold_info\{.*store="([^"]*)"/m.exec(await answer.text());
+  return info ? info[1] : "";
+};
+
 export const logIn = (token) => send("POST", "login", { token });
 
 export const logOut = () => send("POST", "logout");

@@ -1,25 +1,26 @@
 // Starts the page: signs in, shows the list or one lease, and subscribes to events.
 
-import { logIn, logOut, scopesAllow, whoAmI } from "./api.js";
+import { logIn, logOut, scopesAllow, store, version, whoAmI } from "./api.js";
 import { prepare as prepareBreak } from "./break.js";
 import { LeaseView } from "./lease.js";
 import { EventSubscription } from "./events.js";
 import { Rows } from "./rows.js";
+import { formatSort, nextSort, parseSort } from "./sort.js";
 import { Table } from "./table.js";
 import { TotalsView } from "./totals.js";
-import { announce, escapeHidden, find, formatTime, setText } from "./dom.js";
+import { announce, escapeHidden, find, formatFullTime, formatTime, setText } from "./dom.js";
 
 // How long to wait after the last key before searching.
 const SEARCH_DELAY = 200;
-
-const CONNECTION_TEXTS = { live: "Live", waiting: "Reconnecting", refused: "Not connected" };
 
 let scopes = [];
 // The address of the list from which a lease was opened.
 let listAddress = "#/";
 let opened = null;
 let rows = null;
+// The state of the event stream, and when it was lost; null before it was open.
 let connection = "";
+let lost = null;
 
 const may = (right, name) => scopesAllow(scopes, right, name);
 
@@ -28,6 +29,8 @@ const showError = (problem) => {
     showLogIn();
     return;
   }
+  // The header says so already.
+  if (!problem.status && lost !== null) return;
   const line = find("error");
   setText(line, problem.status ? problem.message : "The service does not answer. This page may be out of date.");
   line.hidden = false;
@@ -37,7 +40,39 @@ const hideError = () => {
   find("error").hidden = true;
 };
 
-const table = new Table(showError);
+// Returns the filter in the form, which may be newer than that of the rows.
+const filterInForm = () => ({ kind: find("kind").value, prefix: find("prefix").value, show: find("show").value, state: find("state").value });
+
+// Sorts by a column, and keeps that in the address.
+const sortBy = (column) => {
+  const filter = filterInForm();
+  location.replace(addressOf(filter, nextSort(sortInAddress(filter), column, filter.state === "")));
+};
+
+// Shows the version of the service and, to users who may read the metrics, the kind of its store. The page works without.
+const showVersion = async () => {
+  try {
+    const [number, kind] = await Promise.all([version(), may("read", "") ? store() : ""]);
+    // Not after the user has signed out.
+    if (connection) setText(find("version"), `Version ${number}${kind ? `, store: ${kind}` : ""}`);
+  } catch {
+    setText(find("version"), "");
+  }
+};
+
+// Dims the page while the event stream is down, and says of when the shown state is. Lists may still be loaded.
+const showConnection = () => {
+  const line = find("connection");
+  const isLost = connection !== "live" && lost !== null;
+  line.dataset.state = connection;
+  document.body.dataset.connection = isLost ? "lost" : "";
+  const time = Math.max(lost, Date.now() - (opened ? view.age() : table.age()));
+  line.title = isLost ? formatFullTime(time) : "";
+  if (isLost) setText(line, `Disconnected, showing the state of ${formatTime(time)}`);
+  else setText(line, { live: "Live", waiting: "Connecting", refused: "Not connected" }[connection]);
+};
+
+const table = new Table({ showError, onSort: sortBy });
 const view = new LeaseView({ may, showError });
 const totals = new TotalsView();
 
@@ -51,23 +86,30 @@ const events = new EventSubscription({
     if (opened) view.load();
     if (!rows) return;
     rows.markAllMissed();
-    if (rows.pages.length === 0) rows.more().then(announceCount).catch(showError);
+    if (rows.pages.length === 0) rows.more().catch(showError);
     else table.tick();
   },
   onState: (state) => {
-    const line = find("connection");
-    line.dataset.state = state;
-    line.textContent = state === "live" ? CONNECTION_TEXTS.live : `${CONNECTION_TEXTS[state]} since ${formatTime(Date.now())}`;
-    if (connection === "live" && state !== "live") announce("Connection lost. This page may be out of date.");
-    if (connection && connection !== "live" && state === "live") announce("Connected again.");
+    const before = connection;
     connection = state;
+    if (state === "live") {
+      lost = null;
+      hideError();
+      // After a reconnect it may be another one.
+      if (before !== "live") showVersion();
+    } else if (before === "live") {
+      lost = Date.now();
+    }
+    showConnection();
+    if (before === "live" && state !== "live") announce(find("connection").textContent);
+    if (before && before !== "live" && state === "live") announce("Connected again.");
     // An event source does not show why it was refused; the answer to another request does.
     if (state === "refused") (rows && rows.pages.length === 0 ? rows.more() : whoAmI()).catch(showError);
   },
 });
 
-// Announces the count after it was drawn.
-const announceCount = () => setTimeout(() => announce(find("count").textContent), 100);
+// Announces the count after it was drawn, in the same frame.
+const announceCount = () => requestAnimationFrame(() => announce(find("count").textContent));
 
 const filterOf = (parameters) => ({
   kind: parameters.get("kind") === "gate" ? "gate" : "lock",
@@ -76,17 +118,27 @@ const filterOf = (parameters) => ({
   state: parameters.get("state") || "",
 });
 
-const addressOf = ({ kind, prefix, show, state }) => {
+const parametersInAddress = () => new URLSearchParams(location.hash.split("?")[1] || "");
+
+const sortInAddress = ({ state }) => parseSort(parametersInAddress().get("sort") || "", state === "");
+
+const addressOf = ({ kind, prefix, show, state }, sort = null) => {
   const parameters = new URLSearchParams();
   if (kind !== "lock") parameters.set("kind", kind);
   if (prefix) parameters.set("prefix", prefix);
   if (show !== "all") parameters.set("show", show);
   if (state) parameters.set("state", state);
+  if (sort) parameters.set("sort", formatSort(sort));
   const text = parameters.toString();
   return text ? `#/?${text}` : "#/";
 };
 
-const showList = (filter) => {
+const announceSort = (sort) => {
+  if (!sort) announce("Not sorted by a column");
+  else announce(`Sorted by ${table.titleOf(sort.column)}, ${sort.isDescending ? "descending" : "ascending"}`);
+};
+
+const showList = (filter, sort) => {
   const wasOpened = opened;
   opened = null;
   view.hide();
@@ -98,23 +150,34 @@ const showList = (filter) => {
   find("list").hidden = false;
   totals.start();
   const isLoaded = rows && addressOf(rows.filter) === addressOf(filter);
+  const wasSorted = isLoaded && formatSort(rows.sort) === formatSort(sort);
   if (!isLoaded) {
-    rows = new Rows(filter, () => {
+    let isAnnounced = false;
+    const loaded = new Rows(filter, () => {
       hideError();
       table.scheduleDraw();
+      if (isAnnounced || loaded.pages.length === 0) return;
+      isAnnounced = true;
+      announceCount();
     });
+    rows = loaded;
+    rows.setSort(sort);
     table.show(rows);
-  } else {
+  } else if (wasSorted) {
     table.rows = rows;
     rows.markAllMissed();
     table.scheduleDraw();
     if (wasOpened) table.focusRow(table.current);
+  } else {
+    rows.setSort(sort);
+    table.show(rows);
+    announceSort(sort);
   }
-  listAddress = addressOf(filter);
+  listAddress = addressOf(filter, sort);
   const isSubscribed = events.prefix === filter.prefix && events.source;
   events.follow(filter.prefix);
   // Otherwise it is loaded as soon as the stream is open.
-  if (isSubscribed && !isLoaded) rows.more().then(announceCount).catch(showError);
+  if (isSubscribed && !isLoaded) rows.more().catch(showError);
 };
 
 const showLease = (kind, name) => {
@@ -144,7 +207,10 @@ const showLocation = () => {
   const lease = /^#\/(lock|gate)\/(.+)$/.exec(hash);
   const name = lease && decode(lease[2]);
   if (name) showLease(lease[1], name);
-  else showList(filterOf(new URLSearchParams(hash.split("?")[1] || "")));
+  else {
+    const filter = filterOf(parametersInAddress());
+    showList(filter, sortInAddress(filter));
+  }
 };
 
 // Offers the states of the loaded leases as suggestions.
@@ -158,8 +224,8 @@ const suggestStates = () => {
 };
 
 const search = () => {
-  const filter = { kind: find("kind").value, prefix: find("prefix").value, show: find("show").value, state: find("state").value };
-  const target = addressOf(filter);
+  const filter = filterInForm();
+  const target = addressOf(filter, sortInAddress(filter));
   if (target !== listAddress) location.replace(target);
 };
 
@@ -202,7 +268,11 @@ const showLogIn = () => {
   find("list").hidden = true;
   find("user").textContent = "";
   find("log-out").hidden = true;
+  connection = "";
+  lost = null;
   find("connection").textContent = "";
+  find("version").textContent = "";
+  document.body.dataset.connection = "";
   hideError();
   find("log-in").hidden = false;
   find("token").focus();
@@ -243,6 +313,7 @@ addEventListener("hashchange", () => {
 setInterval(() => {
   table.tick();
   view.tick();
+  if (connection) showConnection();
   if (rows && !opened) suggestStates();
 }, 1000);
 whoAmI().then(enter, showError);

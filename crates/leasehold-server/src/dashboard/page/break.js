@@ -1,7 +1,7 @@
 // Breaks another holder's lease, after a confirmation.
 
 import { breakLease } from "./api.js";
-import { announce, find, formatTime, make, setText } from "./dom.js";
+import { announce, find, formatTime, make, makeTime, setText } from "./dom.js";
 
 let pending = null;
 
@@ -9,7 +9,7 @@ const details = (name, holder) => [
   make("dt", {}, "Name"), make("dd", { class: "mono" }, name),
   make("dt", {}, "Owner"), make("dd", {}, holder.owner),
   make("dt", {}, "Fence"), make("dd", { class: "mono" }, String(holder.fence)),
-  make("dt", {}, "Held since"), make("dd", {}, formatTime(holder.acquireTime)),
+  make("dt", {}, "Held since"), make("dd", {}, makeTime(holder.acquireTime)),
 ];
 
 // Asks whether to break this holder's lease. Calls `done` after it was broken.

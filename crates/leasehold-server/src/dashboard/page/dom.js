@@ -58,13 +58,41 @@ export const formatDuration = (millis) => {
 // Formats a remaining time, with whole seconds.
 export const formatTimeLeft = (millis) => (millis < 60000 ? `${Math.max(0, Math.ceil(millis / 1000))} s` : formatDuration(millis));
 
-// Formats a time in the local time zone, with the date if it is not today.
+// Formats a duration that grows, with whole seconds.
+export const formatTimeHeld = (millis) => (millis < 60000 ? `${Math.floor(millis / 1000)} s` : formatDuration(millis));
+
+const dateOf = (date) => `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
+
+// Returns the offset of the local time zone at a time, which depends on summer time.
+const zoneOf = (date) => {
+  const offset = -date.getTimezoneOffset();
+  const minutes = Math.abs(offset);
+  return offset === 0 ? "UTC" : `UTC${offset < 0 ? "-" : "+"}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
+};
+
+// Formats the hours, minutes and seconds of a time in the local time zone.
+export const formatClock = (time) => {
+  const date = new Date(time);
+  return `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}:${twoDigits(date.getSeconds())}`;
+};
+
+// Formats a time in the local time zone, with the date and the zone if it is not today.
 export const formatTime = (time) => {
   const date = new Date(time);
-  const hours = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}:${twoDigits(date.getSeconds())}`;
-  if (date.toDateString() === new Date().toDateString()) return hours;
-  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())} ${hours}`;
+  if (date.toDateString() === new Date().toDateString()) return formatClock(time);
+  return `${dateOf(date)} ${formatClock(time)} ${zoneOf(date)}`;
 };
+
+// Formats a time with its date and zone, for tooltips.
+export const formatFullTime = (time) => {
+  const date = new Date(time);
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  const zone = zoneOf(date);
+  return `${dateOf(date)} ${formatClock(time)} ${zone}${timeZone && timeZone !== zone ? ` (${timeZone})` : ""}`;
+};
+
+// Returns an element that shows a time, with its date and zone in a tooltip.
+export const makeTime = (time) => make("time", { title: formatFullTime(time) }, formatTime(time));
 
 // Announces a text to users of screen readers.
 export const announce = (text) => {
@@ -77,5 +105,6 @@ export const ENDINGS = {
   expired: "expired",
   broken: "broken",
   unknown: "ended, reason unknown",
+  ended: "ended",
   holding: "holding",
 };

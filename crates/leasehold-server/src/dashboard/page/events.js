@@ -65,10 +65,15 @@ export class EventSubscription {
     this.prefix = null;
   }
 
+  pause() {
+    this.close();
+    this.onState("waiting");
+  }
+
   visibilityChanged() {
     if (this.prefix === null) return;
     clearTimeout(this.timer);
-    if (document.hidden) this.timer = setTimeout(() => this.close(), HIDDEN_TIMEOUT);
+    if (document.hidden) this.timer = setTimeout(() => this.pause(), HIDDEN_TIMEOUT);
     else if (!this.source) this.open();
   }
 }

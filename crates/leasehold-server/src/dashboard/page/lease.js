@@ -3,7 +3,7 @@
 import { history, show } from "./api.js";
 import { confirmBreak } from "./break.js";
 import { describe, drawTimeline, mergeHistory } from "./timeline.js";
-import { ENDINGS, escapeHidden, find, formatTime, formatTimeLeft, make, makeSvg, plural, setText } from "./dom.js";
+import { ENDINGS, escapeHidden, find, formatFullTime, formatTime, formatTimeLeft, make, makeSvg, makeTime, plural, setText } from "./dom.js";
 
 // How long to wait after an event before loading: several events are often sent together.
 const LOAD_DELAY = 120;
@@ -117,6 +117,11 @@ export class LeaseView {
     }
   }
 
+  // Returns how old the shown state is, in milliseconds.
+  age() {
+    return this.history ? performance.now() - this.loaded : Infinity;
+  }
+
   // Returns the time until a holder's lease expires, estimated from the last answer.
   left(holder) {
     return Math.max(0, holder.left - (performance.now() - this.loaded));
@@ -148,7 +153,8 @@ export class LeaseView {
     this.updateTimes();
     this.draw();
     const { now, periods } = this.history;
-    this.periods.replaceChildren(...periods.map((period) => make("li", { "data-how": period.how }, describe(period, now))).reverse());
+    this.periods.replaceChildren(...periods.map((period) => 
+      make("li", { "data-how": period.how, title: describe(period, now, formatFullTime) }, describe(period, now, formatTime))).reverse());
   }
 
   holderRow(holder) {
@@ -167,6 +173,8 @@ export class LeaseView {
     const { owner, principal, mode, limit, fence, acquireTime, renewTime, broken } = holder;
     const texts = [owner, principal || "", mode + (limit ? `, at most ${limit}` : ""), String(fence), formatTime(acquireTime), formatTime(renewTime)];
     texts.forEach((text, column) => setText(row.cells[column], text));
+    row.cells[4].title = formatFullTime(acquireTime);
+    row.cells[5].title = formatFullTime(renewTime);
     row.dataset.broken = broken ? "broken" : "";
     row.title = broken ? escapeHidden(`Broken: ${broken}`) : "";
     const button = row.querySelector("button");
@@ -187,12 +195,12 @@ export class LeaseView {
     const fact = (title, ...value) => facts.push(make("dt", {}, title), make("dd", {}, ...value));
     if (lease) {
       fact("Highest fence", make("span", { class: "mono" }, String(lease.fence)));
-      if (lease.state) fact("State", `${lease.state}, since ${formatTime(lease.stateSince)}`);
-      if (lease.last) fact("Last holder", `${lease.last.owner}: ${ENDINGS[lease.last.how]} at ${formatTime(lease.last.at)}`);
+      if (lease.state) fact("State", `${lease.state}, since `, makeTime(lease.stateSince));
+      if (lease.last) fact("Last holder", `${lease.last.owner}: ${ENDINGS[lease.last.how]} at `, makeTime(lease.last.at));
       for (const { owner, broken } of lease.holders) if (broken) fact("Broken", `${owner}: ${broken}`);
       if (lease.reserved) fact("Reserved", "for a waiter");
     }
-    fact("History since", formatTime(this.history.since));
+    fact("History since", makeTime(this.history.since));
     this.facts.replaceChildren(...facts);
   }
 

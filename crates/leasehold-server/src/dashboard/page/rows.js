@@ -1,7 +1,9 @@
-// The loaded leases, in the order of the service. They are loaded page by page, updated by events, and loaded again while
+// The loaded leases, in the order of the service or sorted. They are loaded page by page, updated by events, and loaded again while
 // they are visible. They show what events and pages contain, and nothing is decided here.
 
 import { list } from "./api.js";
+import { duration, holderOf, isAfter, isExpiring, rowOf } from "./row.js";
+import { SortedRows } from "./sort.js";
 
 const PAGE_LIMIT = 200;
 const MAX_PAGE_LIMIT = 1000;
@@ -15,67 +17,10 @@ const MAX_STALE_AGE = 700;
 const MISSED = -MAX_AGE;
 // The maximum number of visible pages that one refresh loads.
 const MAX_REFRESHED_PAGES = 2;
-// How many characters of a body are kept. The view of the lease shows all of it.
-const BODY_LENGTH = 200;
-// Holders renew after a third of their ttl. One with less than a third left is late.
-const LATE_PART = 1 / 3;
+// The maximum number of rows that are loaded to be sorted.
+const MAX_SORTED = 100000;
 
 const now = () => performance.now();
-
-// The service sorts by UTF-8 bytes, JavaScript by UTF-16 units. Moves surrogates above all other units, so that both
-// orders agree.
-const rank = (unit) => (unit >= 0xe000 ? unit - 0x800 : unit >= 0xd800 ? unit + 0x2000 : unit);
-
-// Whether a text comes after another in the order of the service.
-const isAfter = (text, other) => {
-  const length = Math.min(text.length, other.length);
-  for (let index = 0; index < length; index += 1) {
-    const [unit, otherUnit] = [text.charCodeAt(index), other.charCodeAt(index)];
-    if (unit !== otherUnit) return rank(unit) > rank(otherUnit);
-  }
-  return text.length > other.length;
-};
-
-// `source` is a holder in an answer, or an event.
-const holderOf = (source, left) => ({
-  fence: source.fence,
-  owner: source.owner,
-  mode: source.mode,
-  limit: source.limit,
-  ttl: source.ttl,
-  acquireTime: source.acquireTime,
-  broken: source.broken,
-  expires: now() + left,
-});
-
-const rowOf = (lease) => ({
-  name: lease.name,
-  fence: lease.fence,
-  state: lease.state || "",
-  since: lease.stateSince || "",
-  body: lease.body.slice(0, BODY_LENGTH),
-  waiters: lease.waiters || 0,
-  reserved: lease.reserved,
-  holders: lease.holders.map((holder) => holderOf(holder, holder.left)),
-  last: lease.last,
-  updated: 0,
-});
-
-// Returns the remaining time of the holder that expires first, in milliseconds and as a part of its ttl.
-export const timeLeft = (row) => {
-  let first = null;
-  for (const holder of row.holders) {
-    if (!first || holder.expires < first.expires) first = holder;
-  }
-  if (!first) return null;
-  const left = Math.max(0, first.expires - now());
-  return { left, ttl: first.ttl, part: Math.min(1, left / first.ttl) };
-};
-
-export const isExpiring = (row) => {
-  const time = timeLeft(row);
-  return time !== null && time.part < LATE_PART;
-};
 
 export class Rows {
   // `filter` has kind, prefix, show and state. `onChange` is called after each change.
@@ -92,11 +37,31 @@ export class Rows {
     this.complete = false;
     this.loading = null;
     this.refreshing = false;
+    // The order, or null for that of the service.
+    this.sort = null;
+    this.sorted = null;
   }
 
-  // Returns the rows that match the filter.
+  // Returns the rows that match the filter, in the order to show them.
   shown() {
-    return this.filter.show === "expiring" ? this.all.filter(isExpiring) : this.all;
+    const rows = this.sorted ? this.sorted.of(this.all) : this.all;
+    return this.filter.show === "expiring" ? rows.filter(isExpiring) : rows;
+  }
+
+  setSort(sort) {
+    this.sort = sort;
+    this.sorted = sort && new SortedRows(sort);
+    this.onChange();
+  }
+
+  // Whether the next page is required, however far the user has scrolled: any row can be the first of a sorted table.
+  isSortPartial() {
+    return this.sort !== null && !this.complete && this.all.length < MAX_SORTED;
+  }
+
+  changed() {
+    if (this.sorted) this.sorted.isStale = true;
+    this.onChange();
   }
 
   // Loads the next page, if there is one. Concurrent calls share one request.
@@ -113,7 +78,7 @@ export class Rows {
   async loadNext() {
     for (let tries = 0; tries < MAX_EMPTY_PAGES; tries += 1) {
       const last = this.all.at(-1);
-      const page = { cursor: this.next, after: last ? this.key(last) : null, sent: 0, stale: false };
+      const page = { cursor: this.next, after: last ? this.key(last) : null, limit: this.pageLimit(), sent: 0, stale: false };
       const before = this.all.length;
       const cursor = await this.load(page);
       this.pages.push(page);
@@ -121,7 +86,12 @@ export class Rows {
       this.complete = cursor === null;
       if (this.complete || this.all.length > before) break;
     }
-    this.onChange();
+    this.changed();
+  }
+
+  // Few leases are expiring, so look for them in large pages. To be sorted, all pages are loaded.
+  pageLimit() {
+    return this.filter.show === "expiring" || this.sort ? MAX_PAGE_LIMIT : PAGE_LIMIT;
   }
 
   // Marks all pages after events were missed. Visible ones are loaded again at once, the others one by one.
@@ -129,11 +99,11 @@ export class Rows {
     for (const page of this.pages) page.sent = MISSED;
   }
 
-  // Loads pages between these rows again if they are too old, and one other page for which events were missed.
-  async refresh(first, last) {
+  // Loads the pages of these rows again if they are too old, and one other page for which events were missed.
+  async refresh(rows) {
     if (this.refreshing) return;
     const isOld = (page) => now() - page.sent > (page.stale ? MAX_STALE_AGE : MAX_AGE);
-    const visible = this.between(first, last).filter(isOld).sort((page, other) => page.sent - other.sent);
+    const visible = this.pagesOf(rows).filter(isOld).sort((page, other) => page.sent - other.sent);
     const refreshed = new Set(visible.slice(0, MAX_REFRESHED_PAGES));
     const missed = this.pages.find((page) => page.sent === MISSED);
     if (missed) refreshed.add(missed);
@@ -152,17 +122,23 @@ export class Rows {
     } finally {
       this.refreshing = false;
     }
-    this.onChange();
+    this.changed();
   }
 
-  // Returns the pages that contain these rows and those between them.
-  between(first, last) {
-    if (!first || !last) return this.pages.slice(0, 1);
-    const [from, to] = [this.key(first), this.key(last)];
-    return this.pages.filter((page, index) => {
-      const next = this.pages[index + 1];
-      return (page.after === null || !isAfter(page.after, to)) && (!next || next.after === null || !isAfter(from, next.after));
-    });
+  // Returns the pages that contain these rows.
+  pagesOf(rows) {
+    if (rows.length === 0) return this.pages.slice(0, 1);
+    return [...new Set(rows.map((row) => this.pageOf(this.key(row))))].filter(Boolean);
+  }
+
+  // Returns how long ago the oldest page of these rows was loaded, in milliseconds.
+  age(rows) {
+    return now() - Math.min(...this.pagesOf(rows).map((page) => (page.sent === MISSED ? -Infinity : page.sent)), now());
+  }
+
+  // Returns the page of a key.
+  pageOf(key) {
+    return this.pages.findLast((page) => page.after === null || isAfter(key, page.after));
   }
 
   // Loads a page and replaces its rows. Returns the cursor of the next page.
@@ -170,9 +146,7 @@ export class Rows {
     const { kind, prefix, show, state } = this.filter;
     const held = { held: true, expiring: true, free: false }[show];
     const sent = now();
-    // Few leases are expiring, so look for them in large pages.
-    const limit = show === "expiring" ? MAX_PAGE_LIMIT : PAGE_LIMIT;
-    const { leases, cursor } = await list({ kind, prefix, held, state, cursor: page.cursor, limit });
+    const { leases, cursor } = await list({ kind, prefix, held, state, cursor: page.cursor, limit: page.limit });
     page.sent = sent;
     const present = leases.filter(({ name }) => !(this.removed.get(name) > sent));
     page.stale = present.length < leases.length;
@@ -205,9 +179,8 @@ export class Rows {
     switch (event.event) {
       case "granted":
       case "renewed": {
-        const left = Date.parse(event.expireTime) - Date.parse(event.time);
         row.holders = event.mode === "exclusive" ? [] : others;
-        row.holders.push(holderOf(event, Math.max(0, left)));
+        row.holders.push(holderOf(event, duration(event.time, event.expireTime), duration(event.acquireTime, event.time)));
         row.fence = Math.max(row.fence, event.fence);
         break;
       }
@@ -225,7 +198,7 @@ export class Rows {
         if (event.event === "broken") this.markStale(row);
     }
     if (!this.matches(row)) this.remove(row);
-    this.onChange();
+    this.changed();
   }
 
   // Inserts a row for a new name if it is within the loaded pages.
@@ -263,8 +236,7 @@ export class Rows {
 
   // Marks the page of a row that changed in a way that events do not contain.
   markStale(row) {
-    const key = this.key(row);
-    const page = this.pages.findLast((page) => page.after === null || isAfter(key, page.after));
+    const page = this.pageOf(this.key(row));
     if (page) page.stale = true;
   }
 

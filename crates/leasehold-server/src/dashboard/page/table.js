@@ -1,7 +1,7 @@
 // The table of leases. Only visible rows are in the document; spacers above and below take the room of the others.
 
-import { isExpiring, timeLeft } from "./rows.js";
-import { find, formatCount, formatTimeLeft, make, plural, setText } from "./dom.js";
+import { isExpiring, timeHeld, timeLeft } from "./row.js";
+import { ENDINGS, escapeHidden, find, formatCount, formatFullTime, formatTime, formatTimeHeld, formatTimeLeft, make, plural, setText } from "./dom.js";
 
 // The height of a row, as in the style sheet.
 const ROW_HEIGHT = 30;
@@ -10,15 +10,15 @@ const OVERSCAN = 12;
 // The next page is loaded when fewer rows than this follow.
 const MIN_ROWS_BELOW = 200;
 
-const COLUMNS = ["name", "state", "owner", "mode", "left", "waiters", "fence", "body"];
+const COLUMNS = ["name", "state", "owner", "mode", "left", "held", "waiters", "fence", "body"];
 
 export const address = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
 
 const makeSpacer = () => make("tr", { class: "spacer", "aria-hidden": "true" }, make("td"));
 
 export class Table {
-  // `showError` gets errors of loading.
-  constructor(showError) {
+  // `showError` gets errors of loading. `onSort` gets the column of which the header was clicked.
+  constructor({ showError, onSort }) {
     this.showError = showError;
     this.rows = null;
     this.scroll = find("scroll");
@@ -32,6 +32,8 @@ export class Table {
     this.current = 0;
     this.isScheduled = false;
     this.scroll.addEventListener("scroll", () => this.scheduleDraw(), { passive: true });
+    this.headers = new Map([...this.table.tHead.rows[0].cells].map((cell) => [cell.className, cell]));
+    for (const [column, cell] of this.headers) cell.firstChild.addEventListener("click", () => onSort(column));
     this.body.addEventListener("keydown", (event) => this.onKeyDown(event));
     this.body.addEventListener("focusin", (event) => this.onFocus(event));
     // A click anywhere in the row follows its link, unless the user selects text.
@@ -71,7 +73,14 @@ export class Table {
     this.scheduleDraw();
     const shown = this.rows.shown();
     const [first, last] = this.visibleRange(shown.length);
-    this.rows.refresh(shown[first], shown[Math.max(first, last - 1)]).catch(this.showError);
+    this.rows.refresh(shown.slice(first, last)).catch(this.showError);
+  }
+
+  // Returns how old the oldest of the visible rows is, in milliseconds.
+  age() {
+    if (!this.rows) return Infinity;
+    const shown = this.rows.shown();
+    return this.rows.age(shown.slice(...this.visibleRange(shown.length)));
   }
 
   visibleRange(length) {
@@ -84,8 +93,11 @@ export class Table {
   draw() {
     const shown = this.rows.shown();
     const { kind } = this.rows.filter;
+    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
+    if (focused) this.followFocus(focused.closest("tr"), shown);
     const [first, last] = this.visibleRange(shown.length);
     this.current = Math.max(0, Math.min(this.current, shown.length - 1));
+    this.showSort();
     this.table.setAttribute("aria-rowcount", this.rows.complete ? shown.length + 1 : -1);
     this.resizeSpacer(this.above, first);
     this.resizeSpacer(this.below, shown.length - last);
@@ -101,9 +113,36 @@ export class Table {
       else this.body.insertBefore(element, next);
       this.update(element, row, first + offset);
     });
+    // A moved row has lost the focus.
+    if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     this.showCount(shown.length);
-    const needsMore = shown.length - last < MIN_ROWS_BELOW && !this.rows.complete;
-    if (needsMore) this.rows.more().catch(this.showError);
+    const isNearEnd = shown.length - last < MIN_ROWS_BELOW && !this.rows.complete;
+    if (isNearEnd || this.rows.isSortPartial()) this.rows.more().catch(this.showError);
+  }
+
+  // Keeps the row with the keyboard focus where it is in the window when its place in the order changes.
+  followFocus(element, shown) {
+    const before = Number(element.getAttribute("aria-rowindex")) - 2;
+    const isFocused = ({ name }) => this.elements.get(name) === element;
+    if (shown[before] && isFocused(shown[before])) return;
+    const index = shown.findIndex(isFocused);
+    if (index < 0) return;
+    this.scroll.scrollTop += (index - before) * ROW_HEIGHT;
+    if (this.current === before) this.current = index;
+  }
+
+  titleOf(column) {
+    return this.headers.get(column).textContent;
+  }
+
+  // Marks the column by which the table is sorted.
+  showSort() {
+    const { sort, filter } = this.rows;
+    const { column, isDescending } = sort || (filter.state ? {} : { column: "name" });
+    for (const [other, cell] of this.headers) {
+      if (other === column) cell.setAttribute("aria-sort", isDescending ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    }
   }
 
   // Removes all other rows. If one of them had the focus, the table gets it.
@@ -133,7 +172,7 @@ export class Table {
   }
 
   update(element, row, index) {
-    const [name, state, owner, mode, time, waiters, fence, body] = element.cells;
+    const [name, state, owner, mode, time, held, waiters, fence, body] = element.cells;
     element.setAttribute("aria-rowindex", index + 2);
     name.firstChild.tabIndex = index === this.current ? 0 : -1;
     const holder = row.holders[0];
@@ -150,17 +189,22 @@ export class Table {
     setText(owner, holder ? holder.owner + (others > 0 ? ` and ${plural(others, "other", "others")}` : "") : "");
     owner.title = row.holders.map((holder) => holder.owner).join(", ");
     setText(mode, holder ? holder.mode + (holder.limit ? ` ${row.holders.length}/${holder.limit}` : "") : "");
-    this.updateTime(time, timeLeft(row));
+    this.updateTime(time, timeLeft(row), holder ? null : row.last);
+    setText(held, holder ? formatTimeHeld(timeHeld(row)) : "");
+    held.title = escapeHidden(row.holders.map(({ owner, acquireTime }) => `${owner} since ${formatFullTime(acquireTime)}`).join(", "));
     setText(waiters, row.waiters > 0 ? formatCount(row.waiters) : "");
     setText(fence, String(row.fence));
     setText(body, row.body);
     body.title = row.body;
   }
 
-  updateTime(cell, time) {
+  // Shows the time left, or how the last holder's lease ended.
+  updateTime(cell, time, last) {
     const [bar, text] = cell.children;
     bar.hidden = !time;
-    setText(text, time ? formatTimeLeft(time.left) : "");
+    const ended = last ? ENDINGS[last.how] || ENDINGS.ended : "";
+    setText(text, time ? formatTimeLeft(time.left) : last ? `${ended} ${formatTime(last.at)}` : "");
+    cell.title = last ? escapeHidden(`${last.owner}: ${ended} ${formatFullTime(last.at)}`) : "";
     if (!time) return;
     // The length in one second: the style sheet animates the bar until then.
     const part = Math.max(0, (time.left - 1000) / time.ttl);
@@ -172,7 +216,7 @@ export class Table {
     const { rows } = this;
     const { kind, show, prefix, state } = rows.filter;
     const [singular, several] = kind === "gate" ? ["gate", "gates"] : ["lease", "leases"];
-    setText(find("count"), plural(length, singular, several) + (rows.complete ? "" : " loaded"));
+    setText(find("count"), plural(length, singular, several) + (rows.complete ? "" : rows.isSortPartial() ? " loaded, sorting" : " loaded"));
     const empty = find("empty");
     empty.hidden = length > 0 || !rows.complete;
     const isFiltered = show !== "all" || prefix || state;

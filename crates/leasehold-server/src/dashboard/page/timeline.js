@@ -1,6 +1,6 @@
 // The timeline of a lease: a bar for each hold period, coloured by how it ended.
 
-import { ENDINGS, formatDuration, formatTime, makeSvg } from "./dom.js";
+import { ENDINGS, formatClock, formatDuration, formatFullTime, makeSvg } from "./dom.js";
 
 const LANE_HEIGHT = 28;
 const AXIS_HEIGHT = 22;
@@ -53,11 +53,12 @@ const assignLanes = (periods) => {
   });
 };
 
-export const describe = (period, now) => {
+// Describes a hold period, with times formatted by `format`.
+export const describe = (period, now, format) => {
   const until = period.until || now;
   const duration = period.from === null ? "" : ` for ${formatDuration(until - period.from)}`;
-  const from = period.from === null ? "" : ` from ${formatTime(period.from)}`;
-  const end = ENDINGS[period.how] + (period.until ? ` at ${formatTime(period.until)}` : "");
+  const from = period.from === null ? "" : ` from ${format(period.from)}`;
+  const end = ENDINGS[period.how] + (period.until ? ` at ${format(period.until)}` : "");
   return `${period.owner}${from}${duration}: ${end}. Fence ${period.fence}.`;
 };
 
@@ -67,7 +68,7 @@ const drawAxis = (start, end, xOf, height) => {
   for (let time = Math.ceil(start / step) * step; time <= end; time += step) {
     const x = xOf(time);
     marks.push(makeSvg("line", { x1: x, x2: x, y1: 0, y2: height, class: "mark" }));
-    if (x < xOf(end) - NOW_WIDTH) marks.push(makeSvg("text", { x: x + 4, y: height + 15, class: "tick" }, formatTime(time).slice(-8)));
+    if (x < xOf(end) - NOW_WIDTH) marks.push(makeSvg("text", { x: x + 4, y: height + 15, class: "tick" }, formatClock(time)));
   }
   marks.push(makeSvg("text", { x: xOf(end), y: height + 15, class: "tick now" }, "now"));
   return marks;
@@ -88,7 +89,7 @@ const drawBar = (period, lane, xOf, width, now) => {
     const text = period.owner.length > characters ? `${period.owner.slice(0, characters - 1)}…` : period.owner;
     parts.push(makeSvg("text", { x: x + 6, y: y + 14, class: "owner" }, text));
   }
-  const group = makeSvg("g", { "data-how": period.how, "data-fence": period.fence }, makeSvg("title", {}, describe(period, now)));
+  const group = makeSvg("g", { "data-how": period.how, "data-fence": period.fence }, makeSvg("title", {}, describe(period, now, formatFullTime)));
   group.append(...parts);
   return group;
 };

@@ -1,7 +1,7 @@
 // The load of the service, now and in the last hour: numbers, and a bar for each minute.
 
 import { totals } from "./api.js";
-import { find, formatCount, formatDuration, formatTime, make, makeSvg, setText } from "./dom.js";
+import { find, formatCount, formatDuration, formatFullTime, make, makeSvg, setText } from "./dom.js";
 
 const LOAD_INTERVAL = 5000;
 const MINUTES = 60;
@@ -51,7 +51,7 @@ const show = ({ held, waiters, minutes, time }) => {
       const height = value > 0 ? Math.max(1.5, (value / max) * HEIGHT) : 0;
       bar.setAttribute("height", height);
       bar.setAttribute("y", HEIGHT - height);
-      const at = formatTime(Date.parse(time) - (MINUTES - 1 - index) * 60000).slice(-8, -3);
+      const at = formatFullTime(Date.parse(time) - (MINUTES - 1 - index) * 60000);
       setText(bar.firstChild, `${at}: ${formatCount(value)}`);
     });
   }
