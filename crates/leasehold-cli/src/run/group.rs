@@ -167,13 +167,15 @@ impl Group {
     /// the kernel may reuse the group id afterwards.
     pub(super) fn reap(mut self) -> io::Result<Option<ExitStatus>> {
         match self.state() {
-            CommandState::Ended => {
-                let status = self.leader.wait();
-                process::forget_handled(self.id);
-                status.map(Some)
-            }
+            CommandState::Ended => self.leader.wait().map(Some),
             CommandState::Running | CommandState::Stopped => Ok(None),
         }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        process::forget_handled(self.id);
     }
 }
 

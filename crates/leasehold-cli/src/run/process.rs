@@ -86,7 +86,7 @@ pub(super) fn spawn_handled<C>(
     Ok(child)
 }
 
-/// Forgets a process that its handle has reaped.
+/// Forgets a process whose handle is dropped. If the handle has not reaped it, [`reap_orphans`] does.
 pub(super) fn forget_handled(id: Pid) {
     handled().retain(|handled| *handled != id);
 }

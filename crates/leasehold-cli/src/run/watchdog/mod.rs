@@ -50,6 +50,7 @@ pub(super) fn grace(ttl: Duration) -> Duration {
 /// The handle of `leasehold run` to its watchdog.
 pub(super) struct Watchdog {
     process: Child,
+    id: Pid,
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
@@ -70,8 +71,10 @@ impl Watchdog {
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(io::Error::other("the watchdog has no pipes"));
         };
+        let id = process.id().and_then(|id| i32::try_from(id).ok());
         let mut watchdog = Self {
             process,
+            id: Pid::from_raw(id.unwrap_or_default()),
             input,
             answers: BufReader::new(output).lines(),
         };
@@ -105,11 +108,8 @@ impl Watchdog {
     /// Kills the watchdog, so that it cannot end another group that reuses the id. Returns whether it had ended its group
     /// before.
     pub(super) async fn disarm(mut self) -> bool {
-        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
         // Fails only if the watchdog is dead already.
         let _ = self.process.kill().await;
-        id.into_iter()
-            .for_each(|id| forget_handled(Pid::from_raw(id)));
         let mut ended = false;
         while let Ok(Some(line)) = self.answers.next_line().await {
             ended |= line == ENDED;
@@ -127,6 +127,12 @@ impl Watchdog {
             io::ErrorKind::BrokenPipe,
             "the watchdog has ended",
         ))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        forget_handled(self.id);
     }
 }
 
