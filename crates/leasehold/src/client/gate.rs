@@ -121,7 +121,7 @@ impl Throttle {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use leasehold::Gated;
+    /// use leasehold::GateOutcome;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> leasehold::Result<()> {
@@ -130,7 +130,7 @@ impl Throttle {
     ///     Ok("sent")
     /// }
     /// let gate = client.gate("device-42").every(Duration::from_secs(60));
-    /// assert_eq!(gate.clone().run(alert).await?, Gated::Passed("sent"));
+    /// assert_eq!(gate.clone().run(alert).await?, GateOutcome::Passed("sent"));
     ///
     /// let again = gate.run(alert).await?;
     /// let again = again.if_throttled(|retry_after| println!("again in {retry_after:?}"));

@@ -5,13 +5,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use leasehold::conformance::{cases, Layer, Place};
+//! use leasehold::conformance::{cases, Layer, TestBackend};
 //! use leasehold::store::{memory::Memory, Store};
 //!
 //! struct InMemory(Arc<Memory>);
 //!
 //! #[async_trait::async_trait]
-//! impl Place for InMemory {
+//! impl TestBackend for InMemory {
 //!     async fn store(&self) -> leasehold::Result<Arc<dyn Store>> {
 //!         Ok(self.0.clone())
 //!     }
