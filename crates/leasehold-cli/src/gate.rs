@@ -113,7 +113,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate, whichever caller shut it.
+    /// Opens the gate for the next caller.
     async fn open_for_next(&self, client: &Client, common: &Common) -> Result<u8, Failure> {
         let request = BreakRequest::Force {
             fence: None,

@@ -212,7 +212,7 @@ fn users_of_the_systems_store_exclude_each_other_and_others_are_warned() {
     let created = run(&mut as_root(&["init", "--system", "--group", "65534"])).ok();
     assert!(created.stdout.contains("is ready"), "{created:?}");
 
-    // The files beside the store belong to the group, whichever user creates them.
+    // The files beside the store belong to the group also if root creates them.
     let mut holder = Running::start(&mut as_root(&[
         "run",
         "job",
@@ -235,7 +235,7 @@ fn users_of_the_systems_store_exclude_each_other_and_others_are_warned() {
         "{doctor:?}"
     );
 
-    // A user who is not in the group has another store, and is told.
+    // A user outside the group uses another store, and is warned.
     chown(&store, None, Some(0)).unwrap();
     let warned = as_alice(&["run", "job", "-n", "--", "true"]).ok();
     assert!(

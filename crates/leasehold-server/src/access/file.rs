@@ -49,7 +49,7 @@ pub struct AccessFile {
 pub struct TokenEntry {
     /// Its id, which is a part of the token but not secret.
     pub id: String,
-    /// The principal that leases belong to, whichever of its tokens acquired them.
+    /// The principal that leases belong to. All of its tokens share them.
     pub principal: String,
     /// The hash of the token.
     pub sha256: TokenHash,

@@ -302,7 +302,7 @@ impl Engine {
     }
 }
 
-/// A number of items or of their bytes, whichever is reached first.
+/// A limit on the number of items and on their bytes: the first that is reached applies.
 #[derive(Clone, Copy)]
 struct Amount {
     items: usize,

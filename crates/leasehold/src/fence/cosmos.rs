@@ -5,12 +5,11 @@
 //! use serde_json::{Value, json};
 //!
 //! # type Failure = Box<dyn std::error::Error>;
-//! # struct Container;
-//! # impl Container {
-//! #     async fn read(&self, partition: &str, id: &str) -> Result<Option<Value>, Failure> { unimplemented!() }
-//! #     async fn batch(&self, partition: &str, operations: Value) -> Result<(), Failure> { unimplemented!() }
+//! # trait Container {
+//! #     async fn read(&self, partition: &str, id: &str) -> Result<Option<Value>, Failure>;
+//! #     async fn batch(&self, partition: &str, operations: Value) -> Result<(), Failure>;
 //! # }
-//! # async fn example(container: Container, lease: &Lease) -> Result<(), Failure> {
+//! # async fn example(container: impl Container, lease: &Lease) -> Result<(), Failure> {
 //! let check = fence::cosmos::check(lease);
 //! let account = json!({ "id": "account", "lease": check.id(), "balance": 90 });
 //! let found = container.read(check.id(), check.id()).await?;
