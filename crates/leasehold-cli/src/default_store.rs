@@ -2,9 +2,12 @@
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{
+    DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, fchown,
+};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, access};
 
 use crate::exit::{Failure, USAGE};
@@ -107,20 +110,27 @@ fn set_up_system_file(file: &Path, group: Gid) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         DirBuilder::new().recursive(true).create(folder)?;
         chown(folder, None, group)?;
-        // Files that SQLite creates beside the store belong to the group too. Other users see that the store exists.
-        std::fs::set_permissions(folder, Permissions::from_mode(0o2771))?;
+        // Files that SQLite creates beside the store belong to the group too. A member cannot replace a file of another user.
+        // Other users see that the store exists.
+        std::fs::set_permissions(folder, Permissions::from_mode(0o3771))?;
     }
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o660)
-        .open(file)?;
-    for suffix in ["", "-wal", "-shm"] {
+    for (suffix, is_created) in [("", true), ("-wal", false), ("-shm", false)] {
         let mut path = file.to_owned().into_os_string();
         path.push(suffix);
-        if Path::new(&path).exists() {
-            chown(&path, None, group)?;
-            std::fs::set_permissions(&path, Permissions::from_mode(0o660))?;
+        // Not through a link, which a member of the group may have put there.
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(is_created)
+            .mode(0o660)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(&path);
+        match opened {
+            Ok(file) => {
+                fchown(&file, None, group)?;
+                file.set_permissions(Permissions::from_mode(0o660))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -142,7 +152,8 @@ fn create(folder: &Path, mode: u32) -> Result<(), Failure> {
 
 /// Returns a warning if this user does not share the default store with another one.
 ///
-/// Without a store of the system, only root can read the folders of other users, so in practice this warns root: in a cron job, or under `sudo`.
+/// Without a store of the system, only root can read the folders of other users, so in practice this warns root: in a cron
+/// job, or under `sudo`.
 pub(crate) fn warning(path: &str) -> Option<String> {
     if let Some(system) = system_file().filter(|system| system.exists()) {
         let system = system.display();
@@ -162,7 +173,8 @@ pub(crate) fn warning(path: &str) -> Option<String> {
     let other = other_user(Path::new(path), &users, Uid::current(), invoker)?;
     Some(format!(
         "the default store {path} is not shared with the user {other}, who has a separate one: leases in one do not \
-         exclude holders in the other; run `leasehold init --system` to share one, or name the same store for both with --store or LEASEHOLD_STORE"
+         exclude holders in the other; run `leasehold init --system` to share one, or name the same store for both \
+         with --store or LEASEHOLD_STORE"
     ))
 }
 

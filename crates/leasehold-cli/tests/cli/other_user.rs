@@ -235,6 +235,29 @@ fn users_of_the_systems_store_exclude_each_other_and_others_are_warned() {
         "{doctor:?}"
     );
 
+    // A member cannot replace the file of root, and a link beside it is not followed.
+    let mut remove = alice.0.program("setpriv");
+    remove.args([
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "rm",
+        "-f",
+    ]);
+    assert!(!remove.arg(&store).status().unwrap().success());
+    let victim = system.path().join("victim");
+    std::fs::write(&victim, "").unwrap();
+    let mode = || victim.metadata().unwrap().permissions().mode() & 0o777;
+    let before = mode();
+    let log = store.with_extension("db-wal");
+    std::fs::rename(&log, system.path().join("log")).unwrap();
+    std::os::unix::fs::symlink(&victim, &log).unwrap();
+    run(&mut as_root(&["init", "--system", "--group", "65534"])).failed(77, "cannot create");
+    assert_eq!(mode(), before);
+    std::fs::rename(system.path().join("log"), &log).unwrap();
+
     // A user outside the group uses another store, and is warned.
     chown(&store, None, Some(0)).unwrap();
     let warned = as_alice(&["run", "job", "-n", "--", "true"]).ok();
