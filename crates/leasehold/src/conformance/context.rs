@@ -153,6 +153,13 @@ impl AcquireBuilder {
         }
     }
 
+    /// Sends the request, panics unless it is granted, and returns the fence.
+    #[track_caller]
+    pub(super) fn expect_fence(self, leases: &dyn Leases) -> impl Future<Output = Fence> + Send {
+        let granted = self.expect_granted(leases);
+        async move { granted.await.grant.fence }
+    }
+
     /// Sends the request and panics unless it is refused.
     #[track_caller]
     pub(super) fn expect_refused(self, leases: &dyn Leases) -> impl Future<Output = Held> + Send {

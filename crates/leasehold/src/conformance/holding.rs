@@ -205,11 +205,7 @@ async fn renewals_of_one_call_are_independent(context: TestContext) {
     let mut requests = Vec::new();
     for n in 0..6 {
         let name = context.name(&n.to_string());
-        let fence = acquire(&name, "ada")
-            .expect_granted(&*leases)
-            .await
-            .grant
-            .fence;
+        let fence = acquire(&name, "ada").expect_fence(&*leases).await;
         if n % 2 == 1 {
             release(&*leases, &name, fence).await;
         }
@@ -237,11 +233,7 @@ async fn fences_only_increase(context: TestContext) {
     let mut highest = Fence::default();
     for round in 0..20 {
         let leases = if round % 2 == 0 { &leases } else { &others };
-        let fence = acquire(&name, "ada")
-            .expect_granted(&**leases)
-            .await
-            .grant
-            .fence;
+        let fence = acquire(&name, "ada").expect_fence(&**leases).await;
         assert!(fence > highest, "{fence} after {highest}");
         highest = fence;
         assert!(release(&**leases, &name, fence).await);
@@ -254,11 +246,7 @@ async fn odd_names_are_distinct_leases(context: TestContext) {
     let mut fences = Vec::new();
     for odd in ODD_NAMES {
         let name = context.name(odd);
-        let fence = acquire(&name, odd.trim())
-            .expect_granted(&*leases)
-            .await
-            .grant
-            .fence;
+        let fence = acquire(&name, odd.trim()).expect_fence(&*leases).await;
         leases
             .update(update(&name, fence, odd))
             .await

@@ -102,11 +102,7 @@ async fn list_filters_by_held(context: TestContext) {
     let leases = context.leases().await;
     let (held, free) = (context.name("held"), context.name("free"));
     acquire(&held, "ada").expect_granted(&*leases).await;
-    let fence = acquire(&free, "bob")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&free, "bob").expect_fence(&*leases).await;
     release(&*leases, &free, fence).await;
     for (held, expected) in [(true, held), (false, free)] {
         let request = ListRequest {
@@ -121,11 +117,7 @@ async fn list_filters_by_state(context: TestContext) {
     let leases = context.leases().await;
     let names = ["z", "y", "x"].map(|suffix| context.name(suffix));
     for name in &names {
-        let fence = acquire(name, "ada")
-            .expect_granted(&*leases)
-            .await
-            .grant
-            .fence;
+        let fence = acquire(name, "ada").expect_fence(&*leases).await;
         let mut request = update(name, fence, "item");
         request.state = Some(Some("REQUESTED".into()));
         leases.update(request).await.expect("the lease is held");

@@ -91,10 +91,8 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
     );
     let first = acquire(&name, "ada")
         .nonce(&own_nonce)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     let by_fence = BreakRequest::Own(HolderKey::Fence(first));
     assert_eq!(
         leases.break_lease(&name, by_fence).await,
@@ -102,10 +100,8 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
     );
     let second = acquire(&name, "ada")
         .nonce(&own_nonce)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     assert!(second > first);
     assert_eq!(
         leases.break_lease(&name, by_nonce).await,
@@ -116,11 +112,7 @@ async fn breaking_an_own_lease_releases_it(context: TestContext) {
 
 async fn breaking_the_lease_of_another_holder_is_refused(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     for holding in [HolderKey::Nonce(nonce()), HolderKey::Fence(Fence::MAX)] {
         let answer = leases.break_lease(&name, BreakRequest::Own(holding)).await;
         assert_eq!(answer, Err(Error::Fenced));
@@ -164,11 +156,7 @@ async fn immediate_forced_break_frees_the_name(context: TestContext) {
         force(&*leases, &name, None, true).await,
         BreakOutcome::NotHeld
     );
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     assert_eq!(force(&*leases, &name, None, true).await, BreakOutcome::Free);
     assert_eq!(renew(&*leases, &name, fence).await, Err(Error::Fenced));
     let next = acquire(&name, "bob").expect_granted(&*leases).await.grant;
@@ -181,16 +169,12 @@ async fn forced_break_can_target_one_holder(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
     let one = acquire(&name, "ada")
         .shared(None)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     let other = acquire(&name, "bob")
         .shared(None)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     assert_eq!(
         force(&*leases, &name, Some(Fence::MAX), true).await,
         BreakOutcome::NotHeld
@@ -202,11 +186,7 @@ async fn forced_break_can_target_one_holder(context: TestContext) {
 
 async fn forced_break_requires_a_reason(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     let how = BreakRequest::Force {
         fence: None,
         reason: "".into(),

@@ -21,10 +21,8 @@ async fn limit_bounds_the_number_of_sharers(context: TestContext) {
         fences.push(
             acquire(&name, owner)
                 .shared(Some(3))
-                .expect_granted(&*leases)
-                .await
-                .grant
-                .fence,
+                .expect_fence(&*leases)
+                .await,
         );
     }
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
@@ -49,10 +47,8 @@ async fn different_limit_is_refused(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("gpu"));
     let fence = acquire(&name, "a")
         .shared(Some(3))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     for limit in [Some(2), Some(4), None] {
         // It is refused immediately, although the request would wait for a minute.
         let answer = acquire(&name, "b")
@@ -76,16 +72,12 @@ async fn readers_exclude_a_writer(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("index"));
     let one = acquire(&name, "a")
         .shared(None)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     let two = acquire(&name, "b")
         .shared(None)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     acquire(&name, "writer").expect_refused(&*leases).await;
     release(&*leases, &name, one).await;
     acquire(&name, "writer").expect_refused(&*leases).await;
@@ -99,11 +91,7 @@ async fn readers_exclude_a_writer(context: TestContext) {
 
 async fn writer_excludes_readers(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("index"));
-    let writer = acquire(&name, "writer")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let writer = acquire(&name, "writer").expect_fence(&*leases).await;
     for limit in [None, Some(1), Some(9)] {
         let held = acquire(&name, "a")
             .shared(limit)
@@ -133,16 +121,12 @@ async fn each_sharer_has_its_own_fence(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("gpu"));
     let one = acquire(&name, "a")
         .shared(Some(2))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     let two = acquire(&name, "b")
         .shared(Some(2))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     release(&*leases, &name, one).await;
     assert_eq!(renew(&*leases, &name, one).await, Err(Error::Fenced));
     renew(&*leases, &name, two).await.expect("b holds it");
@@ -150,18 +134,14 @@ async fn each_sharer_has_its_own_fence(context: TestContext) {
     let first = acquire(&name, "c")
         .nonce(&own_nonce)
         .shared(Some(2))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     // The limit is reached, but a repeated nonce replaces its own hold.
     let again = acquire(&name, "c")
         .nonce(&own_nonce)
         .shared(Some(2))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     assert!(again > first);
     assert_eq!(renew(&*leases, &name, first).await, Err(Error::Fenced));
     renew(&*leases, &name, two).await.expect("b holds it");
@@ -174,10 +154,8 @@ async fn waiter_takes_the_place_of_a_released_sharer(context: TestContext) {
         fences.push(
             acquire(&name, &n.to_string())
                 .shared(Some(2))
-                .expect_granted(&*leases)
-                .await
-                .grant
-                .fence,
+                .expect_fence(&*leases)
+                .await,
         );
     }
     let (waiting, request) = (
@@ -200,10 +178,8 @@ async fn only_reader_can_become_the_writer(context: TestContext) {
         .await;
     let other = acquire(&name, "b")
         .shared(None)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     acquire(&name, "a")
         .nonce(&own_nonce)
         .expect_refused(&*leases)

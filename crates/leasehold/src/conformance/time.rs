@@ -89,10 +89,8 @@ async fn expired_fence_is_refused(context: TestContext) {
     let short = context.short_ttl().await;
     let fence = acquire(&name, "ada")
         .ttl(short)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     wait_until_free(&*leases, &name).await;
     assert_eq!(renew(&*leases, &name, fence).await, Err(Error::Expired));
     assert_eq!(
@@ -112,10 +110,8 @@ async fn body_outlives_its_writer(context: TestContext) {
     let short = context.short_ttl().await;
     let fence = acquire(&name, "ada")
         .ttl(short)
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     leases
         .update(update(&name, fence, "step 7"))
         .await
@@ -189,10 +185,8 @@ async fn sharers_expire_independently(context: TestContext) {
     let short = context.short_ttl().await;
     let remaining = acquire(&name, "ada")
         .shared(Some(2))
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+        .expect_fence(&*leases)
+        .await;
     acquire(&name, "bob")
         .shared(Some(2))
         .ttl(short)

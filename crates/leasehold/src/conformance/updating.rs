@@ -38,11 +38,7 @@ async fn next_holder_resumes_from_the_body(context: TestContext) {
 
 async fn update_sets_and_clears_the_state(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("item"));
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     for state in [Some("REQUESTED"), Some("é / 🔒 %"), None] {
         let mut request = update(&name, fence, "");
         (request.body, request.state) = (None, Some(state.map(Into::into)));
@@ -67,11 +63,7 @@ async fn update_sets_and_clears_the_state(context: TestContext) {
 
 async fn update_can_release_in_the_same_write(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("job"));
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     assert_eq!(
         complete(&*leases, &name, fence, "result").await,
         Ok(UpdateOutcome::Completed)
@@ -98,17 +90,9 @@ async fn update_can_release_in_the_same_write(context: TestContext) {
 
 async fn stale_fence_never_writes(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    let stale = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let stale = acquire(&name, "ada").expect_fence(&*leases).await;
     release(&*leases, &name, stale).await;
-    let live = acquire(&name, "bob")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let live = acquire(&name, "bob").expect_fence(&*leases).await;
     leases
         .update(update(&name, live, "bob's"))
         .await
@@ -138,11 +122,7 @@ async fn stale_fence_never_writes(context: TestContext) {
 
 async fn body_of_maximum_size_is_returned_unchanged(context: TestContext) {
     let (leases, name) = (context.leases().await, context.name("one"));
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     for largest in [
         "x".repeat(limits::MAX_BODY_BYTES),
         "🔒".repeat(limits::MAX_BODY_BYTES / 4),
@@ -179,11 +159,7 @@ async fn requests_over_a_limit_change_nothing(context: TestContext) {
         );
     }
     assert_eq!(leases.show(&name).await, Ok(None), "nothing was written");
-    let fence = acquire(&name, "ada")
-        .expect_granted(&*leases)
-        .await
-        .grant
-        .fence;
+    let fence = acquire(&name, "ada").expect_fence(&*leases).await;
     let mut requests = vec![update(
         &name,
         fence,

@@ -118,7 +118,7 @@ async fn every_waiter_is_granted(context: TestContext) {
         let name = name.clone();
         async move {
             let request = acquire(&name, &n.to_string()).wait(TIMEOUT);
-            let fence = request.expect_granted(&*leases).await.grant.fence;
+            let fence = request.expect_fence(&*leases).await;
             assert!(release(&*leases, &name, fence).await);
             fence
         }
